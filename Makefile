@@ -1,0 +1,64 @@
+# On a fresh machine with Python 3.11 or newer, `make demo` and `make test` each set up all they need.
+
+PYTHON ?= python3
+# Where PyTorch alone is installed from. On Linux the default index serves the CUDA build, several gigabytes;
+# set this to the index of PyTorch's CPU wheels (pytorch.org, "Get started") for a small one:
+#   make TORCH_INDEX=<url of that index> test
+TORCH_INDEX ?=
+# Tests run in this many processes.
+JOBS ?= 2
+# More options for pytest: make test ARGS="-k bert"
+ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check format golden bench dev clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.installed  ## export BERT and ALBERT, then inspect, reconcile and compare them
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash demo/demo.sh
+
+test: check  ## the checks, then every test (ARGS="..." goes to pytest)
+	$(PYTEST) $(ARGS)
+
+check: .venv/.installed  ## format, lint, types, spelling, metadata
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+	VALIDATE_PYPROJECT_NO_NETWORK=1 $(BIN)/validate-pyproject pyproject.toml
+
+format: .venv/.installed  ## rewrite the sources in the house format
+	$(BIN)/ruff check --fix-only --show-fixes .
+	$(BIN)/ruff format .
+
+golden: .venv/.installed  ## rewrite tests/golden from what the code prints now; read the diff
+	$(PYTEST) --update-golden $(ARGS)
+
+bench: .venv/.installed  ## run the benchmarks, one after the other
+	@set -e; for script in $(sort $(wildcard benchmarks/bench_*.py)); do \
+	    echo "\$$ python $$script"; $(BIN)/python $$script; \
+	done
+
+dev: .venv/.installed  ## make the virtual environment in .venv
+	@echo "ready: source $(BIN)/activate"
+
+clean:  ## remove build outputs and caches, not .venv
+	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# PyTorch goes first and without its dependencies: its own index need not have them at the pinned versions. The
+# second step sees that it is there, and brings them.
+.venv/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onnxledger needs Python 3.11 or newer: make PYTHON=...")'
+	@echo "setting up .venv: this downloads PyTorch and takes minutes" >&2
+	@$(PYTHON) -m venv .venv
+	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --no-deps torch
+	@$(PIP) -e ".[export,time,report,dev]"
+	@touch $@

@@ -1,0 +1,205 @@
+"""Model + graph -> entries: each stored tensor with its role, its scope, and the rule that decided each.
+
+Rules are asked from the strongest evidence to the weakest; the first that answers decides. `docs/how-it-counts.md`
+lists them in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import networkx as nx
+
+from analyzer.graph import readers, tensor_vertex
+from analyzer.ledger import Entry, Evidence, Role
+from analyzer.model import Carrier, GraphPath, Model, Node, StoredTensor, Vertex
+from analyzer.scopes import (
+    Provenance,
+    common_scope,
+    is_buffer_name,
+    is_dotted,
+    module_of,
+    node_scope,
+    provenance_of,
+    read_provenance,
+)
+from analyzer.structure import role_by_structure
+
+__all__ = ["classify", "scope_nodes"]
+
+_LEARNED_LEAVES = frozenset(
+    {
+        "A_log",
+        "D",
+        "alpha",
+        "b_0",
+        "beta",
+        "bias",
+        "class_embedding",
+        "cls_token",
+        "distillation_token",
+        "dt_bias",
+        "gamma",
+        "in_proj_bias",
+        "in_proj_weight",
+        "logit_scale",
+        "mask_token",
+        "masked_spec_embed",
+        "original0",
+        "original1",
+        "pos_embed",
+        "position_embedding",
+        "position_embeddings",
+        "w_0",
+        "weight",
+        "weight_g",
+        "weight_v",
+    }
+)
+"""Last parts of a dotted name that are learned wherever PyTorch, or a framework that names alike, writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A role, the rule that chose it, and the PyTorch tensors that the rule traced it to."""
+
+    role: Role
+    rule: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What the rules look at besides the tensor itself."""
+
+    graph: nx.MultiDiGraph[Vertex]
+    provenance: Provenance
+    metadata: dict[GraphPath, dict[str, dict[str, str]]]
+    stored: frozenset[tuple[GraphPath, str]]
+    is_pytorch: bool
+
+
+def classify(model: Model, graph: nx.MultiDiGraph[Vertex]) -> tuple[Entry, ...]:
+    """Enter every stored tensor once, in file order. Content is not looked at (`analyzer.copies` does)."""
+    context = _Context(
+        graph=graph,
+        provenance=read_provenance(model),
+        metadata={g.path: {name: dict(props) for name, props in g.metadata.items()} for g in model.graphs},
+        stored=frozenset(tensor.key for tensor in model.tensors()),
+        is_pytorch=model.producer.startswith("pytorch"),
+    )
+    scopes = scope_nodes(model)
+    return tuple(_enter(tensor, context, scopes) for tensor in model.tensors())
+
+
+def scope_nodes(model: Model) -> dict[tuple[GraphPath, int], tuple[str, str]]:
+    """(scope, rule) of every node that tells where it comes from, by (graph path, index)."""
+    found = ((node, node_scope(node)) for node in model.nodes())
+    return {(node.graph_path, node.index): scope for node, scope in found if scope is not None}
+
+
+def _enter(
+    tensor: StoredTensor, context: _Context, scopes: dict[tuple[GraphPath, int], tuple[str, str]]
+) -> Entry:
+    decision = _decide(tensor, context)
+    found = readers(context.graph, tensor_vertex(tensor.key))
+    using = {(reader.node.graph_path, reader.node.index): reader.node for reader in found}
+    scope, scoped_by = _scope(
+        tensor, decision, [scopes[position] for position in using if position in scopes]
+    )
+    learned = logical_numel(tensor, using.values()) if decision.role is Role.PARAMETER else 0
+    first = next(iter(using.values()), None)
+    return Entry(
+        tensor=tensor,
+        role=decision.role,
+        decided_by=decision.rule,
+        scope=scope,
+        scoped_by=scoped_by,
+        sources=decision.sources,
+        uses=len(using),
+        read_by=first.op_type if first is not None else "",
+        parameters=learned,
+    )
+
+
+def _decide(tensor: StoredTensor, context: _Context) -> Decision:
+    for rule in (_by_provenance, _by_name, _by_structure, _by_dotted_name):
+        decision = rule(tensor, context)
+        if decision is not None:
+            return decision
+    return Decision(Role.UNATTRIBUTED, f"{Evidence.NONE}:no-rule")
+
+
+def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """The exporter's own note on the value: a traced parameter or buffer, or what it was folded from."""
+    props = context.metadata[tensor.graph_path].get(tensor.name)
+    origin = provenance_of(tensor.name, props, context.provenance)
+    return None if origin is None else Decision(origin.role, origin.rule, origin.sources)
+
+
+def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """A PyTorch name, whose last part tells learned from not; exporters keep it for what they do not fold."""
+    name = tensor.name
+    leaf = name.rpartition(".")[2]
+    if not is_dotted(name) or tensor.carrier not in (Carrier.INITIALIZER, Carrier.CONSTANT):
+        return None
+    if is_buffer_name(name):
+        return Decision(Role.BUFFER, "name:buffer", (name,))
+    base = name.removesuffix("_bias")
+    if base != name and (tensor.graph_path, base) in context.stored:
+        # onnxscript's BatchNorm folding names the bias it makes after the convolution's weight.
+        return Decision(Role.PARAMETER, "name:folded-bias", (base,))
+    if not tensor.dtype.is_floating:
+        return None
+    if leaf in _LEARNED_LEAVES or leaf.endswith(("weight", "bias")) or leaf.startswith(("weight_", "bias_")):
+        return Decision(Role.PARAMETER, "name:parameter", (name,))
+    return None
+
+
+def _by_structure(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """The operator input that reads it."""
+    decided = role_by_structure(context.graph, tensor_vertex(tensor.key), tensor)
+    if decided is None:
+        return None
+    role, rule = decided
+    if not _is_state(tensor, context):
+        return Decision(role, rule)
+    # The exporter names only state with dots, so such a tensor is no constant of its own making.
+    return None if role is Role.CONSTANT else Decision(role, rule, (tensor.name,))
+
+
+def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """A dotted name in a file that PyTorch wrote is a key of the state dict: its exporters dot no other name."""
+    if not _is_state(tensor, context):
+        return None
+    role = Role.PARAMETER if tensor.dtype.is_floating else Role.BUFFER
+    return Decision(role, "name:state-dict", (tensor.name,))
+
+
+def _is_state(tensor: StoredTensor, context: _Context) -> bool:
+    return context.is_pytorch and tensor.carrier is Carrier.INITIALIZER and is_dotted(tensor.name)
+
+
+def _scope(tensor: StoredTensor, decision: Decision, reader_scopes: list[tuple[str, str]]) -> tuple[str, str]:
+    """The module that owns the tensor: by its PyTorch name, else what all its readers have in common."""
+    if decision.sources:
+        return common_scope(module_of(source) for source in decision.sources), decision.rule
+    if is_dotted(tensor.name) and tensor.node is None:
+        return module_of(tensor.name), "name:dotted"
+    if reader_scopes:
+        return common_scope(scope for scope, _ in reader_scopes), reader_scopes[0][1]
+    return "", Evidence.NONE
+
+
+def logical_numel(tensor: StoredTensor, using: Iterable[Node]) -> int:
+    """Learned elements that a stored tensor stands for.
+
+    A packed `MatMulNBits` weight (N, blocks, bytes) holds K x N of them (onnxruntime ContribOperators.md); any other
+    tensor as many as it stores.
+    """
+    for node in using:
+        packed = node.op_type == "MatMulNBits" and len(node.inputs) > 1 and node.inputs[1] == tensor.name
+        if packed and {"K", "N"} <= node.integers.keys():
+            return node.integers["K"] * node.integers["N"]
+    return tensor.numel

@@ -1,0 +1,113 @@
+"""Tensor content -> the evidence by which two contents are compared: digests, samples, channel sums.
+
+Both sides of a comparison, the ONNX file here and the PyTorch census in `exporter`, use these definitions, so that
+equal evidence means equal bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "SAMPLES",
+    "Array",
+    "channel_statistics",
+    "decode_values",
+    "digest",
+    "digest_transposed",
+    "encode_values",
+    "is_constant_filled",
+    "sample",
+    "sample_positions",
+    "sample_transposed",
+]
+
+Array = npt.NDArray[np.generic]
+
+SAMPLES = 64
+"""Elements of a tensor that are looked at when its content is sampled."""
+
+_BAND_BYTES = 16 << 20
+
+
+def digest(array: Array) -> str:
+    """`sha256:` of the elements in row-major order, little-endian; the shape is not part of it.
+
+    >>> digest(np.zeros(2, "f4")) == digest(np.zeros((2, 1), "f4"))
+    True
+    """
+    return "sha256:" + hashlib.sha256(_as_bytes(array).data).hexdigest()
+
+
+def digest_transposed(matrix: Array) -> str:
+    """The `digest` of a (rows, columns) matrix's transpose, in bands that need 16 MiB of memory and not a copy."""
+    hasher = hashlib.sha256()
+    rows, columns = matrix.shape
+    step = max(1, _BAND_BYTES // max(1, rows * matrix.itemsize))
+    for start in range(0, columns, step):
+        hasher.update(_as_bytes(matrix[:, start : start + step].T).data)  # (step, rows)
+    return "sha256:" + hasher.hexdigest()
+
+
+def _as_bytes(array: Array) -> npt.NDArray[np.uint8]:
+    """The elements in row-major order as bytes; copied only where they are not in that order already."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def sample_positions(numel: int, count: int = SAMPLES) -> npt.NDArray[np.int64]:
+    """At most `count` row-major positions among `numel` elements: evenly spread, first and last included.
+
+    >>> sample_positions(5, 3).tolist()
+    [0, 2, 4]
+    """
+    if numel <= count:
+        return np.arange(numel, dtype=np.int64)
+    return np.arange(count, dtype=np.int64) * (numel - 1) // (count - 1)
+
+
+def sample(array: Array) -> Array:
+    """The elements at `sample_positions`, in the array's own dtype."""
+    return array.reshape(-1)[sample_positions(array.size)]
+
+
+def sample_transposed(matrix: Array) -> Array:
+    """What `sample` would give for the transpose of a (rows, columns) matrix."""
+    rows = matrix.shape[0]
+    positions = sample_positions(matrix.size)
+    return matrix[positions % rows, positions // rows] if matrix.size else matrix.reshape(-1)
+
+
+def is_constant_filled(array: Array) -> bool:
+    """Whether all elements are the same. An empty or one-element array is; NaN equals NaN here."""
+    if array.size <= 1:
+        return True
+    as_bytes = _as_bytes(array).reshape(array.size, -1)  # (elements, bytes of each)
+    probe = sample_positions(array.size)
+    return bool((as_bytes[probe] == as_bytes[0]).all()) and bool((as_bytes == as_bytes[0]).all())
+
+
+def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Sum and Euclidean norm of each output channel of a convolution weight (out, in / groups, *kernel).
+
+    Scaling a channel scales both, which is how a folded BatchNorm is recognised and a changed element found.
+    """
+    rows = weight.reshape(weight.shape[0], -1).astype(np.float64)  # (out, in * kernel)
+    return rows.sum(axis=1), np.sqrt((rows * rows).sum(axis=1))
+
+
+def encode_values(array: Array) -> str:
+    """Base64 of the little-endian elements in row-major order."""
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+
+
+def decode_values(text: str, dtype: np.dtype) -> Array:
+    """The flat array that `encode_values` wrote.
+
+    Raises:
+        ValueError: the text is no base64, or no whole number of elements.
+    """
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype=dtype)

@@ -1,0 +1,72 @@
+"""Every exception of onnxledger, drawn as a tree. Raising one means "could not answer" (exit 2).
+
+```
+OnnxLedgerError             says what happened, where, and what to do next
+├── ModelReadError          not ONNX, truncated, unsupported
+│   └── ExternalDataError   a referenced weights file is absent, too short, or outside the model's folder
+├── ManifestError           the PyTorch side is unreadable, or written for another schema
+├── SourceError             SOURCE names nothing that can be resolved to a model
+├── ExportError             torch.onnx failed; the cause is chained
+├── LedgerError             an identity of the account does not hold: a defect of onnxledger itself
+├── UsageError              options that contradict each other or name nothing
+└── MissingExtraError       names the extra to install
+```
+
+What an audit finds in a readable file is data (`analyzer.ledger.Finding`), never an exception.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ExportError",
+    "ExternalDataError",
+    "LedgerError",
+    "ManifestError",
+    "MissingExtraError",
+    "ModelReadError",
+    "OnnxLedgerError",
+    "SourceError",
+    "UsageError",
+]
+
+
+class OnnxLedgerError(Exception):
+    """Base of all errors: the question cannot be answered."""
+
+
+class ModelReadError(OnnxLedgerError):
+    """The file cannot be read as an ONNX model."""
+
+
+class ExternalDataError(ModelReadError):
+    """A tensor's external data cannot be read where the file says it is."""
+
+
+class ManifestError(OnnxLedgerError):
+    """The PyTorch side cannot be read."""
+
+
+class SourceError(OnnxLedgerError):
+    """SOURCE cannot be resolved to a PyTorch model."""
+
+
+class ExportError(OnnxLedgerError):
+    """The export failed; the cause is chained."""
+
+
+class LedgerError(OnnxLedgerError):
+    """An identity that must hold for every file does not: a defect to report, never a result to print."""
+
+
+class UsageError(OnnxLedgerError):
+    """The options contradict each other or name nothing."""
+
+
+class MissingExtraError(OnnxLedgerError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, module: str, purpose: str) -> None:
+        super().__init__(
+            f'{purpose} needs {module}, which is not installed: pip install "onnxledger[{extra}]"'
+        )
+        self.extra = extra

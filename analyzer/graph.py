@@ -1,0 +1,144 @@
+"""Model -> networkx.MultiDiGraph of nodes, stored tensors, graph inputs and outputs.
+
+Vertices are tuples: `("node", path, index)`, `("tensor", path, name)`, `("input", path, name)`,
+`("output", path, name)`. A tensor that a node carries (a Constant's `value`) has a vertex of its own with an edge to
+the vertex of its reader, not of its carrier, so that the readers of every entry are its successors.
+
+Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`), for tensors `tensor` (the `StoredTensor`).
+Edge attributes: `value` (the name that flows) and `slot` (the input position; -1 for a carried attribute tensor,
+-2 for a value that a nested graph takes from outside or hands back).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Vertex
+
+__all__ = ["CARRIED", "CROSSING", "Reader", "build_graph", "readers", "tensor_vertex"]
+
+CARRIED = -1
+CROSSING = -2
+
+_CONSTANTS = frozenset({Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST})
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A node that reads a value, and at which input."""
+
+    node: Node
+    slot: int
+
+
+def build_graph(model: Model) -> nx.MultiDiGraph[Vertex]:
+    """The whole model as one graph; a nested graph's vertices stand beside its parent's, joined by what crosses.
+
+    A name that nothing defines has no edge: the file is invalid there, and counting it needs none.
+    """
+    graph: nx.MultiDiGraph[Vertex] = nx.MultiDiGraph()
+    scopes = _Scopes()
+    for part in model.graphs:
+        _add_vertices(graph, part, scopes)
+    for part in model.graphs:
+        _add_edges(graph, part, scopes)
+    return graph
+
+
+def tensor_vertex(key: Key) -> Vertex:
+    """The vertex of the stored tensor with this key."""
+    return ("tensor", key[0], key[1])
+
+
+def readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex) -> Iterator[Reader]:
+    """The nodes that read what `vertex` provides, in file order, one item for each input that does."""
+    edges = [
+        (target, edge["slot"])
+        for _, target, edge in graph.out_edges(vertex, data=True)
+        if target[0] == "node"
+    ]
+    for target, slot in sorted(edges):
+        yield Reader(graph.nodes[target]["node"], slot)
+
+
+@dataclass
+class _Scopes:
+    """Which vertex provides a name, seen from a graph: its own names first, then those of the graphs around it."""
+
+    providers: dict[GraphPath, dict[str, Vertex]] = field(default_factory=dict)
+
+    def of(self, path: GraphPath) -> dict[str, Vertex]:
+        return self.providers.setdefault(path, {})
+
+    def find(self, path: GraphPath, name: str) -> Vertex | None:
+        while True:
+            vertex = self.providers.get(path, {}).get(name)
+            # A function body and a training graph see nothing of the main graph.
+            if vertex is not None or not path or ":" in path[-1]:
+                return vertex
+            path = path[:-1]
+
+
+def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) -> None:
+    provided = scopes.of(part.path)
+    for name in part.inputs:
+        provided[name] = ("input", part.path, name)
+        graph.add_node(provided[name], kind="input")
+    for node in part.nodes:
+        vertex: Vertex = ("node", part.path, node.index)
+        graph.add_node(vertex, kind="node", node=node)
+        for name in node.outputs:
+            if name:
+                provided[name] = vertex
+    for tensor in part.tensors:
+        vertex = tensor_vertex(tensor.key)
+        graph.add_node(vertex, kind="tensor", tensor=tensor)
+        if tensor.node is None or tensor.carrier in _CONSTANTS:
+            provided[tensor.name] = vertex
+
+
+def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) -> None:
+    for node in part.nodes:
+        target: Vertex = ("node", part.path, node.index)
+        for slot, name in enumerate(node.inputs):
+            source = scopes.find(part.path, name) if name else None
+            if source is not None:
+                graph.add_edge(source, target, value=name, slot=slot)
+    for tensor in part.tensors:
+        if tensor.node is not None and tensor.carrier not in _CONSTANTS:
+            graph.add_edge(
+                tensor_vertex(tensor.key), ("node", part.path, tensor.node), value=tensor.name, slot=CARRIED
+            )
+    for name in part.outputs:
+        source = scopes.find(part.path, name)
+        vertex: Vertex = ("output", part.path, name)
+        graph.add_node(vertex, kind="output")
+        if source is not None:
+            graph.add_edge(source, vertex, value=name, slot=CROSSING)
+    _join_parent(graph, part)
+
+
+def _join_parent(graph: nx.MultiDiGraph[Vertex], part: Graph) -> None:
+    """Edges between a nested graph and the node that holds it, so that paths lead in and out."""
+    parent = _parent_vertex(part.path)
+    if parent is None or parent not in graph:
+        return
+    for name in part.inputs:
+        graph.add_edge(parent, ("input", part.path, name), value=name, slot=CROSSING)
+    for name in part.outputs:
+        graph.add_edge(("output", part.path, name), parent, value=name, slot=CROSSING)
+
+
+def _parent_vertex(path: GraphPath) -> Vertex | None:
+    """The If, Loop or Scan node whose body is at `path`; None for the main graph, functions and training graphs.
+
+    >>> _parent_vertex(("If_3.then_branch",))
+    ('node', (), 3)
+    """
+    if not path or ":" in path[-1]:
+        return None
+    head = path[-1].partition(".")[0]
+    return ("node", path[:-1], int(head.rpartition("_")[2]))

@@ -1,0 +1,170 @@
+"""The nouns of the account: roles, entries, findings, groups, and the ledger that holds them."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from analyzer.model import Key, Model, StoredTensor, Vertex
+
+__all__ = ["Account", "Entry", "Evidence", "Finding", "Group", "Grouping", "Ledger", "Role", "Severity"]
+
+
+class Role(enum.StrEnum):
+    """What a stored tensor is."""
+
+    PARAMETER = "parameter"
+    """Learned: what `named_parameters()` would hold, or is computed from it."""
+    BUFFER = "buffer"
+    """State that is not learned: running statistics, `position_ids`, `inv_freq`, masks."""
+    QUANTIZATION = "quantization"
+    """Scales, zero points, group indices."""
+    CONSTANT = "constant"
+    """Made by the exporter: shapes, indices, axes, masks, scalars."""
+    UNATTRIBUTED = "unattributed"
+    """No rule explains it."""
+
+
+class Evidence(enum.StrEnum):
+    """What a rule looked at. The part of `decided_by` before the colon."""
+
+    CONTENT = "content"
+    PROVENANCE = "provenance"
+    NAME = "name"
+    STRUCTURE = "structure"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the ledger: a stored tensor, what it is, and how we know."""
+
+    tensor: StoredTensor
+    role: Role
+    decided_by: str
+    """The rule that chose the role, `<evidence>:<rule>`."""
+    scope: str
+    """Dotted module path from PyTorch; "" is the root module, and also what has no scope."""
+    scoped_by: str
+    """The rule that chose the scope; `none` where it has none."""
+    sources: tuple[str, ...]
+    """PyTorch names of the tensors that it is, or is computed from, as far as the file tells."""
+    uses: int
+    """How many nodes read it."""
+    read_by: str
+    """Operator of the first node in file order that reads it; "" where none does."""
+    parameters: int
+    """Logical learned elements: 0 for a copy, K x N for a packed 4-bit weight."""
+    copy_of: Key | None = None
+    """The entry whose content it repeats, as it stands or transposed."""
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(self.decided_by.partition(":")[0])
+
+    @property
+    def has_scope(self) -> bool:
+        return self.scoped_by != Evidence.NONE
+
+
+class Severity(enum.StrEnum):
+    """How much a finding matters: an error means that the account is incomplete."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in a readable file that its user should know. Data, never an exception."""
+
+    id: str
+    """One of the contract's stable ids."""
+    severity: Severity
+    message: str
+    subjects: tuple[str, ...] = ()
+    """The tensors, nodes or files that it is about, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Totals of the entries and nodes that share a key."""
+
+    name: str
+    parameters: int = 0
+    stored_elements: int = 0
+    nbytes: int = 0
+    tensors: int = 0
+    nodes: int = 0
+    trainable: int | None = None
+    """Elements of trainable parameters; None where the PyTorch side is not known."""
+    frozen: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """A partition of the ledger, or the user's groups, which may overlap and leave entries out.
+
+    For every total: sum(groups) - overlap + ungrouped = the ledger's total.
+    """
+
+    by: str
+    depth: int | None
+    groups: tuple[Group, ...]
+    overlap: Group
+    ungrouped: Group
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A share of the bytes on disk."""
+
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The account of one model: every stored tensor once, every byte once."""
+
+    model: Model
+    entries: tuple[Entry, ...]
+    """In file order."""
+    accounts: tuple[Account, ...]
+    """They sum to `file_nbytes`."""
+    findings: tuple[Finding, ...]
+    graph: nx.MultiDiGraph[Vertex] = field(compare=False, repr=False)
+    """The model as `analyzer.graph.build_graph` made it."""
+    node_scopes: Mapping[tuple[tuple[str, ...], int], str] = field(default_factory=dict)
+    """Scope of each node that has one, by (graph path, index)."""
+
+    @property
+    def parameters(self) -> int:
+        """Logical learned elements, each once, as far as the file alone tells."""
+        return sum(entry.parameters for entry in self.entries)
+
+    @property
+    def stored_elements(self) -> int:
+        return sum(entry.tensor.numel for entry in self.entries)
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes of all payloads; a byte that two tensors share counts for both (`accounts` books it once)."""
+        return sum(entry.tensor.nbytes for entry in self.entries)
+
+    @property
+    def file_nbytes(self) -> int:
+        return sum(file.nbytes for file in self.model.files)
+
+    @property
+    def basis(self) -> dict[Evidence, int]:
+        """Stored elements by the kind of evidence that decided them; they sum to `stored_elements`."""
+        counter: Counter[Evidence] = Counter()
+        for entry in self.entries:
+            counter[entry.evidence] += entry.tensor.numel
+        return dict(counter)

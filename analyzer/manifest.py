@@ -1,0 +1,252 @@
+"""manifest.json <-> Manifest: the PyTorch side of the account, as data that needs no PyTorch to read.
+
+The format is described in `docs/manifest-format.md`. `exporter.census` makes a Manifest from an `nn.Module`; this
+module only writes and reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from analyzer.content import Array, decode_values
+from analyzer.dtypes import DType
+from analyzer.errors import ManifestError
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "BatchNorm",
+    "Buffer",
+    "Content",
+    "Manifest",
+    "Parameter",
+    "is_manifest",
+    "load_manifest",
+    "save_manifest",
+]
+
+SCHEMA_VERSION = 1
+KIND = "onnxledger-manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Evidence of a tensor's elements, as `analyzer.content` defines it. Absent on the meta device."""
+
+    digest: str
+    digest_transposed: str | None
+    """Of a matrix's transpose; None where the tensor has not two dimensions."""
+    constant_filled: bool
+    samples: str
+    """Base64 of the elements at `sample_positions`, little-endian."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One learned tensor, under all the names that PyTorch knows it by."""
+
+    name: str
+    """Its first name in `named_parameters()` order."""
+    shape: tuple[int, ...]
+    dtype: DType
+    trainable: bool
+    """`requires_grad`."""
+    tied: tuple[str, ...] = ()
+    """Its other names, in order."""
+    read: bool | None = None
+    """Whether the exported program reads it; None where no program was traced."""
+    content: Content | None = None
+    channel_sums: str | None = None
+    """Base64 float64 `channel_statistics` of a convolution weight, in models that have a BatchNorm."""
+    channel_norms: str | None = None
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.tied)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """State that is not learned: what `named_buffers()` holds."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    persistent: bool
+    """Whether `state_dict()` saves it."""
+    tied: tuple[str, ...] = ()
+    read: bool | None = None
+    content: Content | None = None
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.tied)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNorm:
+    """The tensors of one BatchNorm module by name; None where it has none (`affine=False`)."""
+
+    module: str
+    eps: float
+    weight: str | None
+    bias: str | None
+    running_mean: str | None
+    running_var: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What PyTorch says a model holds: each parameter and buffer once, with its ties.
+
+    Counts are elements of unique tensors: a tied parameter counts once, as in `named_parameters()`.
+    """
+
+    parameters: tuple[Parameter, ...]
+    buffers: tuple[Buffer, ...] = ()
+    batch_norms: tuple[BatchNorm, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Base64 of whole small tensors that a formula needs, by name: BatchNorm vectors, convolution biases."""
+    source: Mapping[str, str] = field(default_factory=dict)
+    """Where the model came from: SOURCE, class, weights, dtype; for people to read, no rule depends on it."""
+    trace: str | None = None
+    """What decided `read`: `exported-program`, `autograd`, or None."""
+
+    @property
+    def tensors(self) -> tuple[Parameter | Buffer, ...]:
+        """Parameters, then buffers, each in PyTorch's order."""
+        return (*self.parameters, *self.buffers)
+
+    @property
+    def numel(self) -> int:
+        """Elements of all parameters."""
+        return sum(p.numel for p in self.parameters)
+
+    @property
+    def trainable(self) -> int:
+        """Elements of the parameters with `requires_grad`."""
+        return sum(p.numel for p in self.parameters if p.trainable)
+
+    @property
+    def buffer_numel(self) -> int:
+        """Elements of all buffers."""
+        return sum(b.numel for b in self.buffers)
+
+    @property
+    def has_content(self) -> bool:
+        """Whether every tensor's content is described, so that values and not only names can be compared."""
+        return all(tensor.content is not None for tensor in self.tensors)
+
+    def value(self, name: str) -> Array | None:
+        """The whole content of a small tensor that the manifest carries, in its shape; None if it does not."""
+        text = self.values.get(name)
+        if text is None:
+            return None
+        tensor = next(tensor for tensor in self.tensors if name in tensor.names)
+        dtype = tensor.dtype.to_numpy()
+        return None if dtype is None else decode_values(text, dtype).reshape(tensor.shape)
+
+
+_Tensor = TypeVar("_Tensor", "Parameter", "Buffer")
+
+
+def save_manifest(manifest: Manifest, path: Path) -> None:
+    """Write `manifest` as sorted, indented JSON; the file appears whole or not at all."""
+    document = {"kind": KIND, "schema_version": SCHEMA_VERSION, **_to_json(manifest)}
+    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a readable file is a manifest, of any schema; a `config.json` is not."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return path.name == "manifest.json"  # let `load_manifest` say what is wrong with it
+    return isinstance(document, dict) and document.get("kind") == KIND
+
+
+def load_manifest(path: Path) -> Manifest:
+    """Read a `manifest.json`.
+
+    Raises:
+        ManifestError: it cannot be read, is no manifest, or was written for another schema.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ManifestError(f"{path}: not JSON ({error}); export the model again to rewrite it") from error
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise ManifestError(f'{path}: not a manifest: it lacks "kind": "{KIND}"')
+    if document.get("schema_version") != SCHEMA_VERSION:
+        raise ManifestError(
+            f"{path}: schema_version {document.get('schema_version')!r}, this version reads {SCHEMA_VERSION}: "
+            "export the model again, or install the onnxledger that wrote it"
+        )
+    try:
+        manifest = Manifest(
+            parameters=tuple(_tensor(Parameter, item) for item in document["parameters"]),
+            buffers=tuple(_tensor(Buffer, item) for item in document["buffers"]),
+            batch_norms=tuple(BatchNorm(**item) for item in document["batch_norms"]),
+            values=_strings(document["values"]),
+            source=_strings(document["source"]),
+            trace=document["trace"],
+        )
+        _check(manifest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ManifestError(f"{path}: not a whole manifest ({error!r}); export the model again") from error
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Refuse what no census writes: a name twice, a value of the wrong size."""
+    seen: set[str] = set()
+    for tensor in manifest.tensors:
+        for name in tensor.names:
+            if name in seen:
+                raise ValueError(f"name {name!r} stands twice")
+            seen.add(name)
+    for name in manifest.values:
+        manifest.value(name)
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    document = dataclasses.asdict(manifest)
+    for tensor in (*document["parameters"], *document["buffers"]):
+        tensor["dtype"] = tensor["dtype"].name
+    return document
+
+
+def _tensor(kind: type[_Tensor], item: Mapping[str, Any]) -> _Tensor:
+    fields = dict(item)
+    if any(type(dim) is not int or dim < 0 for dim in fields["shape"]):
+        raise ValueError(f"{fields['name']}: shape {fields['shape']}")
+    if not all(isinstance(name, str) for name in (fields["name"], *fields["tied"])):
+        raise TypeError(f"{fields['name']!r}: a name that is no text")
+    fields["shape"] = tuple(fields["shape"])
+    fields["tied"] = tuple(fields["tied"])
+    fields["dtype"] = DType[fields["dtype"]]
+    if fields["content"] is not None:
+        fields["content"] = Content(**fields["content"])
+    return kind(**fields)
+
+
+def _strings(item: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in item.items()}

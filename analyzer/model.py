@@ -1,0 +1,170 @@
+"""What a file holds, before anything is decided about it: stored tensors, nodes, graphs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from analyzer.content import Array
+from analyzer.dtypes import DType
+
+__all__ = [
+    "Carrier",
+    "Extent",
+    "File",
+    "Graph",
+    "GraphPath",
+    "Key",
+    "Model",
+    "Node",
+    "Payload",
+    "StoredTensor",
+    "Vertex",
+]
+
+GraphPath = tuple[str, ...]
+"""Where a graph lives: () is the main graph; `("If_3.then_branch",)` a nested graph; `("function:domain:name",)` a
+local function. Names are unique only within one graph."""
+
+Key = tuple[GraphPath, str]
+"""What identifies a stored tensor: its graph and its name there."""
+
+
+Vertex = tuple[Literal["node", "tensor", "input", "output"], GraphPath, int | str]
+"""A vertex of `analyzer.graph.build_graph`: what it is, its graph, and its position or name there."""
+
+
+class Carrier(enum.StrEnum):
+    """The place in the ONNX format that holds a tensor."""
+
+    INITIALIZER = "initializer"
+    SPARSE_INITIALIZER = "sparse_initializer"
+    CONSTANT = "constant"
+    """A Constant node's `value`."""
+    SPARSE_CONSTANT = "sparse_constant"
+    """A Constant node's `sparse_value`."""
+    CONSTANT_LIST = "constant_list"
+    """A Constant node's `value_int(s)`, `value_float(s)`, `value_string(s)`."""
+    ATTRIBUTE_TENSOR = "attribute_tensor"
+    """A tensor in an attribute of any other node."""
+    ATTRIBUTE_LIST = "attribute_list"
+    """A numeric or string list of an `ai.onnx.ml` node: trees, support vectors, coefficients."""
+
+
+class Payload(Protocol):
+    """The elements of one tensor, read only when asked. Implementations: inline in the file, or external."""
+
+    def array(self) -> Array | None:
+        """All elements in the tensor's shape; None where they are strings, packed below a byte, or not there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A range of bytes of one external file, clipped to what the file has."""
+
+    file: Path
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor that takes room in the file, wherever it is carried."""
+
+    name: str
+    """The initializer's name; for a Constant node its output; else the node and the attribute."""
+    graph_path: GraphPath
+    carrier: Carrier
+    dtype: DType
+    shape: tuple[int, ...]
+    numel: int
+    """Stored elements: the product of a dense shape, the stored values of a sparse tensor, a list's length."""
+    nbytes: int
+    """Bytes of the encoded payload that are on disk; 0 where an external file is missing."""
+    payload: Payload = field(compare=False, repr=False)
+    extent: Extent | None = None
+    """Where the bytes are if they are external; None if they are inside the model file."""
+    node: int | None = None
+    """Index of the node that carries it, where it is no initializer."""
+
+    @property
+    def key(self) -> Key:
+        return (self.graph_path, self.name)
+
+    @property
+    def logical_nbytes(self) -> int:
+        """Bytes that the elements need as such, whatever their encoding; 0 for strings."""
+        return self.dtype.nbytes(self.numel)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node, keyed by position: names may be empty or repeated."""
+
+    graph_path: GraphPath
+    index: int
+    op_type: str
+    domain: str
+    name: str
+    inputs: tuple[str, ...]
+    """Value names; an omitted optional input is ""."""
+    outputs: tuple[str, ...]
+    integers: Mapping[str, int] = field(default_factory=dict)
+    """Its single-integer attributes."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """The `metadata_props` that tell where the node comes from (`analyzer.scopes` reads them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The main graph, a nested graph or a function body."""
+
+    path: GraphPath
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    tensors: tuple[StoredTensor, ...]
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """`value_info[*].metadata_props`, by value name."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of the artifact: its path as it is referred to, and its size in bytes."""
+
+    path: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model file as read. `files[0]` is the model file itself, the rest its external data."""
+
+    path: Path
+    files: tuple[File, ...]
+    ir_version: int
+    opsets: tuple[tuple[str, int], ...]
+    """(domain, version), sorted; the default domain is "ai.onnx"."""
+    producer: str
+    graphs: tuple[Graph, ...]
+    """The main graph first; then nested graphs, training graphs and functions in file order."""
+    functions: int
+    unread: tuple[tuple[str, Key, str], ...] = ()
+    """What could not be read: (finding id, tensor, sentence)."""
+
+    @property
+    def nested_graphs(self) -> int:
+        """Bodies of If, Loop and Scan, at any depth."""
+        return sum(1 for graph in self.graphs if graph.path and ":" not in graph.path[-1])
+
+    def nodes(self) -> Iterator[Node]:
+        for graph in self.graphs:
+            yield from graph.nodes
+
+    def tensors(self) -> Iterator[StoredTensor]:
+        for graph in self.graphs:
+            yield from graph.tensors

@@ -1,0 +1,186 @@
+"""Ledger + Manifest -> Reconciliation: where every PyTorch parameter went, where every stored tensor came from.
+
+The rules run in the order of `RULES`, each in a file of its own; the sums are checked before anything is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from analyzer.errors import LedgerError, UsageError
+from analyzer.findings import label
+from analyzer.ledger import Finding, Ledger, Severity
+from analyzer.manifest import Manifest
+from analyzer.model import Key
+from analyzer.reconcile.books import Books
+from analyzer.reconcile.by_content import match_by_content, match_by_reader, match_copies, match_deduplicated
+from analyzer.reconcile.by_name import match_by_name
+from analyzer.reconcile.contents import ContentMode, Contents
+from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
+from analyzer.reconcile.leftovers import mark_ties, settle_entries, settle_parameters, settle_suspects
+from analyzer.reconcile.lines import (
+    COUNTED,
+    UNBALANCED,
+    BridgeRow,
+    EntryLine,
+    Line,
+    ParameterLine,
+    Reconciliation,
+)
+from analyzer.reconcile.names import align
+
+__all__ = [
+    "RULES",
+    "BridgeRow",
+    "ContentMode",
+    "EntryLine",
+    "Line",
+    "ParameterLine",
+    "Reconciliation",
+    "reconcile",
+]
+
+RULES: tuple[Callable[[Books], None], ...] = (
+    match_by_name,
+    match_folded_batchnorm,
+    match_by_content,
+    match_by_reader,
+    match_copies,
+    match_deduplicated,
+    settle_suspects,
+    settle_parameters,
+    settle_entries,
+    mark_ties,
+)
+"""The order in which the rules are asked."""
+
+
+def reconcile(
+    ledger: Ledger,
+    manifest: Manifest,
+    content: ContentMode | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Reconciliation:
+    """Prove, or refute, that the file holds the PyTorch model's parameters, all of them and nothing else.
+
+    Args:
+        ledger: the file's side, from `analyzer.audit`.
+        manifest: PyTorch's side.
+        content: how far values are compared; None compares whole contents where the manifest describes them.
+        progress: told (done, total) in bytes while contents are read.
+
+    Raises:
+        UsageError: contents are to be compared and the manifest has none.
+        LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
+    """
+    if content is None:
+        content = "full" if manifest.has_content else "none"
+    if content != "none" and not manifest.has_content:
+        raise UsageError(
+            f"--content {content}: the PyTorch side was described without weights; reconcile against a checkpoint or "
+            "the manifest that `onnxledger export` wrote, or pass --content none"
+        )
+    names = [name for entry in ledger.entries for name in (entry.sources or (entry.tensor.name,))]
+    known = [name for tensor in manifest.tensors for name in tensor.names]
+    contents = Contents(content, progress, ledger.stored_nbytes)
+    books = Books(ledger, manifest, contents, align(names, known))
+    for rule in RULES:
+        rule(books)
+    return _close(books)
+
+
+def _close(books: Books) -> Reconciliation:
+    manifest, ledger = books.manifest, books.ledger
+    parameters = tuple(books.parameters[parameter.name] for parameter in manifest.parameters)
+    entries = tuple(books.entries[entry.tensor.key] for entry in ledger.entries)
+    bridge = _bridge(books)
+    trainable = {parameter.name: parameter.trainable for parameter in manifest.parameters}
+    result = Reconciliation(
+        ledger=ledger,
+        manifest=manifest,
+        content=books.contents.mode,
+        bridge=bridge,
+        parameters=parameters,
+        entries=entries,
+        onnx_parameters=_count_parameters(books),
+        findings=_findings(parameters, entries),
+        trainability={
+            line.key: (line.parameter, trainable[line.parameter])
+            for line in entries
+            if line.parameter is not None and line.parameter in trainable
+        },
+    )
+    _check(result)
+    return result
+
+
+def _bridge(books: Books) -> tuple[BridgeRow, ...]:
+    """Sum the lines. A held parameter carries its tensor to the other side; the rest adds or takes away."""
+    rows = {line: [0, 0, 0, 0, 0] for line in Line}
+    numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
+    holders: set[Key] = set()
+    for settled in books.parameters.values():
+        numel, row = numels[settled.name], rows[settled.line]
+        stored, nbytes = 0, 0
+        first = settled.entries[0] if settled.entries else None
+        if first is not None and books.entries[first].parameter == settled.name:
+            tensor = books.entry(first).tensor
+            stored, nbytes = tensor.numel, tensor.nbytes
+            holders.add(first)
+        _add(row, numel, stored - numel, stored - numel, nbytes)
+    for line in books.entries.values():
+        if line.key not in holders:
+            tensor = books.entry(line.key).tensor
+            learned = tensor.numel if line.line in COUNTED else 0
+            _add(rows[line.line], tensor.numel, learned, tensor.numel, tensor.nbytes)
+    return tuple(BridgeRow(line, *rows[line]) for line in Line)
+
+
+def _add(row: list[int], elements: int, parameter_delta: int, stored_delta: int, nbytes: int) -> None:
+    for index, number in enumerate((1, elements, parameter_delta, stored_delta, nbytes)):
+        row[index] += number
+
+
+def _count_parameters(books: Books) -> int:
+    """Learned elements in the file with the PyTorch side known, counted on the file's side alone.
+
+    Each entry that some parameter is held in, once; copies, buffers and what the exporter made, never.
+    """
+    parameter_names = {parameter.name for parameter in books.manifest.parameters}
+    total = 0
+    for line in books.entries.values():
+        holds = line.parameter in parameter_names and line.line is not Line.COPIED
+        if holds or line.line in COUNTED:
+            total += books.entry(line.key).tensor.numel
+    return total
+
+
+def _check(result: Reconciliation) -> None:
+    parameters = result.manifest.numel + sum(row.parameter_delta for row in result.bridge)
+    stored = result.manifest.numel + sum(row.stored_delta for row in result.bridge)
+    if (parameters, stored) != (result.onnx_parameters, result.ledger.stored_elements):
+        raise LedgerError(
+            f"{result.ledger.model.path}: the bridge leads to {parameters:,} parameters and {stored:,} stored "
+            f"elements, the file has {result.onnx_parameters:,} and {result.ledger.stored_elements:,}"
+        )
+
+
+_MESSAGES = {
+    Line.DIFFERING: "the file has other values under this name",
+    Line.MISSING: "PyTorch has it, the file does not",
+    Line.UNEXPECTED: "the file has it, PyTorch does not",
+    Line.UNEXPLAINED: "no rule explains what it is",
+}
+
+
+def _findings(parameters: tuple[ParameterLine, ...], entries: tuple[EntryLine, ...]) -> tuple[Finding, ...]:
+    """One finding for each line that keeps the account from balancing, with the culprits."""
+    found = []
+    for line in UNBALANCED:
+        names = {settled.name for settled in parameters if settled.line is line}
+        names |= {entry.parameter or label(entry.key) for entry in entries if entry.line is line}
+        if names:
+            message = f"{line.value}: {_MESSAGES[line]}"
+            found.append(Finding(line.value, Severity.ERROR, message, tuple(sorted(names))))
+    return tuple(found)

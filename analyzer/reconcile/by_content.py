@@ -1,0 +1,182 @@
+"""Rules: what has no name is known by its content, and what PyTorch has twice may be stored once, or the reverse."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from analyzer.content import decode_values
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Buffer, Parameter
+from analyzer.reconcile.books import Books
+from analyzer.reconcile.contents import Relation
+from analyzer.reconcile.lines import Line
+from analyzer.scopes import mangle, module_of, read_provenance
+
+__all__ = ["match_by_content", "match_by_reader", "match_copies", "match_deduplicated"]
+
+_LINES = {
+    Relation.SAME: Line.RENAMED,
+    Relation.TRANSPOSED: Line.TRANSPOSED,
+    Relation.RESHAPED: Line.RESHAPED,
+}
+
+
+def match_by_content(books: Books) -> None:
+    """Give each nameless entry the PyTorch tensor of the same content.
+
+    Among several of equal content, the one whose module reads the entry goes first.
+    """
+    index = _index(books)
+    for entry in books.free_entries():
+        if entry.tensor.numel <= 1 or entry.role is Role.QUANTIZATION:
+            continue
+        candidates = _related(books, index, entry)
+        modules = books.reader_modules(entry) if len(candidates) > 1 else frozenset()
+        candidates.sort(key=lambda item: not _is_read_in(item[0], modules))
+        for tensor, relation in candidates:
+            if isinstance(tensor, Buffer):
+                books.settle(entry, Line.BUFFER, "content", tensor.name)
+                break
+            if tensor.name not in books.parameters:
+                books.hold(tensor, entry, _LINES[relation], "content", 0.0)
+                break
+
+
+def match_by_reader(books: Books) -> None:
+    """Where contents were not compared: the nameless weight that a module's only matrix product reads is its weight.
+
+    TorchScript exports rename a transposed weight to `onnx::MatMul_123`, but name the node after the module.
+    """
+    for entry in books.free_entries():
+        modules = books.reader_modules(entry)
+        if entry.role is not Role.PARAMETER or len(modules) != 1 or books.contents.mode != "none":
+            continue
+        tensor = books.tensor(f"{next(iter(modules))}.weight")
+        if not isinstance(tensor, Parameter) or entry.tensor.shape not in (tensor.shape, tensor.shape[::-1]):
+            continue
+        if tensor.name in books.parameters:
+            books.copy(tensor, entry, "structure:reader-module+shape")
+        else:
+            is_turned = len(tensor.shape) == 2
+            line = Line.TRANSPOSED if is_turned else Line.RENAMED
+            books.hold(tensor, entry, line, "structure:reader-module+shape")
+
+
+def match_copies(books: Books) -> None:
+    """What repeats a parameter that is already held is its copy, if the content says so (or said so to the audit)."""
+    index = _index(books)
+    for entry in books.free_entries():
+        held = None if entry.copy_of is None else books.entries.get(entry.copy_of)
+        if held is not None and held.parameter is not None:
+            tensor = books.tensor(held.parameter)
+            if isinstance(tensor, Parameter) and tensor.name in books.parameters:
+                books.copy(tensor, entry, entry.decided_by)
+                continue
+        if entry.tensor.numel <= 1:
+            continue
+        for candidate, _ in _related(books, index, entry):
+            # Equal zero biases are different parameters: a constant-filled tensor is nobody's copy.
+            if (
+                isinstance(candidate, Parameter)
+                and candidate.content
+                and not candidate.content.constant_filled
+            ):
+                books.copy(candidate, entry, "content")
+                break
+
+
+def match_deduplicated(books: Books) -> None:
+    """A parameter without a tensor of its own, whose content another one's tensor has: merged by the exporter.
+
+    Equal content alone is no proof, or a bias that was cut out would pass. It takes a node of the parameter's own
+    module that reads the tensor; in a file without scopes, as many readers as there are parameters in the tensor; for
+    a zero bias, which the optimizer also takes from the node, a traced node that still names it.
+    """
+    holders: dict[str, list[Entry]] = defaultdict(list)
+    load: dict[str, int] = defaultdict(int)
+    for line in books.parameters.values():
+        if line.entries:
+            entry = books.entry(line.entries[0])
+            load[line.entries[0][1]] += 1
+            for print_ in books.contents.fingerprints(entry):
+                holders[print_].append(entry)
+    for parameter in list(books.free_parameters()):
+        content = parameter.content
+        if content is None:
+            _match_deduplicated_by_reader(books, parameter)
+            continue
+        prints = (content.digest, content.digest_transposed, content.samples)
+        for entry in (entry for print_ in prints if print_ for entry in holders.get(print_, ())):
+            evidence = _reads(books, entry, parameter, load[entry.tensor.name])
+            if evidence is None and _is_dropped_zero(books, parameter):
+                evidence = "traced-zero"
+            if evidence and books.contents.relation(entry, parameter) in _LINES:
+                books.merge(parameter, entry, Line.DEDUPLICATED, f"content+{evidence}", 0.0)
+                load[entry.tensor.name] += 1
+                break
+
+
+def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
+    """Without contents: a node of the parameter's module reads a tensor of its shape that is another's."""
+    for line in list(books.parameters.values()):
+        for key in line.entries[:1]:
+            entry = books.entry(key)
+            # The module that owns both says nothing: its node reads its own tensor.
+            other = module_of(line.name) != module_of(parameter.name)
+            if (
+                other
+                and entry.tensor.shape == parameter.shape
+                and _is_read_in(parameter, books.reader_modules(entry))
+            ):
+                books.merge(parameter, entry, Line.DEDUPLICATED, "provenance:reader-module+shape", None)
+                return
+
+
+def _reads(books: Books, entry: Entry, parameter: Parameter, load: int) -> str | None:
+    """The evidence that `entry` is read as `parameter`, if there is any."""
+    modules = books.reader_modules(entry)
+    if modules:
+        return "reader-module" if _is_read_in(parameter, modules) else None
+    return "reader-count" if len(books.readers(entry)) > load else None
+
+
+def _is_dropped_zero(books: Books, parameter: Parameter) -> bool:
+    """Whether a traced node names the parameter and it is all zeros: the optimizer drops a Gemm's zero bias."""
+    element = parameter.dtype.to_numpy()
+    if parameter.content is None or not parameter.content.constant_filled or element is None:
+        return False
+    if decode_values(parameter.content.samples, element).any():
+        return False
+    traced = read_provenance(books.ledger.model).parameters
+    return any(mangle(name) in traced for name in parameter.names)
+
+
+def _is_read_in(tensor: Parameter | Buffer, modules: frozenset[str]) -> bool:
+    return any(module_of(name) in modules for name in tensor.names)
+
+
+def _index(books: Books) -> dict[str, list[Parameter | Buffer]]:
+    """PyTorch tensors by what `Contents.fingerprints` may give for an entry that holds them."""
+    index: dict[str, list[Parameter | Buffer]] = defaultdict(list)
+    for tensor in books.manifest.tensors:
+        if tensor.content is None or tensor.numel <= 1:
+            continue
+        prints = {tensor.content.samples}
+        if books.contents.mode == "full":
+            prints = {tensor.content.digest, tensor.content.digest_transposed or tensor.content.digest}
+        for print_ in prints:
+            index[print_].append(tensor)
+    return index
+
+
+def _related(
+    books: Books, index: dict[str, list[Parameter | Buffer]], entry: Entry
+) -> list[tuple[Parameter | Buffer, Relation]]:
+    """PyTorch tensors with this entry's content, in PyTorch's order."""
+    found: list[tuple[Parameter | Buffer, Relation]] = []
+    for print_ in books.contents.fingerprints(entry):
+        for tensor in index.get(print_, ()):
+            relation = books.contents.relation(entry, tensor)
+            if relation in _LINES:
+                found.append((tensor, relation))
+    return found

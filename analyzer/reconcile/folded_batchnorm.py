@@ -1,0 +1,192 @@
+"""Rule: a BatchNorm folded into the convolution before it.
+
+W'[o] = W[o] * s[o] and b'[o] = (b[o] - mean[o]) * s[o] + beta[o], with s = gamma / sqrt(var + eps)
+(Ioffe and Szegedy 2015, section 3.1; onnxscript rewriter/rules/common/_fuse_batchnorm.py). The manifest has the
+BatchNorm's vectors whole, and of the weight W its samples and each channel's sum and norm, which scale with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import channel_statistics, decode_values, sample, sample_positions
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry
+from analyzer.manifest import BatchNorm, Manifest, Parameter
+from analyzer.model import StoredTensor
+from analyzer.reconcile.books import Books, Suspect
+from analyzer.reconcile.lines import Line
+
+__all__ = ["match_folded_batchnorm"]
+
+Vector = npt.NDArray[np.float64]
+
+_TOLERANCE = {DType.FLOAT: 1e-5, DType.DOUBLE: 1e-9, DType.FLOAT16: 4e-3, DType.BFLOAT16: 3e-2}
+"""Relative rounding of a product in each dtype, with room for the order of the exporter's operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """One BatchNorm's scale and shift, and the largest error of the weight under it."""
+
+    norm: BatchNorm
+    scale: Vector  # (out,)
+    shift: Vector  # (out,): the new bias
+    error: float
+
+
+def match_folded_batchnorm(books: Books) -> None:
+    """Explain suspects whose every channel is the PyTorch weight's, scaled as one unused BatchNorm says."""
+    unused = [norm for norm in books.manifest.batch_norms if norm.running_var and norm.running_mean]
+    for suspect in list(books.suspects):
+        weight = suspect.tensor
+        if (
+            not isinstance(weight, Parameter)
+            or weight.name in books.parameters
+            or books.contents.mode == "none"
+        ):
+            continue
+        bias = _bias_entry(books, suspect.entry)
+        fold = _find(books.manifest, suspect, weight, unused, bias)
+        if fold is None or bias is None:
+            continue
+        unused.remove(fold.norm)
+        books.suspects.remove(suspect)
+        books.hold(
+            weight, suspect.entry, Line.FOLDED_BATCHNORM, f"content:batchnorm {fold.norm.module}", fold.error
+        )
+        _settle_vectors(books, fold, suspect.entry, bias)
+
+
+def _bias_entry(books: Books, weight: Entry) -> Entry | None:
+    """The stored bias of the convolution that reads `weight`."""
+    for reader in books.readers(weight):
+        inputs = reader.node.inputs
+        if reader.node.op_type == "Conv" and reader.slot == 1 and len(inputs) > 2:
+            for entry in books.ledger.entries:
+                if entry.tensor.name == inputs[2] and entry.tensor.graph_path == reader.node.graph_path:
+                    return entry
+    return None
+
+
+def _find(
+    manifest: Manifest, suspect: Suspect, weight: Parameter, norms: list[BatchNorm], bias: Entry | None
+) -> _Fold | None:
+    """The first BatchNorm, in module order, under which weight and bias agree in every channel."""
+    stored = suspect.entry.tensor
+    array = stored.payload.array()
+    if (
+        weight.channel_sums is None
+        or weight.channel_norms is None
+        or array is None
+        or stored.shape != weight.shape
+    ):
+        return None
+    tolerance = _TOLERANCE.get(stored.dtype)
+    if tolerance is None or bias is None or array.size == 0:
+        return None
+    sums, sizes = _doubles(weight.channel_sums), _doubles(weight.channel_norms)
+    stored_sums, stored_sizes = channel_statistics(array)
+    slack = tolerance * np.sqrt(array[0].size) * stored_sizes + 1e-12  # (out,)
+    for norm in norms:
+        scale, shift = _scale_and_shift(manifest, norm, _conv_bias(manifest, weight))
+        if scale is None or shift is None or scale.shape != sums.shape:
+            continue
+        fits = np.abs(stored_sizes - np.abs(scale) * sizes) <= slack
+        fits &= np.abs(stored_sums - scale * sums) <= slack
+        if fits.all() and _bias_fits(bias.tensor, shift, tolerance):
+            error = _sample_error(weight, stored, scale)
+            if error is not None and error <= tolerance * max(1.0, float(np.abs(scale).max())) * _peak(
+                stored
+            ):
+                return _Fold(norm, scale, shift, error)
+    return None
+
+
+def _doubles(text: str) -> Vector:
+    return decode_values(text, np.dtype("<f8")).astype(np.float64)
+
+
+def _scale_and_shift(
+    manifest: Manifest, norm: BatchNorm, conv_bias: Vector | None
+) -> tuple[Vector | None, Vector | None]:
+    variance, mean = _vector(manifest, norm.running_var), _vector(manifest, norm.running_mean)
+    if variance is None or mean is None:
+        return None, None
+    gamma, beta = _vector(manifest, norm.weight), _vector(manifest, norm.bias)
+    scale = (np.ones_like(variance) if gamma is None else gamma) / np.sqrt(variance + norm.eps)
+    if conv_bias is not None and conv_bias.shape != mean.shape:
+        return None, None
+    centred = -mean if conv_bias is None else conv_bias - mean
+    return scale, centred * scale + (0.0 if beta is None else beta)
+
+
+def _conv_bias(manifest: Manifest, weight: Parameter) -> Vector | None:
+    return _vector(manifest, _bias_name(weight))
+
+
+def _bias_name(weight: Parameter) -> str:
+    return weight.name.removesuffix("weight") + "bias"
+
+
+def _vector(manifest: Manifest, name: str | None) -> Vector | None:
+    value = manifest.value(name) if name is not None else None
+    return None if value is None else value.astype(np.float64)
+
+
+def _bias_fits(bias: StoredTensor, shift: Vector, tolerance: float) -> bool:
+    array = bias.payload.array()
+    if array is None or array.shape != shift.shape:
+        return False
+    # The shift is a difference of like sizes: its rounding is relative to the largest of them.
+    room = tolerance * max(1.0, float(np.abs(shift).max()))
+    return bool((np.abs(array.astype(np.float64) - shift) <= room).all())
+
+
+def _sample_error(weight: Parameter, stored: StoredTensor, scale: Vector) -> float | None:
+    """Largest difference between the stored weight and the scaled PyTorch weight at the sampled positions."""
+    element, array = weight.dtype.to_numpy(), stored.payload.array()
+    if weight.content is None or element is None or array is None:
+        return None
+    original = decode_values(weight.content.samples, element).astype(np.float64)
+    channels = sample_positions(array.size) // array[0].size
+    return float(np.abs(sample(array).astype(np.float64) - original * scale[channels]).max())
+
+
+def _peak(stored: StoredTensor) -> float:
+    array = stored.payload.array()
+    return float(np.abs(array.astype(np.float64)).max()) if array is not None and array.size else 0.0
+
+
+def _settle_vectors(books: Books, fold: _Fold, weight: Entry, bias: Entry) -> None:
+    """The BatchNorm's weight is in the convolution's weight, its bias and the convolution's in the new bias."""
+    rule = f"content:batchnorm {fold.norm.module}"
+    settled = books.parameters[_name_of(books, weight)]
+    conv_bias = books.tensor(settled.name.removesuffix("weight") + "bias")
+    holders = [name for name in (fold.norm.bias, conv_bias.name if conv_bias is not None else None) if name]
+    if fold.norm.weight is not None:
+        _merge(books, fold.norm.weight, weight, rule)
+    for name in holders:
+        parameter = books.tensor(name)
+        if isinstance(parameter, Parameter) and bias.tensor.key not in books.entries:
+            books.suspects = [item for item in books.suspects if item.entry.tensor.key != bias.tensor.key]
+            books.hold(parameter, bias, Line.FOLDED_BATCHNORM, rule, None)
+        elif isinstance(parameter, Parameter):
+            _merge(books, name, bias, rule)
+    if bias.tensor.key not in books.entries:
+        books.settle(bias, Line.FOLDED_BATCHNORM, rule)
+
+
+def _name_of(books: Books, entry: Entry) -> str:
+    name = books.entries[entry.tensor.key].parameter
+    assert name is not None  # it was just held
+    return name
+
+
+def _merge(books: Books, name: str, entry: Entry, rule: str) -> None:
+    parameter = books.tensor(name)
+    if isinstance(parameter, Parameter) and parameter.name not in books.parameters:
+        books.merge(parameter, entry, Line.FOLDED_BATCHNORM, rule, None)

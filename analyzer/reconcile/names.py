@@ -1,0 +1,66 @@
+"""Names in the file <-> names in PyTorch, where one side has a prefix that the other lacks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+__all__ = ["Alignment", "align"]
+
+_DEEPEST_PREFIX = 3
+"""Parts of a wrapper's prefix that are tried (`model.`, `base_model.model.`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """How a name in the file becomes a name in PyTorch."""
+
+    known: frozenset[str]
+    strip: str = ""
+    add: str = ""
+
+    def __call__(self, name: str) -> str | None:
+        """The PyTorch name, None if there is none. A name that PyTorch knows as it is stays."""
+        if name in self.known:
+            return name
+        if self.strip and name.startswith(self.strip) and name[len(self.strip) :] in self.known:
+            return name[len(self.strip) :]
+        return self.add + name if self.add and self.add + name in self.known else None
+
+    def module(self, scope: str) -> str:
+        """A module path of the file in PyTorch's terms."""
+        if self.strip and (scope + ".").startswith(self.strip):
+            return scope[len(self.strip) :]
+        return f"{self.add}{scope}".rstrip(".") if self.add else scope
+
+
+def align(names: Iterable[str], known: Collection[str]) -> Alignment:
+    """Find the one prefix that makes most of the file's names PyTorch names: dropped, or put before them.
+
+    Exports through a wrapper module prefix every name (`model.bert...`); a bare model's file lacks the prefix that a
+    model with a head has (`embeddings...` for `bert.embeddings...`).
+
+    >>> align(["model.fc.weight", "model.fc.bias"], ["fc.weight", "fc.bias"]).strip
+    'model.'
+    """
+    targets = frozenset(known)
+    endings = {name.partition(".")[2]: name.partition(".")[0] + "." for name in targets if "." in name}
+    stripped: Counter[str] = Counter()
+    added: Counter[str] = Counter()
+    for name in names:
+        if name in targets:
+            continue
+        parts = name.split(".")
+        for depth in range(1, min(_DEEPEST_PREFIX + 1, len(parts))):
+            if ".".join(parts[depth:]) in targets:
+                stripped[".".join(parts[:depth]) + "."] += 1
+        if name in endings:
+            added[endings[name]] += 1
+    strip, strip_count = _best(stripped)
+    add, add_count = _best(added)
+    return Alignment(targets, strip=strip) if strip_count >= add_count else Alignment(targets, add=add)
+
+
+def _best(counter: Counter[str]) -> tuple[str, int]:
+    return max(counter.items(), key=lambda item: (item[1], item[0]), default=("", 0))

@@ -1,0 +1,277 @@
+"""Reports -> JSON documents: exact integers, sorted keys, byte-identical on a second run.
+
+The schema of each is in `analyzer/schemas`, the meaning of each key in `docs/report-format.md`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from importlib import metadata
+from typing import Any
+
+from analyzer.compare import Comparison, GroupPair, Pair
+from analyzer.findings import label
+from analyzer.ledger import Entry, Evidence, Finding, Group, Grouping, Ledger, Role
+from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
+
+__all__ = ["SCHEMA_VERSION", "render_json", "to_document"]
+
+SCHEMA_VERSION = 1
+
+Document = dict[str, Any]
+
+
+def render_json(report: Report) -> str:
+    """The report as indented JSON text with a final newline."""
+    return json.dumps(to_document(report), indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+
+
+def to_document(report: Report) -> Document:
+    """The report as plain dicts and lists, as its JSON Schema describes it."""
+    match report:
+        case Inspection():
+            return _inspection(report)
+        case ReconcileReport():
+            return _reconciliation(report)
+        case ExportReport():
+            return {
+                **_head("export"),
+                "files": list(report.files),
+                "reconcile": _reconciliation(report.reconcile),
+            }
+        case Comparison():
+            return _comparison(report)
+
+
+def _head(command: str, stamp: str | None = None) -> Document:
+    try:
+        version = metadata.version("onnxledger")
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        version = "unknown"
+    head: Document = {
+        "schema_version": SCHEMA_VERSION,
+        "command": command,
+        "tool": {"name": "onnxledger", "version": version},
+    }
+    return head if stamp is None else {**head, "generated_at": stamp}
+
+
+def _inspection(report: Inspection) -> Document:
+    ledger = report.ledger
+    basis = ledger.basis
+    return {
+        **_head("inspect", report.stamp),
+        "model": _model(ledger, report.digests),
+        "totals": {
+            "parameters": ledger.parameters,
+            "basis": {evidence.value: basis.get(evidence, 0) for evidence in Evidence},
+            "stored_tensors": len(ledger.entries),
+            "stored_elements": ledger.stored_elements,
+            "stored_bytes": ledger.stored_nbytes,
+            "file_bytes": ledger.file_nbytes,
+        },
+        "roles": {role.value: _role(ledger, role) for role in Role},
+        "accounts": [{"account": account.name, "bytes": account.nbytes} for account in ledger.accounts],
+        "dtypes": _dtypes(ledger),
+        **_grouping(report.grouping, ledger.parameters),
+        "tensors": sorted(map(_tensor, ledger.entries), key=lambda item: (item["graph_path"], item["name"])),
+        "findings": _findings(ledger.findings),
+    }
+
+
+def _model(ledger: Ledger, digests: dict[str, str]) -> Document:
+    model = ledger.model
+    files: list[Document] = [{"path": file.path, "bytes": file.nbytes} for file in model.files]
+    for file in files:
+        if file["path"] in digests:
+            file["sha256"] = digests[file["path"]]
+    return {
+        "path": str(model.path),
+        "files": files,
+        "ir_version": model.ir_version,
+        "opsets": dict(model.opsets),
+        "producer": model.producer,
+        "nodes": sum(1 for _ in model.nodes()),
+        "functions": model.functions,
+        "nested_graphs": model.nested_graphs,
+    }
+
+
+def _role(ledger: Ledger, role: Role) -> Document:
+    entries = [entry for entry in ledger.entries if entry.role is role]
+    return {
+        "tensors": len(entries),
+        "stored_elements": sum(entry.tensor.numel for entry in entries),
+        "parameters": sum(entry.parameters for entry in entries),
+        "bytes": sum(entry.tensor.nbytes for entry in entries),
+    }
+
+
+def _dtypes(ledger: Ledger) -> list[Document]:
+    by_dtype: dict[str, list[Entry]] = defaultdict(list)
+    for entry in ledger.entries:
+        by_dtype[entry.tensor.dtype.name].append(entry)
+    return [
+        {
+            "dtype": dtype,
+            "tensors": len(entries),
+            "stored_elements": sum(entry.tensor.numel for entry in entries),
+            "bytes": sum(entry.tensor.nbytes for entry in entries),
+        }
+        for dtype, entries in sorted(by_dtype.items())
+    ]
+
+
+def _grouping(grouping: Grouping, parameters: int) -> Document:
+    """Groups, and what the user's own have in common and leave out (`overlap` and `ungrouped` in stored elements)."""
+    return {
+        "by": grouping.by,
+        "depth": grouping.depth,
+        "groups": [_group(group, parameters) for group in grouping.groups],
+        "overlap": grouping.overlap.stored_elements,
+        "ungrouped": grouping.ungrouped.stored_elements,
+        "group_balance": {
+            "overlap": _group(grouping.overlap, parameters),
+            "ungrouped": _group(grouping.ungrouped, parameters),
+        },
+    }
+
+
+def _group(group: Group, parameters: int) -> Document:
+    document: Document = {
+        "group": group.name,
+        "parameters": group.parameters,
+        "stored_elements": group.stored_elements,
+        "bytes": group.nbytes,
+        "tensors": group.tensors,
+        "nodes": group.nodes,
+        "share": group.parameters / parameters if parameters else None,
+    }
+    if group.trainable is not None:
+        document |= {"trainable": group.trainable, "frozen": group.frozen}
+    return document
+
+
+def _tensor(entry: Entry) -> Document:
+    tensor = entry.tensor
+    return {
+        "name": tensor.name,
+        "graph_path": "/".join(tensor.graph_path),
+        "carrier": tensor.carrier.value,
+        "dtype": tensor.dtype.name,
+        "shape": list(tensor.shape),
+        "stored_elements": tensor.numel,
+        "parameters": entry.parameters,
+        "bytes": tensor.nbytes,
+        "logical_bytes": tensor.logical_nbytes,
+        "role": entry.role.value,
+        "scope": entry.scope if entry.has_scope else None,
+        "scoped_by": entry.scoped_by,
+        "decided_by": entry.decided_by,
+        "sources": list(entry.sources),
+        "uses": entry.uses,
+        "read_by": entry.read_by,
+        "copy_of": None if entry.copy_of is None else label(entry.copy_of),
+    }
+
+
+def _findings(findings: tuple[Finding, ...]) -> list[Document]:
+    return [
+        {
+            "id": finding.id,
+            "severity": finding.severity.value,
+            "message": finding.message,
+            "subjects": list(finding.subjects),
+        }
+        for finding in findings
+    ]
+
+
+def _reconciliation(report: ReconcileReport) -> Document:
+    result = report.reconciliation
+    manifest, ledger = result.manifest, result.ledger
+    known = {parameter.name: parameter for parameter in manifest.parameters}
+    return {
+        **_head("reconcile", report.stamp),
+        "model": {"path": str(ledger.model.path)},
+        "against": dict(manifest.source),
+        "balanced": result.balanced,
+        "content": result.content,
+        "pytorch": {
+            "parameters": manifest.numel,
+            "trainable": manifest.trainable,
+            "buffers": manifest.buffer_numel,
+            "tied": [list(p.names) for p in manifest.parameters if p.tied],
+        },
+        "onnx": {
+            "parameters": result.onnx_parameters,
+            "parameters_alone": ledger.parameters,
+            "stored_elements": ledger.stored_elements,
+        },
+        "bridge": [
+            {
+                "line": row.line.value,
+                "tensors": row.tensors,
+                "elements": row.elements,
+                "parameter_delta": row.parameter_delta,
+                "stored_delta": row.stored_delta,
+                "bytes": row.nbytes,
+            }
+            for row in result.bridge
+        ],
+        "parameters": [
+            {
+                "name": settled.name,
+                "shape": list(known[settled.name].shape),
+                "elements": known[settled.name].numel,
+                "trainable": known[settled.name].trainable,
+                "line": settled.line.value,
+                "chain": [line.value for line in settled.chain],
+                "entries": [label(key) for key in settled.entries],
+                "decided_by": settled.decided_by,
+                "max_abs_error": settled.max_abs_error,
+            }
+            for settled in result.parameters
+        ],
+        "tensors": sorted(
+            (
+                {
+                    "name": line.key[1],
+                    "graph_path": "/".join(line.key[0]),
+                    "line": line.line.value,
+                    "parameter": line.parameter,
+                    "decided_by": line.decided_by,
+                }
+                for line in result.entries
+            ),
+            key=lambda item: (str(item["graph_path"]), str(item["name"])),
+        ),
+        **_grouping(report.grouping, ledger.parameters),
+        "findings": _findings((*result.findings, *ledger.findings)),
+    }
+
+
+def _comparison(report: Comparison) -> Document:
+    return {
+        **_head("compare"),
+        "a": report.a,
+        "b": report.b,
+        "totals": {"parameters": _pair(report.parameters), "bytes": _pair(report.file_nbytes)},
+        "groups": [_group_pair(group) for group in report.groups],
+        "overlap": _group_pair(report.overlap),
+        "ungrouped": _group_pair(report.ungrouped),
+    }
+
+
+def _group_pair(group: GroupPair) -> Document:
+    return {
+        "group": group.name,
+        "status": group.status.value,
+        "parameters": _pair(group.parameters),
+        "bytes": _pair(group.nbytes),
+    }
+
+
+def _pair(pair: Pair) -> Document:
+    return {"a": pair.a, "b": pair.b, "difference": pair.difference, "ratio": pair.ratio}

@@ -1,0 +1,376 @@
+"""Reports -> text for a terminal or a pipe: tables that stay within their width, names that cannot escape."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analyzer.compare import Comparison, GroupPair
+from analyzer.findings import label
+from analyzer.ledger import Account, Entry, Finding, Group, Grouping, Ledger, Role
+from analyzer.reconcile import Line, Reconciliation
+from analyzer.render.units import (
+    format_bytes,
+    format_count,
+    format_error,
+    format_ratio,
+    format_share,
+    format_signed,
+    printable,
+    short_count,
+)
+from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
+
+__all__ = ["TextOptions", "render_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How much is shown, and how wide."""
+
+    rows: int = 20
+    """Rows of a long table before `[N others]`; 0 shows all."""
+    width: int = 80
+    color: bool = False
+    verbose: bool = False
+    """Also say by which rule each tensor was decided."""
+
+
+def render_text(report: Report, options: TextOptions | None = None) -> str:
+    """The report as text with a final newline."""
+    options = options or TextOptions()
+    match report:
+        case Inspection():
+            parts = _inspection(report, options)
+        case ReconcileReport():
+            parts = _reconciliation(report, options)
+        case ExportReport():
+            files = [Text(f"wrote {printable(path)}") for path in report.files]
+            parts = [*files, Text(""), *_reconciliation(report.reconcile, options)]
+        case Comparison():
+            parts = _comparison(report)
+    return _to_text(parts, options)
+
+
+def _to_text(parts: Iterable[RenderableType], options: TextOptions) -> str:
+    console = Console(
+        file=io.StringIO(),
+        width=options.width,
+        force_terminal=options.color,
+        color_system="auto" if options.color else None,
+        no_color=not options.color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _table(*columns: str) -> Table:
+    """The first column holds names and takes the room that is left; the others hold numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for position, column in enumerate(columns):
+        if position:
+            table.add_column(column, justify="right", no_wrap=True)
+        else:
+            table.add_column(column, overflow="fold")
+    return table
+
+
+def _name(name: str, style: str = "") -> Text:
+    return Text(printable(name), style=style)
+
+
+# inspect
+
+
+def _inspection(report: Inspection, options: TextOptions) -> list[RenderableType]:
+    ledger = report.ledger
+    parts: list[RenderableType] = [_title(ledger), Text(""), _headline(ledger), _basis(ledger), Text("")]
+    parts += [_groups(report.grouping, ledger.parameters, options.rows), Text("")]
+    parts += [_roles(ledger), Text("")]
+    parts += [_accounts(ledger.accounts, ledger.file_nbytes), Text("")]
+    parts += [_largest(ledger, options)]
+    return parts + _findings(ledger.findings, options)
+
+
+def _title(ledger: Ledger) -> Text:
+    model = ledger.model
+    opsets = ", ".join(f"{domain} {version}" for domain, version in model.opsets)
+    facts = [model.producer or "unknown producer", f"IR {model.ir_version}", f"opset {opsets or 'none'}"]
+    facts.append(f"{format_count(sum(1 for _ in model.nodes()))} nodes")
+    if model.nested_graphs:
+        facts.append(f"{format_count(model.nested_graphs)} nested graphs")
+    if model.functions:
+        facts.append(f"{format_count(model.functions)} functions")
+    return Text(printable(f"{model.path}: {', '.join(facts)}"))
+
+
+def _headline(ledger: Ledger) -> Text:
+    short = f" ({short_count(ledger.parameters)})" if ledger.parameters >= 1000 else ""
+    text = Text(f"{format_count(ledger.parameters)} parameters{short}", style="bold")
+    text.append(
+        f", {format_count(ledger.stored_elements)} elements in {format_count(len(ledger.entries))} stored tensors, "
+        f"{format_bytes(ledger.file_nbytes)} on disk",
+        style="not bold",
+    )
+    return text
+
+
+def _basis(ledger: Ledger) -> Text:
+    shares = [
+        f"{evidence.value} {format_share(count, ledger.stored_elements)}"
+        for evidence, count in sorted(ledger.basis.items(), key=lambda item: (-item[1], item[0]))
+        if count
+    ]
+    return Text(f"Elements decided by: {', '.join(shares) or 'nothing, there are none'}")
+
+
+def _groups(grouping: Grouping, parameters: int, rows: int) -> Table:
+    known = any(group.trainable is not None for group in grouping.groups)
+    heading = grouping.by if grouping.depth is None else f"{grouping.by}, depth {grouping.depth}"
+    columns = ("trainable", "frozen") if known else ("share", "stored")
+    table = _table(heading, "parameters", *columns, "bytes", "tensors")
+    shown, left = _cut(grouping.groups, rows)
+    for group in shown:
+        table.add_row(*_group_row(group, parameters))
+    if left:
+        table.add_row(*_group_row(_sum(f"[{format_count(len(left))} others]", left), parameters))
+    if grouping.by == "group":
+        table.add_row(*_group_row(grouping.ungrouped, parameters))
+        table.add_row(*_group_row(grouping.overlap, parameters, sign=-1))
+    table.add_section()
+    everything = _sum("total", (*grouping.groups, grouping.ungrouped), grouping.overlap)
+    table.add_row(*_group_row(everything, parameters), style="bold")
+    return table
+
+
+def _cut(groups: Sequence[Group], rows: int) -> tuple[list[Group], list[Group]]:
+    """The groups that are shown, the largest in their own order, and the others."""
+    if not rows or len(groups) <= rows:
+        return list(groups), []
+    largest = sorted(groups, key=lambda group: (-group.parameters, -group.nbytes, -group.tensors))[:rows]
+    return [group for group in groups if group in largest], [
+        group for group in groups if group not in largest
+    ]
+
+
+def _sum(name: str, groups: Sequence[Group], overlap: Group | None = None) -> Group:
+    """What groups hold together, less what they count twice."""
+
+    def total(attribute: str) -> int | None:
+        numbers: list[int | None] = [getattr(group, attribute) for group in groups]
+        twice: int = (getattr(overlap, attribute) or 0) if overlap is not None else 0
+        known = [number for number in numbers if number is not None]
+        return sum(known) - twice if len(known) == len(numbers) else None
+
+    return Group(
+        name=name,
+        parameters=total("parameters") or 0,
+        stored_elements=total("stored_elements") or 0,
+        nbytes=total("nbytes") or 0,
+        tensors=total("tensors") or 0,
+        nodes=total("nodes") or 0,
+        trainable=total("trainable"),
+        frozen=total("frozen"),
+    )
+
+
+def _group_row(group: Group, parameters: int, sign: int = 1) -> list[RenderableType]:
+    row: list[RenderableType] = [_name(group.name), format_count(sign * group.parameters)]
+    if group.trainable is None or group.frozen is None:
+        row += [format_share(group.parameters, parameters), format_count(sign * group.stored_elements)]
+    else:
+        row += [format_count(sign * group.trainable), format_count(sign * group.frozen)]
+    return [*row, format_bytes(sign * group.nbytes), format_count(sign * group.tensors)]
+
+
+def _roles(ledger: Ledger) -> Table:
+    table = _table("role", "parameters", "stored", "bytes", "tensors")
+    for role in Role:
+        entries = [entry for entry in ledger.entries if entry.role is role]
+        table.add_row(
+            role.value,
+            format_count(sum(entry.parameters for entry in entries)),
+            format_count(sum(entry.tensor.numel for entry in entries)),
+            format_bytes(sum(entry.tensor.nbytes for entry in entries)),
+            format_count(len(entries)),
+        )
+    return table
+
+
+def _accounts(accounts: Sequence[Account], total: int) -> Table:
+    table = _table("bytes on disk", "bytes", "", "share")
+    for account in accounts:
+        if account.nbytes or account.name == Role.UNATTRIBUTED:
+            table.add_row(
+                account.name,
+                format_count(account.nbytes),
+                format_bytes(account.nbytes),
+                format_share(account.nbytes, total),
+            )
+    table.add_section()
+    table.add_row("total", format_count(total), format_bytes(total), format_share(total, total), style="bold")
+    return table
+
+
+def _largest(ledger: Ledger, options: TextOptions) -> Table:
+    """The largest tensors under the names that PyTorch knows them by, where the file tells."""
+    ordered = sorted(ledger.entries, key=lambda entry: (-entry.tensor.nbytes, entry.tensor.key))
+    shown = ordered[: options.rows] if options.rows else ordered
+    table = _table("largest tensors", "dtype", "shape", "stored")
+    for entry in shown:
+        shape = "x".join(map(str, entry.tensor.shape)) or "scalar"
+        table.add_row(
+            _describe(entry, options), entry.tensor.dtype.name, shape, format_count(entry.tensor.numel)
+        )
+    left = ordered[len(shown) :]
+    if left:
+        elements = sum(entry.tensor.numel for entry in left)
+        table.add_row(f"[{format_count(len(left))} others]", "", "", format_count(elements))
+    return table
+
+
+def _describe(entry: Entry, options: TextOptions) -> Text:
+    """What a person calls the tensor: its PyTorch name; else its own, with the module that reads it."""
+    text = _name(", ".join(entry.sources) or label(entry.tensor.key))
+    notes = [] if entry.role is Role.PARAMETER else [entry.role.value]
+    if not entry.sources and entry.scope:
+        notes.append(f"of {entry.scope}")
+    if entry.copy_of is not None:
+        notes.append(f"copy of {label(entry.copy_of)}")
+    if options.verbose:
+        notes += [f"stored as {entry.tensor.name}", entry.decided_by]
+    if notes:
+        text.append(printable(f" ({', '.join(notes)})"))
+    return text
+
+
+def _findings(findings: Sequence[Finding], options: TextOptions) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for finding in findings:
+        head = Text(f"{finding.severity.value}: ", style="bold")
+        head.append(printable(f"{finding.message} [{finding.id}]"), style="not bold")
+        parts += [Text(""), head]
+        shown = finding.subjects[: options.rows] if options.rows else finding.subjects
+        parts += [Text(f"  {printable(subject)}") for subject in shown]
+        if len(finding.subjects) > len(shown):
+            parts.append(Text(f"  [{format_count(len(finding.subjects) - len(shown))} others]"))
+    return parts
+
+
+# reconcile
+
+
+def _reconciliation(report: ReconcileReport, options: TextOptions) -> list[RenderableType]:
+    result = report.reconciliation
+    parts: list[RenderableType] = [_verdict(result), Text(""), _bridge(result), Text("")]
+    parts.append(_groups(report.grouping, result.onnx_parameters, options.rows))
+    if options.verbose or not options.rows:
+        parts += [Text(""), _parameters(result)]
+    return parts + _findings((*result.findings, *result.ledger.findings), options)
+
+
+def _verdict(result: Reconciliation) -> Text:
+    source = result.manifest.source
+    names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
+    against = f" against {printable(names)}" if names else ""
+    compared = {
+        "none": "contents not compared",
+        "sampled": "contents compared at fixed positions",
+        "full": "whole contents compared",
+    }[result.content]
+    text = Text(printable(f"{result.ledger.model.path}{against}: "))
+    if result.balanced:
+        text.append("balanced, unexplained 0", style="bold green")
+    else:
+        text.append("DOES NOT BALANCE", style="bold red")
+    text.append(f"; {compared}")
+    return text
+
+
+def _bridge(result: Reconciliation) -> Table:
+    table = _table("bridge", "tensors", "elements", "parameters", "stored")
+    start = format_count(result.manifest.numel)
+    table.add_row("PyTorch", format_count(len(result.manifest.parameters)), start, start, start, style="bold")
+    table.add_section()
+    for row in result.bridge:
+        if row.tensors or row.line is Line.UNEXPLAINED:
+            table.add_row(
+                row.line.value,
+                format_count(row.tensors),
+                format_count(row.elements),
+                format_signed(row.parameter_delta),
+                format_signed(row.stored_delta),
+            )
+    table.add_section()
+    stored = result.ledger.stored_elements
+    table.add_row(
+        "ONNX",
+        format_count(len(result.ledger.entries)),
+        format_count(stored),
+        format_count(result.onnx_parameters),
+        format_count(stored),
+        style="bold",
+    )
+    return table
+
+
+def _parameters(result: Reconciliation) -> Table:
+    table = _table("parameter", "line", "elements", "error", "decided by")
+    numels = {parameter.name: parameter.numel for parameter in result.manifest.parameters}
+    for settled in result.parameters:
+        table.add_row(
+            _name(settled.name),
+            settled.line.value,
+            format_count(numels[settled.name]),
+            format_error(settled.max_abs_error),
+            printable(settled.decided_by),
+        )
+    return table
+
+
+# compare
+
+
+def _comparison(report: Comparison) -> list[RenderableType]:
+    table = _table("parameters", "a", "b", "a - b", "a / b")
+    for group in report.groups:
+        _add_pair(table, group)
+    if report.ungrouped.parameters.a or report.ungrouped.parameters.b:
+        _add_pair(table, report.ungrouped)
+    if report.overlap.parameters.a or report.overlap.parameters.b:
+        _add_pair(table, report.overlap)
+    table.add_section()
+    for name, pair in (("total parameters", report.parameters), ("total bytes", report.file_nbytes)):
+        table.add_row(
+            name,
+            format_count(pair.a),
+            format_count(pair.b),
+            format_signed(pair.difference),
+            format_ratio(pair.ratio),
+            style="bold",
+        )
+    return [_name(f"a = {report.a}"), _name(f"b = {report.b}"), Text(""), table]
+
+
+def _add_pair(table: Table, group: GroupPair) -> None:
+    pair = group.parameters
+    table.add_row(
+        _name(group.name),
+        format_count(pair.a),
+        format_count(pair.b),
+        format_signed(pair.difference),
+        format_ratio(pair.ratio),
+    )

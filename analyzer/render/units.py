@@ -1,0 +1,109 @@
+"""Numbers and names -> strings: the only place where either is formatted for a person."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = [
+    "format_bytes",
+    "format_count",
+    "format_error",
+    "format_ratio",
+    "format_share",
+    "format_signed",
+    "printable",
+    "short_count",
+]
+
+
+def format_count(number: int) -> str:
+    """Exact, with separators.
+
+    >>> format_count(109_482_240)
+    '109,482,240'
+    """
+    return f"{number:,}"
+
+
+def format_signed(number: int) -> str:
+    """Exact, with its sign; a plain 0.
+
+    >>> format_signed(-83_712), format_signed(0), format_signed(512)
+    ('-83,712', '0', '+512')
+    """
+    return f"{number:+,}" if number else "0"
+
+
+def short_count(number: int) -> str:
+    """SI, two decimals; exact below a thousand.
+
+    >>> short_count(109_482_240), short_count(999_999), short_count(768)
+    ('109.48 M', '1.00 M', '768')
+    """
+    if abs(number) < 1000:
+        return str(number)
+    value, units = float(number), ("k", "M", "G", "T", "P")
+    for unit in units:
+        value /= 1000
+        if round(abs(value), 2) < 1000 or unit == units[-1]:
+            break
+    return f"{value:,.2f} {unit}"
+
+
+def format_bytes(number: int) -> str:
+    """IEC, two decimals; exact below 1024.
+
+    >>> format_bytes(437_928_960), format_bytes(1_048_575), format_bytes(12)
+    ('417.64 MiB', '1.00 MiB', '12 B')
+    """
+    if abs(number) < 1024:
+        return f"{number} B"
+    value, units = float(number), ("KiB", "MiB", "GiB", "TiB", "PiB")
+    for unit in units:
+        value /= 1024
+        if round(abs(value), 2) < 1024 or unit == units[-1]:
+            break
+    return f"{value:,.2f} {unit}"
+
+
+def format_share(part: int, whole: int) -> str:
+    """Percent with four decimals; "-" where there is nothing to share. Only 0 and all are printed as 0 and 100.
+
+    >>> format_share(23_837_184, 109_482_240), format_share(1, 10**9), format_share(1, 0)
+    ('21.7726 %', '<0.0001 %', '-')
+    """
+    if not whole:
+        return "-"
+    percent = 100 * part / whole
+    if 0 < percent < 0.0001:
+        return "<0.0001 %"
+    if part != whole and percent > 99.9999:
+        return ">99.9999 %"
+    return f"{percent:.4f} %"
+
+
+def format_ratio(ratio: float | None) -> str:
+    """A ratio as percent with four decimals; "-" where there is none.
+
+    >>> format_ratio(4_005_120 / 23_837_184), format_ratio(None)
+    ('16.8020 %', '-')
+    """
+    return "-" if ratio is None else f"{100 * ratio:.4f} %"
+
+
+def format_error(error: float | None) -> str:
+    """A largest error: 0 where contents are equal, "-" where none were compared."""
+    return "-" if error is None else "0" if error == 0 else f"{error:.3g}"
+
+
+def printable(text: str) -> str:
+    r"""A name from a file, safe on a terminal: control, format and surrogate characters are escaped.
+
+    >>> printable("w\x1b[2J\u202egpj.exe")
+    'w\\x1b[2J\\u202egpj.exe'
+    """
+    return "".join(c if c.isprintable() and unicodedata.category(c) != "Cf" else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")

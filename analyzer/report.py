@@ -1,0 +1,43 @@
+"""What a command answers: the record that every format renders. Columns, colours and flags are not known here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from analyzer.compare import Comparison
+from analyzer.ledger import Grouping, Ledger
+from analyzer.reconcile import Reconciliation
+
+__all__ = ["ExportReport", "Inspection", "ReconcileReport", "Report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """`inspect`: one model's ledger, grouped."""
+
+    ledger: Ledger
+    grouping: Grouping
+    digests: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each file, by its path in `ledger.model.files`; empty unless asked for."""
+    stamp: str | None = None
+    """When the report was made, if it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileReport:
+    """`reconcile`: a reconciliation, with its subgraphs in PyTorch's terms."""
+
+    reconciliation: Reconciliation
+    grouping: Grouping
+    stamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """`export`: the files that were written, and their reconciliation."""
+
+    files: tuple[str, ...]
+    reconcile: ReconcileReport
+
+
+Report = Inspection | ReconcileReport | ExportReport | Comparison

@@ -1,0 +1,90 @@
+"""A saved `inspect` report -> Ledger, so that a model can be compared without its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from analyzer.dtypes import DType
+from analyzer.errors import UsageError
+from analyzer.ledger import Account, Entry, Ledger, Role
+from analyzer.model import Carrier, File, Key, Model, StoredTensor
+from analyzer.payload import NoPayload
+
+__all__ = ["is_saved_report", "load_report"]
+
+
+def is_saved_report(path: Path) -> bool:
+    """Whether a path names a saved report and no model."""
+    return path.suffix == ".json"
+
+
+def load_report(path: Path) -> Ledger:
+    """Rebuild the ledger that an `inspect --format json` report describes: its entries and totals, no content.
+
+    Raises:
+        UsageError: the file cannot be read, or is no `inspect` report of this schema.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: not JSON ({error})") from error
+    if not isinstance(document, dict) or (document.get("command"), document.get("schema_version")) != (
+        "inspect",
+        1,
+    ):
+        raise UsageError(f"{path}: not a report of `onnxledger inspect --format json` of schema version 1")
+    try:
+        return _ledger(document)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: not a whole report ({error!r}); make it again") from error
+
+
+def _ledger(document: dict[str, Any]) -> Ledger:
+    model = document["model"]
+    return Ledger(
+        model=Model(
+            path=Path(model["path"]),
+            files=tuple(File(file["path"], file["bytes"]) for file in model["files"]),
+            ir_version=model["ir_version"],
+            opsets=tuple(sorted(model["opsets"].items())),
+            producer=model["producer"],
+            graphs=(),
+            functions=model["functions"],
+        ),
+        entries=tuple(_entry(item) for item in document["tensors"]),
+        accounts=tuple(Account(item["account"], item["bytes"]) for item in document["accounts"]),
+        findings=(),
+        graph=nx.MultiDiGraph(),
+    )
+
+
+def _entry(item: dict[str, Any]) -> Entry:
+    tensor = StoredTensor(
+        name=item["name"],
+        graph_path=tuple(filter(None, item["graph_path"].split("/"))),
+        carrier=Carrier(item["carrier"]),
+        dtype=DType[item["dtype"]],
+        shape=tuple(item["shape"]),
+        numel=item["stored_elements"],
+        nbytes=item["bytes"],
+        payload=NoPayload(),
+    )
+    copied: Key | None = None if item["copy_of"] is None else ((), item["copy_of"])
+    return Entry(
+        tensor=tensor,
+        role=Role(item["role"]),
+        decided_by=item["decided_by"],
+        scope=item["scope"] or "",
+        scoped_by=item["scoped_by"],
+        sources=tuple(item["sources"]),
+        uses=item["uses"],
+        read_by=item["read_by"],
+        parameters=item["parameters"],
+        copy_of=copied,
+    )

@@ -1,0 +1,224 @@
+"""Names and metadata that exporters leave in a file -> PyTorch names and module paths.
+
+Read here: `metadata_props` of `torch.onnx.export(dynamo=True)` (torch/onnx/_internal/exporter/_core.py), the
+`folded_from` note of onnxscript's constant folding, and the node names of the TorchScript exporter
+(`/encoder/layer.0/attention/self/query/MatMul`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from analyzer.ledger import Role
+from analyzer.model import Model, Node
+
+__all__ = [
+    "Origin",
+    "Provenance",
+    "common_scope",
+    "is_buffer_name",
+    "is_dotted",
+    "mangle",
+    "module_of",
+    "node_scope",
+    "provenance_of",
+    "read_provenance",
+]
+
+_NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+_NAMESPACE = "namespace"
+_FX_NODE = "pkg.torch.onnx.fx_node"
+_INPUT_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+_FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
+
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
+"""What torch.export writes for a node that it made outside any module's forward."""
+
+_PLACEHOLDER = re.compile(r"%([pbc])_(\w+)")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
+_KINDS = {"PARAMETER": Role.PARAMETER, "BUFFER": Role.BUFFER, "CONSTANT_TENSOR": Role.CONSTANT}
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What the exporter's metadata says of the whole file."""
+
+    parameters: frozenset[str]
+    """Mangled names (`encoder_layer_0_weight`) that traced nodes read as parameters."""
+    buffers: frozenset[str]
+    """Mangled names that traced nodes read as buffers."""
+    is_traced: bool
+    """Whether the file carries such metadata at all."""
+
+
+def read_provenance(model: Model) -> Provenance:
+    """Collect the placeholders that the file's traced nodes mention."""
+    found: dict[str, set[str]] = {"p": set(), "b": set(), "c": set()}
+    traced = any(_INPUT_KIND in props for graph in model.graphs for props in graph.metadata.values())
+    for node in model.nodes():
+        text = node.metadata.get(_FX_NODE)
+        if text is not None:
+            traced = True
+            for kind, name in _PLACEHOLDER.findall(text):
+                found[kind].add(name)
+    return Provenance(frozenset(found["p"]), frozenset(found["b"]), traced)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where one value comes from, in PyTorch's words."""
+
+    role: Role
+    sources: tuple[str, ...]
+    """PyTorch names, sorted; empty where it was made from the exporter's own values."""
+    rule: str
+
+
+def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Provenance) -> Origin | None:
+    """What a value's `metadata_props` say of it; None if they say nothing of where it comes from."""
+    if props is None:
+        return None
+    kind = props.get(_INPUT_KIND)
+    if kind in _KINDS:
+        role = _KINDS[kind]
+        return Origin(role, (name,) if role is not Role.CONSTANT else (), "provenance:input-spec")
+    sources = _list(props.get(_FOLDED_FROM))
+    if sources is None:
+        return None
+    roles = {source: _source_role(source, provenance) for source in sources}
+    named = {source for source, found in roles.items() if found is not None}
+    learned = tuple(sorted(source for source in named if roles[source] is Role.PARAMETER))
+    if learned:
+        return Origin(Role.PARAMETER, learned, "provenance:folded-from")
+    if named:
+        return Origin(Role.BUFFER, tuple(sorted(named)), "provenance:folded-from")
+    return Origin(Role.CONSTANT, (), "provenance:folded-constant")
+
+
+def mangle(name: str) -> str:
+    """A state-dict key as torch.export names its placeholder, without the kind's prefix.
+
+    >>> mangle("embeddings.LayerNorm.bias")
+    'embeddings_layernorm_bias'
+    """
+    return name.replace(".", "_").lower()
+
+
+def _source_role(source: str, provenance: Provenance) -> Role | None:
+    """Parameter or buffer, for a name that `folded_from` lists; None for a value of the exporter's own.
+
+    The placeholders that traced nodes mention decide; a dotted name that none mentions (all its readers were folded
+    away) is state of a module, since the exporter's own values have no dots, and its last part says which.
+    """
+    mangled = mangle(source)
+    if mangled in provenance.parameters:
+        return Role.PARAMETER
+    if mangled in provenance.buffers:
+        return Role.BUFFER
+    if _DOTTED.fullmatch(source):
+        return Role.BUFFER if is_buffer_name(source) else Role.PARAMETER
+    return None
+
+
+_BUFFER_LEAVES = frozenset(
+    {
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+        "position_ids",
+        "token_type_ids",
+        "inv_freq",
+        "original_inv_freq",
+        "masked_bias",
+        "causal_mask",
+        "attn_mask",
+        "relative_position_index",
+        "relative_coords_table",
+        "cos_cached",
+        "sin_cached",
+        "cos_cache",
+        "sin_cache",
+        "embed_scale",
+        "mel_filters",
+        "window",
+    }
+)
+
+
+def is_buffer_name(name: str) -> bool:
+    """Whether the last part of a dotted name is what PyTorch modules call their registered buffers.
+
+    >>> (
+    ...     is_buffer_name("bn1.running_mean"),
+    ...     is_buffer_name("stft.forward_basis_buffer"),
+    ...     is_buffer_name("fc.weight"),
+    ... )
+    (True, True, False)
+    """
+    leaf = name.rpartition(".")[2]
+    return leaf in _BUFFER_LEAVES or leaf.endswith(("_buffer", "_mask", "_index"))
+
+
+def is_dotted(name: str) -> bool:
+    """Whether a name has the form of a PyTorch state-dict key with a module path."""
+    return _DOTTED.fullmatch(name) is not None
+
+
+def module_of(name: str) -> str:
+    """The module that owns a parameter.
+
+    >>> module_of("encoder.layer.0.attention.self.query.weight")
+    'encoder.layer.0.attention.self.query'
+    """
+    return name.rpartition(".")[0]
+
+
+def node_scope(node: Node) -> tuple[str, str] | None:
+    """The module whose forward made this node, and the rule that says so; None if nothing does.
+
+    `name_scopes` lists one module path a depth and ends with the fx node; `namespace` holds the same with classes.
+    """
+    scopes = _list(node.metadata.get(_NAME_SCOPES))
+    if scopes:
+        scope = scopes[-2] if len(scopes) > 1 else ""
+        return None if scope == _NO_MODULE else (scope, "provenance:name-scopes")
+    namespace = node.metadata.get(_NAMESPACE)
+    if namespace:
+        parts = [part.partition(":")[0].strip() for part in namespace.split("/")]
+        scope = parts[-2] if len(parts) > 1 else ""
+        return None if scope == _NO_MODULE else (scope, "provenance:namespace")
+    if "/" in node.name:
+        parts = [part for part in node.name.split("/")[:-1] if part]
+        return (".".join(parts), "name:node-path")
+    return None
+
+
+def common_scope(scopes: Iterable[str]) -> str:
+    """The deepest module that contains all of `scopes`.
+
+    >>> common_scope(["encoder.layer.0", "encoder.layer.1"])
+    'encoder.layer'
+    """
+    split = [scope.split(".") if scope else [] for scope in scopes]
+    if not split:
+        return ""
+    shared: list[str] = []
+    for parts in zip(*split, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return ".".join(shared)
+
+
+def _list(text: str | None) -> list[str] | None:
+    """The list of strings that an exporter wrote with `repr`; None where it is none."""
+    if text is None:
+        return None
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return [str(item) for item in value] if isinstance(value, (list, tuple, set)) else None

@@ -1,0 +1,81 @@
+"""The process's edges: progress and messages on stderr, reports on stdout and in files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from analyzer.errors import UsageError
+from analyzer.render import FORMATS, SUFFIXES, TextOptions
+from analyzer.render.units import printable
+from analyzer.report import Report
+
+__all__ = ["emit", "progress", "say"]
+
+_NARROWEST = 80
+
+
+def say(message: str) -> None:
+    """One line for a person, on stderr."""
+    click.echo(printable(message), err=True)
+
+
+@contextmanager
+def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A (done, total) callback that draws a bar while stderr is a terminal; None where nobody watches."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console  # 0.05 s that only a terminal needs
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def emit(
+    report: Report, style: str, rows: int, outputs: Sequence[Path], *, quiet: bool, verbose: bool
+) -> None:
+    """Write the report to stdout in `style`, and to each of `outputs` in the format of its suffix.
+
+    Everything is rendered before anything is opened, so that a failure leaves no half report.
+
+    Raises:
+        UsageError: an output's suffix names no format, or it cannot be written.
+    """
+    plain = TextOptions(rows=rows, verbose=verbose)
+    files = [(path, FORMATS[_format_of(path)](report, plain)) for path in outputs]
+    text = FORMATS[style](report, _screen_options(plain))
+    for path, content in files:
+        try:
+            path.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"-o {path}: cannot be written: {error.strerror or error}") from error
+    if not quiet:
+        click.echo(text, nl=False)
+
+
+def _format_of(path: Path) -> str:
+    if path.suffix not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
+        raise UsageError(f"-o {path}: no format for the suffix {path.suffix!r}; use one of {known}")
+    return SUFFIXES[path.suffix]
+
+
+def _screen_options(plain: TextOptions) -> TextOptions:
+    """The terminal's width and colour, where there is one; COLUMNS and NO_COLOR are honoured."""
+    is_terminal = sys.stdout.isatty()
+    width = plain.width
+    if is_terminal or "COLUMNS" in os.environ:
+        import shutil
+
+        width = max(_NARROWEST, shutil.get_terminal_size((plain.width, 24)).columns)
+    color = is_terminal and not os.environ.get("NO_COLOR")
+    return TextOptions(rows=plain.rows, width=width, color=color, verbose=plain.verbose)

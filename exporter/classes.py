@@ -1,0 +1,119 @@
+"""Names and config files -> the transformers classes and configs that they stand for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import MissingExtraError, SourceError
+from exporter.quiet import quiet
+
+__all__ = ["find_class", "first_line", "load_config", "require_transformers"]
+
+_PURPOSE = "building a transformers model"
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def require_transformers() -> None:
+    """Raises MissingExtraError where transformers is not installed."""
+    if importlib.util.find_spec("transformers") is None:
+        raise MissingExtraError("export", "transformers", _PURPOSE)
+
+
+def load_config(where: str | Path | Mapping[str, Any], *, trust_remote_code: bool, local_only: bool) -> Any:
+    """The transformers config of a folder, a config file, a hub id, or the content of a preset.
+
+    Raises:
+        SourceError: it cannot be read, or names a model type that this transformers does not know.
+    """
+    require_transformers()
+    from transformers import AutoConfig
+
+    try:
+        with quiet():
+            if isinstance(where, Mapping):
+                fields = dict(where)
+                return AutoConfig.for_model(fields.pop("model_type"), **fields)
+            return AutoConfig.from_pretrained(
+                str(where), trust_remote_code=trust_remote_code, local_files_only=local_only
+            )
+    except Exception as error:
+        raise SourceError(_config_message(where, error)) from error
+
+
+def _config_message(where: object, error: Exception) -> str:
+    what = "the preset" if isinstance(where, Mapping) else str(where)
+    message = f"{what}: the config cannot be used: {first_line(error)}"
+    if "trust_remote_code" in str(error):
+        return message + "; pass --trust-remote-code if you trust the code in it"
+    return message
+
+
+def find_class(model_class: str | None, config: Any, *, trust_remote_code: bool) -> type[Any]:
+    """The class to build: the one asked for, else the architecture that the config names, else AutoModel.
+
+    Raises:
+        SourceError: transformers has no such class, or it is for another kind of model.
+    """
+    import transformers
+
+    named = (getattr(config, "architectures", None) or [None])[0]
+    wanted = model_class or named or "AutoModel"
+    found: Any = getattr(transformers, wanted, None) if wanted.isidentifier() else None
+    if found is None and model_class is None and trust_remote_code:
+        return _remote_class(config, wanted)
+    if not _is_model_class(found):
+        asked_by = "--class" if model_class else "the config's `architectures`"
+        raise SourceError(f"{asked_by} names {wanted!r}, which transformers does not have{_near(wanted)}")
+    _check_fits(found, config)
+    return found  # type: ignore[no-any-return]
+
+
+def _remote_class(config: Any, wanted: str) -> type[Any]:
+    """The Auto class through which the architecture of remote code is reached."""
+    import transformers
+
+    for auto_name, reference in (getattr(config, "auto_map", None) or {}).items():
+        if auto_name.startswith("AutoModel") and str(reference).endswith("." + wanted):
+            return getattr(transformers, auto_name)  # type: ignore[no-any-return]
+    return transformers.AutoModel
+
+
+def _is_model_class(candidate: object) -> bool:
+    import transformers
+
+    if not isinstance(candidate, type):
+        return False
+    if candidate.__name__.startswith("AutoModel"):
+        return hasattr(candidate, "from_config")
+    return issubclass(candidate, transformers.PreTrainedModel)
+
+
+def _check_fits(found: Any, config: Any) -> None:
+    expected = getattr(found, "config_class", None)
+    if expected is not None and not isinstance(config, expected):
+        raise SourceError(
+            f"{found.__name__} takes a {expected.__name__}, but this config is a {type(config).__name__}: "
+            f"pass --class AutoModel, or a class for {config.model_type}"
+        )
+
+
+def _near(wanted: str) -> str:
+    """`; did you mean ...?` with the closest class names, or how to go on without one."""
+    import transformers
+
+    names = [name for name in dir(transformers) if "Model" in name or "For" in name]
+    close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else "; pass --class AutoModel for the bare model"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what went wrong first, for a one-sentence message; the rest stays in the chained cause."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in _ESCAPES.sub("", str(error)).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,215 @@
+"""nn.Module and example inputs -> ONNX files in a folder, through one of three exporters, and what they read."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from exporter.inputs import ExampleInputs, forward_names
+from exporter.reads import Reads, reads_of_autograd, reads_of_program
+
+__all__ = ["ENGINES", "MODEL_FILE", "EngineOptions"]
+
+MODEL_FILE = "model.onnx"
+DATA_FILE = "model.onnx.data"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What every exporter is told."""
+
+    static: bool = False
+    opset: int | None = None
+
+
+Engine = Callable[[nn.Module, ExampleInputs, Path, EngineOptions], Reads]
+
+
+def export_with_transformers(
+    model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions
+) -> Reads:
+    """Transformers' own OnnxExporter, which patches what its models do that cannot be traced."""
+    from transformers.exporters.configs import OnnxConfig
+
+    exporter, recorded = _recording_exporter()
+    base = OnnxConfig(dynamic=not options.static, opset_version=options.opset)
+    explicit = dataclasses.replace(base, dynamic_shapes=_dynamic_shapes(inputs)) if base.dynamic else base
+    with _forward_without_cache(model):
+        try:
+            exported = exporter.export(model, _exporter_inputs(inputs), config=explicit)
+        except Exception:
+            if options.static:
+                raise
+            # It adds inputs of its own to some models, which `dynamic_shapes` does not name: let it choose all axes.
+            exported = exporter.export(model, _exporter_inputs(inputs), config=base)
+    exported.save_pretrained(folder)
+    return recorded[-1]
+
+
+def _exporter_inputs(inputs: ExampleInputs) -> dict[str, Any]:
+    """A fresh dict each time, because the exporter edits it; the flag becomes a config value, not an input."""
+    return {**inputs.kwargs, "use_cache": False}
+
+
+@contextlib.contextmanager
+def _forward_without_cache(model: nn.Module) -> Iterator[None]:
+    """Encoder-decoders copy their config for the decoder, where the exporter's flag does not reach: say it twice."""
+    if "use_cache" not in forward_names(model):
+        yield
+        return
+    original = model.forward
+
+    @functools.wraps(original)
+    def forward(**kwargs: Any) -> Any:
+        return original(**{**kwargs, "use_cache": False})
+
+    with _patched_forward(model, forward):
+        yield
+
+
+@contextlib.contextmanager
+def _patched_forward(model: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    model.forward = forward
+    try:
+        yield
+    finally:
+        del model.forward  # the class's own shows again
+
+
+def _recording_exporter() -> tuple[Any, list[Reads]]:
+    """An OnnxExporter that notes what the traced program reads, before that program becomes ONNX."""
+    from transformers.exporters.exporter_dynamo import DynamoExporter
+    from transformers.exporters.exporter_onnx import OnnxExporter
+
+    recorded: list[Reads] = []
+
+    class Recording(DynamoExporter):
+        def export_program(self, model: Any, sample_inputs: Any, config: Any) -> Any:
+            program, metadata = super().export_program(model, sample_inputs, config=config)
+            recorded.append(reads_of_program(program))
+            return program, metadata
+
+    class Exporter(OnnxExporter, Recording):
+        """OnnxExporter's `super().export_program` is Recording's here."""
+
+    make: Callable[[], Any] = Exporter
+    return make(), recorded
+
+
+def export_with_dynamo(
+    model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions
+) -> Reads:
+    """`torch.onnx.export(dynamo=True)`."""
+    _use_translatable_experts(model)
+    with _flat_forward(model, inputs) as flat:
+        program: Any = torch.onnx.export(
+            model,
+            flat.args,
+            kwargs=dict(flat.kwargs) or None,
+            input_names=flat.input_names,
+            output_names=flat.output_names,
+            opset_version=options.opset,
+            dynamic_shapes=None if options.static else _dynamic_shapes(flat),
+            dynamo=True,
+            verbose=False,
+        )
+    program.save(str(folder / MODEL_FILE), external_data=True)
+    return reads_of_program(program.exported_program)
+
+
+def _use_translatable_experts(model: nn.Module) -> None:
+    """Mixtures of experts multiply with grouped_mm by default, which has no ONNX translation."""
+    choose: Any = getattr(model, "set_experts_implementation", None)
+    if choose is not None:
+        choose("batched_mm")
+
+
+def export_with_torchscript(
+    model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions
+) -> Reads:
+    """`torch.onnx.export(dynamo=False)`, as files of earlier years were made."""
+    _use_translatable_experts(model)
+    with _flat_forward(model, inputs) as flat:
+        reads = reads_of_autograd(model, flat.args, dict(flat.kwargs))
+        torch.onnx.export(
+            model,
+            flat.args,
+            str(folder / MODEL_FILE),
+            kwargs=dict(flat.kwargs) or None,
+            input_names=flat.input_names,
+            output_names=flat.output_names,
+            opset_version=options.opset,
+            dynamic_axes=None if options.static else {k: dict(v) for k, v in flat.axes.items()},
+            dynamo=False,
+        )
+    return reads
+
+
+ENGINES: Mapping[str, Engine] = {
+    "transformers": export_with_transformers,
+    "dynamo": export_with_dynamo,
+    "torchscript": export_with_torchscript,
+}
+"""What `--via` may name."""
+
+
+def _dynamic_shapes(inputs: ExampleInputs) -> Any:
+    """`Dim.AUTO` for each axis that may vary: torch.export finds out which are equal and which are fixed."""
+
+    def spec(name: str, value: Any) -> dict[int, Any] | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        return dict.fromkeys(inputs.axes.get(name, {}), torch.export.Dim.AUTO)
+
+    if inputs.args:
+        return tuple(spec(name, value) for name, value in zip(inputs.axes, inputs.args, strict=True))
+    return {name: spec(name, value) for name, value in inputs.kwargs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _FlatInputs(ExampleInputs):
+    """Inputs of a forward that takes and returns plain tensors."""
+
+    input_names: list[str] | None = None
+    output_names: list[str] | None = None
+
+
+@contextlib.contextmanager
+def _flat_forward(model: nn.Module, inputs: ExampleInputs) -> Iterator[_FlatInputs]:
+    """Give a transformers model a forward of tensors only, for as long as the block runs.
+
+    The instance is patched, not wrapped in another module, so that its parameters keep their names.
+    """
+    if not hasattr(model, "config") or inputs.args:
+        yield _FlatInputs(inputs.args, inputs.kwargs, inputs.axes)
+        return
+    names = list(inputs.kwargs)
+    original = model.forward
+    fixed = {"use_cache": False} if "use_cache" in forward_names(model) else {}
+
+    def leaves(*args: Any) -> dict[str, torch.Tensor]:
+        from transformers.exporters.utils import get_leaf_tensors
+
+        return dict(get_leaf_tensors(original(**dict(zip(names, args, strict=True)), **fixed)))
+
+    def forward(*args: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(leaves(*args).values())
+
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, positional) for name in names]
+    )
+    args = tuple(inputs.kwargs.values())
+    with torch.no_grad():
+        output_names = list(leaves(*args))
+    with _patched_forward(model, forward):
+        yield _FlatInputs(args, {}, inputs.axes, input_names=names, output_names=output_names)

@@ -1,0 +1,264 @@
+"""nn.Module -> example inputs that its forward accepts, with the axes that may vary when it is served."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from analyzer.errors import ExportError
+from exporter.classes import first_line
+from exporter.quiet import quiet
+
+__all__ = ["ExampleInputs", "example_inputs", "forward_names"]
+
+Axes = Mapping[str, Mapping[int, str]]
+
+BATCH = 2
+# Lengths that equal no size of the model, nor each other: a tracer takes equal sizes for one axis.
+_LENGTHS = (11, 7, 13, 17, 19, 23, 5, 3)
+_CHOICES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleInputs:
+    """Arguments for one call of forward."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
+    """Per input name, its axes that may vary. Axes that may differ from each other have different names."""
+
+
+def forward_names(model: nn.Module) -> tuple[str, ...]:
+    """The named arguments of `model.forward`, in order."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(model.forward).parameters.values()
+    return tuple(p.name for p in parameters if p.kind in kinds)
+
+
+def example_inputs(
+    model: nn.Module, config: Any | None = None, given: tuple[Any, ...] | Mapping[str, Any] | None = None
+) -> ExampleInputs:
+    """Inputs on which `model` has run once: those given, else built from its config, else its `dummy_inputs`.
+
+    Raises:
+        ExportError: no inputs could be made, or forward fails on them.
+    """
+    if given is not None:
+        inputs = _from_given(model, given)
+        _require_run(model, inputs)
+        return inputs
+    if config is None:
+        raise ExportError(
+            f"{type(model).__name__}: no example inputs; let the factory return (module, inputs), "
+            "inputs being a tuple or dict of tensors"
+        )
+    built = _build(model, config)
+    error = _run_error(model, built)
+    if error is None:
+        return built
+    dummy = _from_dummy(model)
+    if dummy is not None and _run_error(model, dummy) is None:
+        return dummy
+    raise ExportError(
+        f"{type(model).__name__}: no example inputs are known for it; forward({', '.join(forward_names(model))}) "
+        f"failed on {', '.join(built.kwargs) or 'nothing'}: {first_line(error)}; "
+        "write a factory that returns (module, inputs) and give it as SOURCE"
+    ) from error
+
+
+def _require_run(model: nn.Module, inputs: ExampleInputs) -> None:
+    error = _run_error(model, inputs)
+    if error is not None:
+        raise ExportError(
+            f"{type(model).__name__}: forward fails on the factory's example inputs: {first_line(error)}"
+        ) from error
+
+
+def _run_error(model: nn.Module, inputs: ExampleInputs) -> Exception | None:
+    try:
+        with torch.no_grad(), quiet():
+            model(*inputs.args, **inputs.kwargs)
+    except Exception as error:  # noqa: BLE001  a model's forward may raise anything; the caller reports it
+        return error
+    return None
+
+
+def _from_given(model: nn.Module, given: tuple[Any, ...] | Mapping[str, Any]) -> ExampleInputs:
+    """The factory's inputs: axis 0 of each tensor varies, and axis 1 of integer tensors, which are sequences."""
+    dtype = _float_dtype(model)
+    if isinstance(given, Mapping):
+        kwargs = {name: _to_dtype(value, dtype) for name, value in given.items()}
+        return ExampleInputs(kwargs=kwargs, axes=_given_axes(kwargs))
+    args = tuple(_to_dtype(value, dtype) for value in given)
+    return ExampleInputs(args=args, axes=_given_axes(dict(zip(forward_names(model), args, strict=False))))
+
+
+def _given_axes(tensors: Mapping[str, Any]) -> Axes:
+    axes: dict[str, dict[int, str]] = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor) and tensor.ndim:
+            axes[name] = {0: f"{name}_batch"}
+            if tensor.ndim > 1 and not tensor.is_floating_point():
+                axes[name][1] = f"{name}_sequence"
+    return axes
+
+
+def _from_dummy(model: nn.Module) -> ExampleInputs | None:
+    try:
+        dummy = dict(model.dummy_inputs)  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001  a property that some classes define and break
+        return None
+    kwargs = {name: _to_dtype(value, _float_dtype(model)) for name, value in dummy.items()}
+    return ExampleInputs(kwargs=kwargs, axes=_given_axes(kwargs))
+
+
+def _float_dtype(model: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+
+
+def _to_dtype(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def _build(model: nn.Module, config: Any) -> ExampleInputs:
+    """One tensor per argument that a served model takes, by the argument's name."""
+    return _Builder(model, config).build()
+
+
+class _Builder:
+    """Collects inputs for one model; what an argument means is decided by its name and the config."""
+
+    def __init__(self, model: nn.Module, config: Any) -> None:
+        self.names = forward_names(model)
+        self.main = str(getattr(model, "main_input_name", "input_ids"))
+        self.class_name = type(model).__name__
+        self.config = config
+        self.text = _sub_config(config, "get_text_config")
+        self.dtype = _float_dtype(model)
+        self.generator = torch.Generator().manual_seed(0)
+        self.kwargs: dict[str, torch.Tensor] = {}
+        self.axes: dict[str, dict[int, str]] = {}
+        taken = _sizes(config)
+        free = [n for n in _LENGTHS if n not in taken and n < _max_positions(self.text)]
+        self.lengths = free if len(free) > 1 else [5, 3]
+
+    def build(self) -> ExampleInputs:
+        if self.main == "pixel_values" or self._pairs_image_and_text():
+            self._add_pixels()
+        if self.main == "input_features":
+            self._add_features()
+        if self.main == "input_values":
+            self._add_waveform()
+        if "input_ids" in self.names and (self.main == "input_ids" or self._pairs_image_and_text()):
+            self._add_text("input_ids", "attention_mask", self.lengths[0], "sequence")
+            self._add_token_types()
+        if "decoder_input_ids" in self.names:
+            self._add_text("decoder_input_ids", None, self.lengths[-1], "decoder_sequence")
+        return ExampleInputs(kwargs=self.kwargs, axes=self.axes)
+
+    def _pairs_image_and_text(self) -> bool:
+        """CLIP and its kin: two towers side by side, not an image inside a prompt."""
+        has_towers = hasattr(self.config, "vision_config") and hasattr(self.config, "text_config")
+        in_prompt = getattr(self.config, "image_token_id", None) is not None
+        return has_towers and not in_prompt and {"input_ids", "pixel_values"} <= set(self.names)
+
+    def _add_text(self, ids: str, mask: str | None, length: int, axis: str) -> None:
+        shape: tuple[int, ...] = (BATCH, length)
+        axes = {0: "batch", 1: axis}
+        if self.class_name.endswith("MultipleChoice"):
+            shape, axes = (BATCH, _CHOICES, length), {0: "batch", 1: "choices", 2: axis}
+        self.kwargs[ids] = self._token_ids(shape)
+        self.axes[ids] = axes
+        if mask is not None and mask in self.names:
+            attended = torch.ones(shape, dtype=torch.long)
+            attended[-1, ..., -2:] = 0  # padding, so that no tracer can take the mask for a constant
+            self.kwargs[mask] = attended
+            self.axes[mask] = dict(axes)
+
+    def _token_ids(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Random ids that are no special token; the last is the end token, which classifiers of BART's kind count."""
+        vocabulary = int(getattr(self.text, "vocab_size", 0) or 100)
+        special = {v for k, v in vars(self.text).items() if k.endswith("_token_id") and isinstance(v, int)}
+        usable = torch.tensor([i for i in range(min(vocabulary, 1000)) if i not in special] or [0])
+        ids = usable[torch.randint(len(usable), shape, generator=self.generator)]
+        end = getattr(self.text, "eos_token_id", None)
+        if (
+            isinstance(end, int)
+            and 0 <= end < vocabulary
+            and getattr(self.config, "is_encoder_decoder", False)
+        ):
+            ids[..., -1] = end
+        return ids
+
+    def _add_token_types(self) -> None:
+        if "token_type_ids" in self.names and (getattr(self.text, "type_vocab_size", 0) or 0) > 1:
+            ids = self.kwargs["input_ids"]
+            self.kwargs["token_type_ids"] = torch.zeros_like(ids)
+            self.kwargs["token_type_ids"][..., ids.shape[-1] // 2 :] = 1
+            self.axes["token_type_ids"] = dict(self.axes["input_ids"])
+
+    def _add_pixels(self) -> None:
+        config = getattr(self.config, "vision_config", self.config)
+        channels = int(getattr(config, "num_channels", 3) or 3)
+        height, width = _image_size(config)
+        frames = getattr(config, "num_frames", None)
+        shape = (BATCH, int(frames), channels, height, width) if frames else (BATCH, channels, height, width)
+        self.kwargs["pixel_values"] = self._floats(shape)
+        batch = "image_batch" if self._pairs_image_and_text() else "batch"
+        self.axes["pixel_values"] = {0: batch}
+
+    def _add_features(self) -> None:
+        """Whisper takes a log-mel spectrogram of fixed length: two frames per encoder position."""
+        mels = int(getattr(self.config, "num_mel_bins", 0) or 80)
+        if "decoder_input_ids" in self.names and hasattr(self.config, "max_source_positions"):
+            shape = (BATCH, mels, 2 * int(self.config.max_source_positions))
+        else:
+            shape = (BATCH, 100, int(getattr(self.config, "feature_projection_input_dim", mels)))
+        self.kwargs["input_features"] = self._floats(shape)
+        self.axes["input_features"] = {0: "batch"}
+
+    def _add_waveform(self) -> None:
+        """wav2vec 2.0 takes samples; the audio spectrogram transformer takes frames x mel bins."""
+        if hasattr(self.config, "num_mel_bins") and hasattr(self.config, "max_length"):
+            shape: tuple[int, ...] = (BATCH, int(self.config.max_length), int(self.config.num_mel_bins))
+            axes = {0: "batch"}
+        else:
+            shape, axes = (BATCH, 8237), {0: "batch", 1: "samples"}
+        self.kwargs["input_values"] = self._floats(shape)
+        self.axes["input_values"] = axes
+
+    def _floats(self, shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.randn(shape, generator=self.generator).to(self.dtype)
+
+
+def _sub_config(config: Any, method: str) -> Any:
+    try:
+        return getattr(config, method)()
+    except (AttributeError, ValueError):  # configs with several text towers refuse to choose
+        return getattr(config, "text_config", config)
+
+
+def _sizes(config: Any) -> set[int]:
+    """Every integer of a config: sizes that an example length must not equal."""
+    return {v for v in vars(config).values() if isinstance(v, int) and not isinstance(v, bool)}
+
+
+def _max_positions(config: Any) -> int:
+    names = ("max_position_embeddings", "n_positions", "max_target_positions")
+    limits = [getattr(config, name, None) for name in names]
+    return min([n for n in limits if isinstance(n, int) and n > 0], default=1 << 30)
+
+
+def _image_size(config: Any) -> tuple[int, int]:
+    size = getattr(config, "image_size", None) or 224
+    if isinstance(size, Mapping):
+        size = (size.get("height", 224), size.get("width", 224))
+    if isinstance(size, (tuple, list)):
+        return int(size[0]), int(size[-1])
+    return int(size), int(size)

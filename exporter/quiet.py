@@ -1,0 +1,76 @@
+"""What third-party code prints and warns while it runs -> nothing: stdout belongs to the report."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+
+__all__ = ["Say", "quiet", "quiet_descriptors", "silent", "stdout_to_stderr"]
+
+Say = Callable[[str], None]
+"""Takes one line of progress; the CLI prints it to stderr."""
+
+
+def silent(line: str) -> None:
+    """The `Say` that says nothing."""
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Swallow prints, progress bars, warnings and log records; all settings are put back on exit."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+@contextlib.contextmanager
+def quiet_descriptors() -> Iterator[None]:
+    """`quiet`, for native code too: TorchScript prints whole graphs past `sys.stdout` when it fails."""
+    _flush()
+    try:
+        saved = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
+    except OSError:  # a process started without them has nothing to protect
+        saved = []
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for descriptor, _ in saved:
+            os.dup2(null, descriptor)
+        with quiet():
+            yield
+    finally:
+        _flush()
+        for descriptor, copy in saved:
+            os.dup2(copy, descriptor)
+            os.close(copy)
+        os.close(null)
+
+
+def _flush() -> None:
+    """Empty the buffers of Python and of C, so that nothing is written after the descriptors changed hands."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # no C library under that name
+        ctypes.CDLL(None).fflush(None)
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Keep what a user's own code prints, but off stdout."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield

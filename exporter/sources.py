@@ -1,0 +1,245 @@
+"""SOURCE (hub id, checkpoint, config, preset or factory) -> nn.Module with real, random, fresh or meta weights."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from analyzer.errors import SourceError, UsageError
+from exporter import factory, hub
+from exporter.classes import find_class, first_line, load_config, require_transformers
+from exporter.presets import PRESETS, preset_config, preset_name
+from exporter.quiet import Say, quiet, silent
+from exporter.weights import DTYPES, cast, randomize
+
+__all__ = ["ResolvedModel", "SourceOptions", "resolve_source"]
+
+Weights = Literal["pretrained", "factory", "random", "fresh", "meta"]
+
+_WEIGHT_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin",
+    "pytorch_model.bin.index.json",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """How SOURCE is to be turned into a model."""
+
+    model_class: str | None = None
+    random_weights: bool = False
+    """Every tensor different, from `seed`; a preset name then never contacts the hub."""
+    fresh_init: bool = False
+    """As the constructor leaves them: equal zero biases and unit gains."""
+    seed: int = 0
+    dtype: str = "fp32"
+    """`fp32`, `fp16` or `bf16`; a factory's own dtype is kept under `fp32`."""
+    meta: bool = False
+    """No weights at all: shapes on the meta device, whatever SOURCE holds."""
+    meta_without_weights: bool = False
+    """On the meta device where SOURCE holds only a config, instead of an error."""
+    trust_remote_code: bool = False
+
+    @property
+    def needs_no_checkpoint(self) -> bool:
+        return self.random_weights or self.fresh_init or self.meta
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """A model in eval mode, and where it came from."""
+
+    model: nn.Module
+    name: str
+    """SOURCE, as typed."""
+    kind: str
+    """`checkpoint`, `config`, `hub`, `preset` or `factory`."""
+    class_name: str
+    config: Any | None
+    """The transformers config, if it is a transformers model."""
+    example_inputs: tuple[Any, ...] | dict[str, Any] | None
+    weights: Weights
+    dtype: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """Where a transformers model is loaded from."""
+
+    kind: str
+    where: str | Mapping[str, Any]
+    """A path or hub id that transformers understands, or the content of a preset."""
+    has_weights: bool
+    local_only: bool = True
+
+
+def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> ResolvedModel:
+    """The PyTorch model that SOURCE names.
+
+    A path that exists wins over everything; then comes `package.module:factory`, then presets and hub ids.
+
+    Raises:
+        SourceError: SOURCE names nothing, holds no weights, or does not build.
+        UsageError: the options contradict each other.
+        MissingExtraError: transformers is needed and not installed.
+    """
+    _check_options(options)
+    if not Path(source).expanduser().exists() and factory.is_factory(source):
+        return _from_factory(source, options)
+    require_transformers()
+    return _from_transformers(source, _locate(source, options, say), options, say)
+
+
+def _check_options(options: SourceOptions) -> None:
+    if options.random_weights and options.fresh_init:
+        raise UsageError("random weights and a fresh initialisation contradict each other: choose one")
+    if options.dtype not in DTYPES:
+        raise UsageError(f"dtype {options.dtype!r} is none of {', '.join(DTYPES)}")
+
+
+def _from_factory(source: str, options: SourceOptions) -> ResolvedModel:
+    if options.model_class:
+        raise UsageError(f"{source}: --class chooses a transformers class, and a factory chooses its own")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        made = factory.make(source, device="meta" if options.meta else "cpu")
+    weights = _weights_kind(options, otherwise="factory")
+    if weights == "random":
+        randomize(made.model, options.seed, DTYPES[options.dtype])
+    if options.dtype != "fp32":
+        cast(made.model, DTYPES[options.dtype])
+    return _resolved(source, "factory", made.model, made.example_inputs, weights, options)
+
+
+def _resolved(
+    source: str, kind: str, model: nn.Module, inputs: Any, weights: Weights, options: SourceOptions
+) -> ResolvedModel:
+    config = getattr(model, "config", None)
+    return ResolvedModel(
+        model=model.eval(),
+        name=source,
+        kind=kind,
+        class_name=type(model).__name__,
+        config=config if hasattr(config, "model_type") else None,
+        example_inputs=inputs,
+        weights=weights,
+        dtype=options.dtype,
+        seed=options.seed,
+    )
+
+
+def _weights_kind(options: SourceOptions, otherwise: Weights) -> Weights:
+    if options.meta:
+        return "meta"
+    if options.random_weights:
+        return "random"
+    return "fresh" if options.fresh_init else otherwise
+
+
+def _locate(source: str, options: SourceOptions, say: Say) -> _Location:
+    path = Path(source).expanduser()
+    if path.exists():
+        return _locate_path(source, path)
+    preset = preset_name(source)
+    if preset is not None and options.needs_no_checkpoint:
+        return _Location("preset", preset_config(preset), has_weights=False)
+    if not hub.is_hub_id(source) or source.endswith((".json", ".onnx", ".safetensors", ".bin", ".pt")):
+        raise SourceError(f"{source}: no such file or folder{_near_preset(source)}")
+    return _locate_on_hub(source, preset, say)
+
+
+def _locate_path(source: str, path: Path) -> _Location:
+    if path.is_file():
+        if path.suffix != ".json":
+            raise SourceError(
+                f"{source}: no config.json; give the folder that holds the weights and their config.json"
+            )
+        return _Location("config", str(path), has_weights=False)
+    if not (path / "config.json").is_file():
+        raise SourceError(
+            f"{source}: the folder holds no config.json; save_pretrained() writes one beside the weights"
+        )
+    has_weights = any(next(path.glob(pattern), None) is not None for pattern in _WEIGHT_FILES)
+    return _Location("checkpoint" if has_weights else "config", str(path), has_weights)
+
+
+def _locate_on_hub(source: str, preset: str | None, say: Say) -> _Location:
+    answer = hub.ask_hub(source)
+    if answer.reach is hub.Reach.ONLINE:
+        return _Location("hub", source, has_weights=True, local_only=False)
+    if answer.reach is hub.Reach.CACHED:
+        say(f"{source}: {answer.reason}; using the copy in its cache")
+        return _Location("hub", source, has_weights=True)
+    if preset is not None and answer.reach is hub.Reach.UNREACHABLE:
+        say(f"{source}: {answer.reason}; using the built-in preset of its config")
+        return _Location("preset", preset_config(preset), has_weights=False)
+    raise SourceError(
+        f"{source}: no such file or folder, and as a hub id: {answer.reason}{_near_preset(source)}"
+    )
+
+
+def _near_preset(source: str) -> str:
+    close = difflib.get_close_matches(source, PRESETS, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"built-in presets are {', '.join(sorted(PRESETS))}"
+    return f"; {hint}"
+
+
+def _from_transformers(source: str, location: _Location, options: SourceOptions, say: Say) -> ResolvedModel:
+    config = load_config(
+        location.where, trust_remote_code=options.trust_remote_code, local_only=location.local_only
+    )
+    found = find_class(options.model_class, config, trust_remote_code=options.trust_remote_code)
+    weights = _weights_kind(options, otherwise="pretrained")
+    if weights == "pretrained" and not location.has_weights:
+        if not options.meta_without_weights:
+            raise SourceError(
+                f"{source}: a config without weights; pass --random-weights to make them up"
+                + ("" if location.kind == "config" else ", or try again when the hub can be reached")
+            )
+        weights = "meta"
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            model, missing = _build(found, config, location, weights, options)
+    except Exception as error:
+        raise SourceError(f"{source}: {found.__name__} cannot be built: {first_line(error)}") from error
+    if missing:
+        say(f"{source}: not in the checkpoint, newly initialised: {', '.join(missing)}")
+    return _resolved(source, location.kind, model, None, weights, options)
+
+
+def _build(
+    found: Any, config: Any, location: _Location, weights: Weights, options: SourceOptions
+) -> tuple[nn.Module, list[str]]:
+    """The model, and the names of parameters that its checkpoint lacks."""
+    dtype = DTYPES[options.dtype]
+    trust = {"trust_remote_code": True} if options.trust_remote_code else {}
+    if weights == "pretrained":
+        model, info = found.from_pretrained(
+            location.where,
+            config=config,
+            dtype=dtype,
+            local_files_only=location.local_only,
+            output_loading_info=True,
+            **trust,
+        )
+        return model, sorted(info["missing_keys"])
+    construct = found.from_config if found.__name__.startswith("AutoModel") else found._from_config
+    if weights == "meta":
+        with torch.device("meta"):
+            return construct(config, dtype=dtype, **trust), []
+    # In float32 first: initialisation and noise round differently in half precision.
+    model = construct(config, dtype=torch.float32, **trust)
+    if weights == "random":
+        randomize(model, options.seed, dtype)
+    cast(model, dtype)
+    return model, []

@@ -1,0 +1,73 @@
+"""Options and fixtures for all tests: golden files, and the folder of external cases."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+# Three numbers, as in 1.23.2, 2.13.0+cpu or 0.2.0.dev1; not a part of a dotted name such as layers.0.1.2.weight
+VERSION = re.compile(
+    r"(?<![\w.]) \d+\.\d+\.\d+ (?:\.?(?:a|b|rc|dev|post)\d+)* (?:\+\w+(?:\.\w+)*)? (?!\.?\w)", re.VERBOSE
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite tests/golden from this run, and run only the tests that use it; refused where CI is set",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--update-golden") and os.environ.get("CI"):
+        raise pytest.UsageError("--update-golden is refused where CI is set, as nobody would read the diff")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--update-golden"):
+        others = [item for item in items if "golden" not in getattr(item, "fixturenames", ())]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
+
+
+def scrub(text: str, folders: tuple[Path, ...]) -> str:
+    """Replace what differs between machines: temporary folders and versions."""
+    for folder in sorted(folders, key=lambda path: len(str(path)), reverse=True):
+        text = text.replace(str(folder), "<tmp>")
+    return VERSION.sub("<version>", text)
+
+
+@pytest.fixture
+def golden(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], None]:
+    """`golden(name, text)` compares a report with tests/golden/<name>.txt, which `make golden` rewrites."""
+
+    def compare(name: str, text: str) -> None:
+        path = TESTS / "golden" / f"{name}.txt"
+        found = scrub(text, (tmp_path, tmp_path_factory.getbasetemp()))
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(found.encode())
+        elif not path.is_file():
+            pytest.fail(f"no {path.relative_to(TESTS.parent)}: make golden writes it")
+        expected = path.read_bytes().decode()
+        assert found == expected, f"{path.name} differs; if the change is meant: make golden"
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of external cases: files of others that the tests read when they are there."""
+    folder = Path(os.environ.get("ONNXLEDGER_CASES", TESTS.parent.parent / "shared"))
+    if not folder.is_dir():
+        pytest.skip(f"no external cases at {folder}; set ONNXLEDGER_CASES to their folder")
+    return folder

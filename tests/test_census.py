@@ -1,0 +1,279 @@
+"""What the census says a model holds: counts, ties, buffers and evidence of content."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analyzer.content import decode_values, digest
+from analyzer.dtypes import DType
+from analyzer.manifest import load_manifest, save_manifest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from exporter import census_source, take_census, with_reads  # noqa: E402  after the skip
+from exporter.reads import Reads, reads_of_autograd, reads_of_program  # noqa: E402
+
+pytestmark = pytest.mark.export
+
+
+class Corners(torch.nn.Module):
+    """A tie, a frozen parameter, both kinds of buffer, and a module that forward never uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(7, 4)
+        self.head = torch.nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embed.weight
+        self.frozen = torch.nn.Parameter(torch.arange(4.0), requires_grad=False)
+        self.unused = torch.nn.Linear(3, 2)
+        self.register_buffer("saved", torch.arange(4.0))
+        self.register_buffer("derived", torch.arange(4), persistent=False)
+        self.register_buffer("idle", torch.ones(2))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(ids) + self.frozen + self.saved * self.derived
+        return self.head(hidden)
+
+
+@pytest.fixture
+def corners() -> Corners:
+    torch.manual_seed(0)
+    return Corners().eval()
+
+
+@pytest.mark.parametrize(
+    ("source", "model_class", "parameters"),
+    [
+        ("bert-base-uncased", "AutoModel", 109_482_240),
+        ("bert-base-uncased", None, 109_514_298),
+        ("bert-base-uncased", "BertForSequenceClassification", 109_483_778),
+        ("bert-base-chinese", None, 102_290_312),
+        ("bert-base-cased", "AutoModel", 108_310_272),
+        ("albert-base-v2", "AutoModel", 11_683_584),
+        ("albert-base-v2", None, 11_221_680),
+        ("distilbert-base-uncased", "AutoModel", 66_362_880),
+        ("roberta-base", "AutoModel", 124_645_632),
+        ("gpt2", None, 124_439_808),
+        ("t5-small", None, 60_506_624),
+    ],
+)
+def test_presets_have_the_published_number_of_parameters(source, model_class, parameters):
+    manifest = census_source(source, model_class=model_class, meta=True)
+
+    assert manifest.numel == parameters
+    assert manifest.source["weights"] == "meta"
+    assert not manifest.has_content
+
+
+def test_seventy_billion_parameters_are_counted_without_weights(tmp_path):
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_attention_heads": 64,
+        "num_hidden_layers": 80,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    assert census_source(str(tmp_path)).numel == 70_553_706_496
+
+
+def test_tied_tensor_counts_once_under_its_first_name(corners):
+    manifest = take_census(corners)
+
+    embed = manifest.parameters[1]
+    assert embed.names == ("embed.weight", "head.weight")
+    assert manifest.numel == sum(p.numel() for p in corners.parameters())
+
+
+def test_order_is_that_of_named_parameters(corners):
+    names = [p.name for p in take_census(corners).parameters]
+
+    assert names == [name for name, _ in corners.named_parameters()]
+
+
+def test_parameters_that_share_storage_are_tied(corners):
+    corners.head.weight = torch.nn.Parameter(corners.embed.weight.detach())
+
+    manifest = take_census(corners)
+
+    assert [p.names for p in manifest.parameters if p.tied] == [("embed.weight", "head.weight")]
+
+
+def test_views_of_one_storage_that_lie_differently_are_not_tied():
+    class Halves(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            whole = torch.arange(8.0)
+            self.left = torch.nn.Parameter(whole[:4])
+            self.right = torch.nn.Parameter(whole[4:])
+
+    assert [p.tied for p in take_census(Halves()).parameters] == [(), ()]
+
+
+def test_frozen_parameter_is_a_parameter_and_not_trainable(corners):
+    manifest = take_census(corners)
+
+    frozen = next(p for p in manifest.parameters if p.name == "frozen")
+    assert not frozen.trainable
+    assert manifest.numel - manifest.trainable == 4
+
+
+def test_buffers_say_whether_they_are_saved(corners):
+    buffers = {b.name: b for b in take_census(corners).buffers}
+
+    assert buffers["saved"].persistent
+    assert not buffers["derived"].persistent
+    assert buffers["derived"].dtype is DType.INT64
+
+
+def test_content_is_the_digest_of_the_bytes_and_of_the_transpose(corners):
+    manifest = take_census(corners)
+
+    array = corners.embed.weight.detach().numpy()
+    content = next(p for p in manifest.parameters if p.name == "embed.weight").content
+    assert content.digest == digest(array)
+    assert content.digest_transposed == digest(np.ascontiguousarray(array.T))
+    assert np.array_equal(decode_values(content.samples, np.dtype("<f4")), array.reshape(-1))
+
+
+def test_constant_filled_is_noticed(corners):
+    buffers = {b.name: b for b in take_census(corners).buffers}
+
+    assert buffers["idle"].content.constant_filled
+    assert not buffers["saved"].content.constant_filled
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("float16", DType.FLOAT16),
+        ("bfloat16", DType.BFLOAT16),
+        ("float64", DType.DOUBLE),
+        ("float8_e4m3fn", DType.FLOAT8E4M3FN),
+    ],
+)
+def test_content_of_every_dtype_is_its_own_bytes(dtype, expected):
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3).to(getattr(torch, dtype)))
+
+    parameter = take_census(model).parameters[0]
+
+    stored = model.weight.detach().view(torch.uint8).numpy().tobytes()
+    assert parameter.dtype is expected
+    assert parameter.content.digest == digest(np.frombuffer(stored, np.uint8))
+
+
+def test_scalars_and_empty_tensors_are_described():
+    model = torch.nn.Module()
+    model.scale = torch.nn.Parameter(torch.tensor(2.5))
+    model.nothing = torch.nn.Parameter(torch.empty(0, 3))
+
+    manifest = take_census(model)
+
+    assert [p.numel for p in manifest.parameters] == [1, 0]
+    assert manifest.has_content
+
+
+def test_meta_device_gives_the_same_counts_and_ties_as_real_weights(tmp_path):
+    config = {
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "t5",
+        "vocab_size": 99,
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 2,
+        "num_heads": 4,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    meta = census_source(str(tmp_path))
+    real = census_source(str(tmp_path), random_weights=True)
+
+    assert [(p.names, p.shape) for p in meta.parameters] == [(p.names, p.shape) for p in real.parameters]
+    assert [(b.names, b.persistent) for b in meta.buffers] == [(b.names, b.persistent) for b in real.buffers]
+    assert real.has_content
+    assert not meta.has_content
+
+
+def test_batch_norm_vectors_and_convolution_channels_travel_whole():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.BatchNorm2d(4, eps=0.5))
+
+    manifest = take_census(model)
+
+    norm = manifest.batch_norms[0]
+    assert (norm.module, norm.eps, norm.running_var) == ("1", 0.5, "1.running_var")
+    assert np.array_equal(manifest.value("1.weight"), model[1].weight.detach().numpy())
+    assert np.array_equal(manifest.value("0.bias"), model[0].bias.detach().numpy())
+    sums = decode_values(manifest.parameters[0].channel_sums, np.dtype("<f8"))
+    assert sums == pytest.approx(model[0].weight.detach().double().sum((1, 2, 3)).numpy())
+
+
+def test_batch_norm_without_affine_has_no_weight_to_name():
+    manifest = take_census(torch.nn.Sequential(torch.nn.BatchNorm1d(4, affine=False)))
+
+    assert manifest.batch_norms[0].weight is None
+    assert manifest.batch_norms[0].running_mean == "0.running_mean"
+
+
+def test_models_without_batch_norm_carry_no_whole_values(corners):
+    manifest = take_census(corners)
+
+    assert manifest.values == {}
+    assert all(p.channel_sums is None for p in manifest.parameters)
+
+
+def test_exported_program_shows_what_is_read(corners):
+    program = torch.export.export(corners, (torch.ones(2, 3, dtype=torch.long),))
+
+    manifest = with_reads(take_census(corners), reads_of_program(program))
+
+    assert {p.name: p.read for p in manifest.parameters} == {
+        "frozen": True,
+        "embed.weight": True,
+        "unused.weight": False,
+        "unused.bias": False,
+    }
+    assert {b.name: b.read for b in manifest.buffers} == {"saved": True, "derived": True, "idle": False}
+    assert manifest.trace == "exported-program"
+
+
+def test_autograd_shows_the_same_parameters_and_knows_nothing_of_buffers(corners):
+    reads = reads_of_autograd(corners, (torch.ones(2, 3, dtype=torch.long),), {})
+
+    manifest = with_reads(take_census(corners), reads)
+
+    assert [p.name for p in manifest.parameters if not p.read] == ["unused.weight", "unused.bias"]
+    assert all(b.read is None for b in manifest.buffers)
+    assert not corners.frozen.requires_grad
+
+
+def test_tied_tensor_is_read_if_any_of_its_names_is(corners):
+    manifest = with_reads(take_census(corners), Reads(frozenset({"head.weight"}), frozenset(), "x"))
+
+    assert [p.name for p in manifest.parameters if p.read] == ["embed.weight"]
+
+
+def test_manifest_survives_its_file(corners, tmp_path: Path):
+    manifest = take_census(corners, {"source": "corners"})
+
+    save_manifest(manifest, tmp_path / "manifest.json")
+
+    assert load_manifest(tmp_path / "manifest.json") == manifest
+
+
+def test_progress_ends_at_the_number_of_tensors(corners):
+    steps: list[tuple[int, int]] = []
+
+    take_census(corners, progress=lambda done, total: steps.append((done, total)))
+
+    assert steps == [(n, 7) for n in range(1, 8)]

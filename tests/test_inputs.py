@@ -1,0 +1,146 @@
+"""Example inputs: what a served model takes, with axes that no tracer can confuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzer.errors import ExportError
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from exporter import example_inputs  # noqa: E402  after the skip
+
+pytestmark = pytest.mark.export
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+SEQ2SEQ = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+}
+
+
+def build(config_class: str, model_class: str, **fields: object):
+    config = getattr(transformers, config_class)(**fields)
+    return getattr(transformers, model_class)(config).eval()
+
+
+def made_for(config_class: str, model_class: str, **fields: object):
+    model = build(config_class, model_class, **fields)
+    return example_inputs(model, model.config)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config_class", "fields", "names"),
+    [
+        ("BertModel", "BertConfig", SMALL, ["input_ids", "attention_mask", "token_type_ids"]),
+        ("RobertaModel", "RobertaConfig", {**SMALL, "type_vocab_size": 1}, ["input_ids", "attention_mask"]),
+        ("GPT2Model", "GPT2Config", {"n_embd": 32, "n_layer": 1, "n_head": 4}, ["input_ids", "attention_mask"]),
+        (
+            "BartModel",
+            "BartConfig",
+            SEQ2SEQ,
+            ["input_ids", "attention_mask", "decoder_input_ids"],
+        ),
+        (
+            "WhisperModel",
+            "WhisperConfig",
+            {**SEQ2SEQ, "num_mel_bins": 16, "max_source_positions": 30, "pad_token_id": 0},
+            ["input_features", "decoder_input_ids"],
+        ),
+        ("ViTModel", "ViTConfig", {**SMALL, "image_size": 32, "patch_size": 8}, ["pixel_values"]),
+        (
+            "CLIPModel",
+            "CLIPConfig",
+            {"text_config": SMALL, "vision_config": {**SMALL, "image_size": 32, "patch_size": 8}},
+            ["pixel_values", "input_ids", "attention_mask"],
+        ),
+    ],
+)
+def test_each_architecture_gets_what_its_forward_takes(model_class, config_class, fields, names):
+    inputs = made_for(config_class, model_class, **fields)
+
+    assert list(inputs.kwargs) == names
+
+
+def test_axes_that_may_differ_have_different_names_and_lengths():
+    inputs = made_for("BartConfig", "BartModel", **SEQ2SEQ)
+
+    lengths: dict[str, set[int]] = {}
+    for name, axes in inputs.axes.items():
+        for axis, axis_name in axes.items():
+            lengths.setdefault(axis_name, set()).add(inputs.kwargs[name].shape[axis])
+    assert set(lengths) == {"batch", "sequence", "decoder_sequence"}
+    assert all(len(found) == 1 for found in lengths.values())
+    assert len(set.union(*lengths.values())) == 3
+
+
+def test_no_length_equals_a_size_of_the_model():
+    inputs = made_for("BertConfig", "BertModel", **{**SMALL, "vocab_size": 11, "max_position_embeddings": 20})
+
+    assert inputs.kwargs["input_ids"].shape[1] not in (11, 20)
+
+
+def test_ids_are_in_the_vocabulary_and_no_special_token():
+    inputs = made_for("BertConfig", "BertModel", **{**SMALL, "vocab_size": 5, "pad_token_id": 0})
+
+    ids = inputs.kwargs["input_ids"]
+    assert ids.min() > 0
+    assert ids.max() < 5
+
+
+def test_image_takes_its_size_and_channels_from_the_config():
+    inputs = made_for("ViTConfig", "ViTModel", **SMALL, image_size=[16, 24], patch_size=8, num_channels=1)
+
+    assert inputs.kwargs["pixel_values"].shape == (2, 1, 16, 24)
+
+
+def test_spectrogram_has_two_frames_per_encoder_position():
+    inputs = made_for(
+        "WhisperConfig", "WhisperModel", **SEQ2SEQ, num_mel_bins=16, max_source_positions=30, pad_token_id=0
+    )
+
+    assert inputs.kwargs["input_features"].shape == (2, 16, 60)
+
+
+def test_half_precision_models_get_half_precision_inputs():
+    model = build("ViTConfig", "ViTModel", **SMALL, image_size=16, patch_size=8).half()
+
+    assert example_inputs(model, model.config).kwargs["pixel_values"].dtype == torch.float16
+
+
+def test_module_without_inputs_says_to_return_them():
+    with pytest.raises(ExportError, match=r"let the factory return \(module, inputs\)"):
+        example_inputs(torch.nn.Linear(2, 2))
+
+
+def test_inputs_on_which_forward_fails_are_refused_before_the_export():
+    with pytest.raises(ExportError, match="forward fails on the factory's example inputs"):
+        example_inputs(torch.nn.Linear(2, 2), given=(torch.ones(3, 5),))
+
+
+def test_integer_inputs_vary_in_batch_and_sequence_and_floats_in_batch():
+    class Both(torch.nn.Module):
+        def forward(self, ids: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+            return ids.sum() + image.sum()
+
+    inputs = example_inputs(Both(), given=(torch.ones(2, 5, dtype=torch.long), torch.ones(2, 3, 4)))
+
+    assert {name: list(axes) for name, axes in inputs.axes.items()} == {"ids": [0, 1], "image": [0]}
+
+
+def test_unknown_architecture_names_what_was_tried():
+    class Odd(torch.nn.Module):
+        main_input_name = "spectrum"
+
+        def forward(self, spectrum: torch.Tensor) -> torch.Tensor:
+            return spectrum
+
+    with pytest.raises(ExportError, match=r"no example inputs are known for it; forward\(spectrum\) failed"):
+        example_inputs(Odd(), transformers.BertConfig())
