@@ -1,1 +1,102 @@
-"""Accounts for every parameter and every byte of an exported ONNX model; imports neither torch nor onnxruntime."""
+"""Accounts for every parameter and every byte of an exported ONNX model.
+
+The names in `__all__` are the public interface; everything else may change. Each is imported on first use, so that
+`import analyzer` costs nothing, and none of them imports torch, transformers or onnxruntime.
+
+```python
+from analyzer import audit_model, group_by, load_manifest, reconcile_ledger
+
+ledger = audit_model("model.onnx")
+print(ledger.parameters, {group.name: group.parameters for group in group_by(ledger).groups})
+print(reconcile_ledger(ledger, load_manifest("manifest.json")).balanced)
+```
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzer.audit import audit_model as audit_model
+    from analyzer.compare import Comparison as Comparison
+    from analyzer.compare import compare_ledgers as compare_ledgers
+    from analyzer.errors import OnnxLedgerError as OnnxLedgerError
+    from analyzer.graph import build_graph as build_graph
+    from analyzer.group import group_by as group_by
+    from analyzer.group import group_by_patterns as group_by_patterns
+    from analyzer.group import parse_patterns as parse_patterns
+    from analyzer.ledger import Entry as Entry
+    from analyzer.ledger import Finding as Finding
+    from analyzer.ledger import Group as Group
+    from analyzer.ledger import Grouping as Grouping
+    from analyzer.ledger import Ledger as Ledger
+    from analyzer.ledger import Role as Role
+    from analyzer.manifest import Manifest as Manifest
+    from analyzer.manifest import load_manifest as load_manifest
+    from analyzer.manifest import save_manifest as save_manifest
+    from analyzer.model import Model as Model
+    from analyzer.read import read_model as read_model
+    from analyzer.reconcile import Reconciliation as Reconciliation
+    from analyzer.reconcile import reconcile_ledger as reconcile_ledger
+    from analyzer.saved import load_report as load_report
+
+__all__ = [
+    "Comparison",
+    "Entry",
+    "Finding",
+    "Group",
+    "Grouping",
+    "Ledger",
+    "Manifest",
+    "Model",
+    "OnnxLedgerError",
+    "Reconciliation",
+    "Role",
+    "audit_model",
+    "build_graph",
+    "compare_ledgers",
+    "group_by",
+    "group_by_patterns",
+    "load_manifest",
+    "load_report",
+    "parse_patterns",
+    "read_model",
+    "reconcile_ledger",
+    "save_manifest",
+]
+
+_MODULES = {
+    "Comparison": "compare",
+    "Entry": "ledger",
+    "Finding": "ledger",
+    "Group": "ledger",
+    "Grouping": "ledger",
+    "Ledger": "ledger",
+    "Manifest": "manifest",
+    "Model": "model",
+    "OnnxLedgerError": "errors",
+    "Reconciliation": "reconcile",
+    "Role": "ledger",
+    "audit_model": "audit",
+    "build_graph": "graph",
+    "compare_ledgers": "compare",
+    "group_by": "group",
+    "group_by_patterns": "group",
+    "load_manifest": "manifest",
+    "load_report": "saved",
+    "parse_patterns": "group",
+    "read_model": "read",
+    "reconcile_ledger": "reconcile",
+    "save_manifest": "manifest",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'analyzer' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"analyzer.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -16,10 +16,10 @@ from analyzer.ledger import Ledger
 from analyzer.model import Model
 from analyzer.read import read_model
 
-__all__ = ["audit", "file_digests"]
+__all__ = ["audit_model", "file_digests"]
 
 
-def audit(path: Path | str, *, progress: Callable[[int, int], None] | None = None) -> Ledger:
+def audit_model(path: Path | str, *, progress: Callable[[int, int], None] | None = None) -> Ledger:
     """Account for every stored tensor and every byte of the model at `path`.
 
     Args:

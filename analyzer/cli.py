@@ -35,9 +35,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def main() -> None:
     """Run the command; the only place that turns an exception into an exit code."""
     try:
-        command(prog_name="onnxledger", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        # Not standalone: click hands back the code of an Exit, and None after a command that ran to its end.
+        sys.exit(command(prog_name="onnxledger", standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_NO_ANSWER)
@@ -178,11 +177,11 @@ def export(
     exporter = _import_exporter("export")
     patterns = _patterns(groups)
     files = exporter.export_source(source, directory, say=_hush if quiet else say, **options)
-    from analyzer.audit import audit
+    from analyzer.audit import audit_model
     from analyzer.report import ExportReport
 
     with progress("reading", quiet) as tick:
-        ledger = audit(files.model, progress=tick)
+        ledger = audit_model(files.model, progress=tick)
     result = _reconcile(ledger, files.manifest, None, quiet)
     written = tuple(str(path) for path in sorted(directory.iterdir()) if path.is_file())
     report = ExportReport(written, _reconcile_report(result, by, depth, patterns, None))
@@ -215,11 +214,11 @@ def inspect(
 ) -> None:
     """What is in MODEL: totals, subgraphs, bytes, largest tensors, findings."""
     patterns = _patterns(groups)
-    from analyzer.audit import audit, file_digests
+    from analyzer.audit import audit_model, file_digests
     from analyzer.report import Inspection
 
     with progress("reading", quiet) as tick:
-        ledger = audit(model, progress=tick)
+        ledger = audit_model(model, progress=tick)
     report = Inspection(
         ledger=ledger,
         grouping=_group(ledger, by, depth, patterns),
@@ -265,10 +264,10 @@ def reconcile(
 ) -> None:
     """Does MODEL hold the PyTorch model's parameters, all and nothing else?"""
     patterns = _patterns(groups)
-    from analyzer.audit import audit
+    from analyzer.audit import audit_model
 
     with progress("reading", quiet) as tick:
-        ledger = audit(model, progress=tick)
+        ledger = audit_model(model, progress=tick)
     manifest = _manifest(model, against, model_class, trust_remote_code, quiet)
     result = _reconcile(ledger, manifest, content, quiet)
     report = _reconcile_report(result, by, depth, patterns, _now() if stamp else None)
@@ -298,7 +297,7 @@ def compare(
 ) -> None:
     """Models A and B side by side, or their saved JSON reports."""
     patterns = _patterns(groups)
-    from analyzer.compare import compare as compare_ledgers
+    from analyzer.compare import compare_ledgers
 
     sides = [_load_side(path, quiet) for path in (a, b)]
     if depth is None and by == "scope" and not patterns:
@@ -309,13 +308,13 @@ def compare(
 
 
 def _load_side(path: Path, quiet: bool) -> Ledger:
-    from analyzer.audit import audit
+    from analyzer.audit import audit_model
     from analyzer.saved import is_saved_report, load_report
 
     if is_saved_report(path):
         return load_report(path)
     with progress(f"reading {path.name}", quiet) as tick:
-        return audit(path, progress=tick)
+        return audit_model(path, progress=tick)
 
 
 def _manifest(
@@ -359,7 +358,7 @@ def _import_exporter(purpose: str) -> Any:
 def _reconcile(
     ledger: Ledger, manifest: Manifest, content: ContentMode | None, quiet: bool
 ) -> Reconciliation:
-    from analyzer.reconcile import reconcile as reconcile_ledger
+    from analyzer.reconcile import reconcile_ledger
 
     with progress("comparing contents", quiet) as tick:
         return reconcile_ledger(ledger, manifest, content, progress=tick)
@@ -372,18 +371,18 @@ def _reconcile_report(
     patterns: dict[str, re.Pattern[str]],
     stamp: str | None,
 ) -> ReconcileReport:
-    from analyzer.group import group, group_by_patterns
+    from analyzer.group import group_by, group_by_patterns
     from analyzer.report import ReconcileReport
 
     ledger, known = result.in_pytorch_terms(), result.trainability
-    grouping = group_by_patterns(ledger, patterns, known) if patterns else group(ledger, by, depth, known)
+    grouping = group_by_patterns(ledger, patterns, known) if patterns else group_by(ledger, by, depth, known)
     return ReconcileReport(result, grouping, stamp)
 
 
 def _group(ledger: Ledger, by: str, depth: int | None, patterns: dict[str, re.Pattern[str]]) -> Grouping:
-    from analyzer.group import group, group_by_patterns
+    from analyzer.group import group_by, group_by_patterns
 
-    return group_by_patterns(ledger, patterns) if patterns else group(ledger, by, depth)
+    return group_by_patterns(ledger, patterns) if patterns else group_by(ledger, by, depth)
 
 
 def _patterns(groups: tuple[str, ...]) -> dict[str, re.Pattern[str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analyzer.group import natural_order
 from analyzer.ledger import Group, Grouping, Ledger
 
-__all__ = ["Comparison", "GroupPair", "Pair", "Status", "compare"]
+__all__ = ["Comparison", "GroupPair", "Pair", "Status", "compare_ledgers"]
 
 
 class Status(enum.StrEnum):
@@ -61,7 +61,7 @@ class Comparison:
     ungrouped: GroupPair
 
 
-def compare(a: Ledger, b: Ledger, grouping_a: Grouping, grouping_b: Grouping) -> Comparison:
+def compare_ledgers(a: Ledger, b: Ledger, grouping_a: Grouping, grouping_b: Grouping) -> Comparison:
     """Set two groupings by the same key side by side, groups in natural order or in the user's."""
     groups_a = {group.name: group for group in grouping_a.groups}
     groups_b = {group.name: group for group in grouping_b.groups}

@@ -54,10 +54,7 @@ def _weightless(model: Model, entries: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _duplicate_names(model: Model) -> Iterator[Finding]:
-    seen: set[Key] = set()
-    twice: set[Key] = set()
-    for tensor in model.tensors():
-        (twice if tensor.key in seen else seen).add(tensor.key)
+    twice = {(tensor.graph_path, tensor.name) for tensor in model.tensors() if tensor.occurrence > 1}
     if twice:
         yield Finding(
             "duplicate-name",

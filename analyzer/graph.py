@@ -96,7 +96,7 @@ def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) 
     for tensor in part.tensors:
         vertex = tensor_vertex(tensor.key)
         graph.add_node(vertex, kind="tensor", tensor=tensor)
-        if tensor.node is None or tensor.carrier in _CONSTANTS:
+        if tensor.occurrence == 1 and (tensor.node is None or tensor.carrier in _CONSTANTS):
             provided[tensor.name] = vertex
 
 

@@ -13,7 +13,7 @@ from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import Entry, Group, Grouping, Ledger, Role
 from analyzer.model import Key
 
-__all__ = ["KEYS", "UNGROUPED", "UNSCOPED", "Trainability", "group", "group_by_patterns", "parse_patterns"]
+__all__ = ["KEYS", "UNGROUPED", "UNSCOPED", "Trainability", "group_by", "group_by_patterns", "parse_patterns"]
 
 UNSCOPED = "[unscoped]"
 """The group of what has no scope."""
@@ -36,7 +36,7 @@ _FEW_GROUPS = 3
 """The default depth is the first that gives this many groups: a head beside one large body says little."""
 
 
-def group(
+def group_by(
     ledger: Ledger, by: str = "scope", depth: int | None = None, known: Trainability | None = None
 ) -> Grouping:
     """Partition the ledger by a key: every entry is in exactly one group.

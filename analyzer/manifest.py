@@ -235,7 +235,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def _tensor(kind: type[_Tensor], item: Mapping[str, Any]) -> _Tensor:
-    fields = dict(item)
+    fields: dict[str, Any] = dict(item)
     if any(type(dim) is not int or dim < 0 for dim in fields["shape"]):
         raise ValueError(f"{fields['name']}: shape {fields['shape']}")
     if not all(isinstance(name, str) for name in (fields["name"], *fields["tied"])):

@@ -90,10 +90,13 @@ class StoredTensor:
     """Where the bytes are if they are external; None if they are inside the model file."""
     node: int | None = None
     """Index of the node that carries it, where it is no initializer."""
+    occurrence: int = 1
+    """1 for the first tensor of this name in its graph; a file that repeats the name is invalid, and still counted."""
 
     @property
     def key(self) -> Key:
-        return (self.graph_path, self.name)
+        """Unique in the file: a repeated name gets its number, as in `w#2`."""
+        return (self.graph_path, self.name if self.occurrence == 1 else f"{self.name}#{self.occurrence}")
 
     @property
     def logical_nbytes(self) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -183,7 +184,7 @@ class _Reader:
                 tensors += self._carried(attribute, node)
                 for label, body in _bodies(attribute):
                     nested.append((body, (*graph.path, f"{node.op_type}_{index}.{label}")))
-        yield Graph(graph.path, graph.inputs, graph.outputs, tuple(nodes), tuple(tensors), graph.metadata)
+        yield replace(graph, nodes=tuple(nodes), tensors=_numbered(tensors))
         for body, path in nested:
             yield from self._graph(body, path)
 
@@ -284,6 +285,17 @@ class _Reader:
         payload: Payload = NoPayload() if dtype is DType.STRING else ListPayload(values, dtype)
         shape = () if is_scalar else (len(values),)
         return StoredTensor(name, path, carrier, dtype, shape, len(values), nbytes, payload, None, node)
+
+
+def _numbered(tensors: Iterable[StoredTensor]) -> tuple[StoredTensor, ...]:
+    """One graph's tensors, those that repeat a name told apart."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for tensor in tensors:
+        seen[tensor.name] += 1
+        again = seen[tensor.name] > 1
+        numbered.append(replace(tensor, occurrence=seen[tensor.name]) if again else tensor)
+    return tuple(numbered)
 
 
 def _inline(proto: TensorProto, dtype: DType, shape: tuple[int, ...]) -> Payload:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 from torch import nn
 
@@ -108,22 +109,27 @@ def _recording_exporter() -> tuple[Any, list[Reads]]:
 def export_with_dynamo(
     model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions
 ) -> Reads:
-    """`torch.onnx.export(dynamo=True)`."""
+    """`torch.export`, then `torch.onnx.export` of its program."""
     _use_translatable_experts(model)
-    with _flat_forward(model, inputs) as flat:
-        program: Any = torch.onnx.export(
+    with _flat_forward(model, inputs) as flat, torch.no_grad():
+        # Traced apart from the conversion: given a module, torch.onnx may name an axis that the trace has fixed.
+        traced = torch.export.export(
             model,
             flat.args,
-            kwargs=dict(flat.kwargs) or None,
+            dict(flat.kwargs),
+            dynamic_shapes=None if options.static else _dynamic_shapes(flat),
+        )
+        reads = reads_of_program(traced)
+        program: Any = torch.onnx.export(
+            traced,
             input_names=flat.input_names,
             output_names=flat.output_names,
             opset_version=options.opset,
-            dynamic_shapes=None if options.static else _dynamic_shapes(flat),
             dynamo=True,
             verbose=False,
         )
     program.save(str(folder / MODEL_FILE), external_data=True)
-    return reads_of_program(program.exported_program)
+    return reads
 
 
 def _use_translatable_experts(model: nn.Module) -> None:
@@ -151,7 +157,19 @@ def export_with_torchscript(
             dynamic_axes=None if options.static else {k: dict(v) for k, v in flat.axes.items()},
             dynamo=False,
         )
+    _gather_data(folder)
     return reads
+
+
+def _gather_data(folder: Path) -> None:
+    """Above 2 GB TorchScript's exporter writes one file for each tensor: make them one."""
+    scattered = [path for path in folder.iterdir() if path.name != MODEL_FILE]
+    if not scattered:
+        return
+    model = onnx.load(folder / MODEL_FILE)
+    for path in scattered:
+        path.unlink()
+    onnx.save(model, folder / MODEL_FILE, save_as_external_data=True, location=DATA_FILE)
 
 
 ENGINES: Mapping[str, Engine] = {
@@ -190,26 +208,28 @@ def _flat_forward(model: nn.Module, inputs: ExampleInputs) -> Iterator[_FlatInpu
     The instance is patched, not wrapped in another module, so that its parameters keep their names.
     """
     if not hasattr(model, "config") or inputs.args:
-        yield _FlatInputs(inputs.args, inputs.kwargs, inputs.axes)
+        are_tensors = all(isinstance(v, torch.Tensor) for v in (*inputs.args, *inputs.kwargs.values()))
+        names = list(inputs.axes) if are_tensors else None
+        yield _FlatInputs(inputs.args, inputs.kwargs, inputs.axes, input_names=names)
         return
-    names = list(inputs.kwargs)
+    arguments = list(inputs.kwargs)
     original = model.forward
     fixed = {"use_cache": False} if "use_cache" in forward_names(model) else {}
 
     def leaves(*args: Any) -> dict[str, torch.Tensor]:
         from transformers.exporters.utils import get_leaf_tensors
 
-        return dict(get_leaf_tensors(original(**dict(zip(names, args, strict=True)), **fixed)))
+        return dict(get_leaf_tensors(original(**dict(zip(arguments, args, strict=True)), **fixed)))
 
     def forward(*args: Any) -> tuple[torch.Tensor, ...]:
         return tuple(leaves(*args).values())
 
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
     forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, positional) for name in names]
+        [inspect.Parameter(name, positional) for name in arguments]
     )
     args = tuple(inputs.kwargs.values())
     with torch.no_grad():
         output_names = list(leaves(*args))
     with _patched_forward(model, forward):
-        yield _FlatInputs(args, {}, inputs.axes, input_names=names, output_names=output_names)
+        yield _FlatInputs(args, {}, inputs.axes, input_names=arguments, output_names=output_names)

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
+
 from analyzer.errors import ExportError, MissingExtraError, UsageError
 from analyzer.manifest import Manifest, save_manifest
 from exporter.census import take_census, with_reads
 from exporter.classes import first_line
 from exporter.engines import DATA_FILE, ENGINES, MODEL_FILE, EngineOptions
-from exporter.inputs import ExampleInputs, example_inputs
+from exporter.inputs import ExampleInputs, example_inputs, widen_batch
 from exporter.quiet import Say, quiet, quiet_descriptors, silent
 from exporter.reads import Reads
 from exporter.sources import ResolvedModel, SourceOptions, resolve_source
@@ -131,13 +133,15 @@ def export_model(
     engine = _choose_engine(resolved, via)
     _give_pad_token(resolved, say)
     inputs = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
+    if not static:
+        inputs = widen_batch(resolved.model, inputs)
     say(f"counting the parameters of {resolved.class_name}")
     manifest = take_census(resolved.model, _provenance(resolved, engine))
+    options = EngineOptions(static=static, opset=opset)
     with _staging(directory) as folder:
         say(f"exporting {resolved.class_name} through {engine}")
-        reads = _run_engine(engine, resolved, inputs, folder, EngineOptions(static=static, opset=opset))
-        manifest = with_reads(manifest, reads)
-        _check_opset(folder / MODEL_FILE, opset, engine)
+        manifest = with_reads(manifest, _run_engine(engine, resolved, inputs, folder, options))
+        _check_written(folder / MODEL_FILE, inputs, options, engine, say)
         _write_companions(resolved, engine, folder)
         save_manifest(manifest, folder / MANIFEST_FILE)
         say(f"writing {directory / MODEL_FILE}")
@@ -190,18 +194,21 @@ def _run_engine(
         ) from error
 
 
-def _check_opset(path: Path, opset: int | None, engine: str) -> None:
-    """An exporter that cannot convert to an old opset keeps its own and only warns."""
-    if opset is None:
-        return
-    import onnx
-
+def _check_written(path: Path, inputs: ExampleInputs, options: EngineOptions, engine: str, say: Say) -> None:
+    """An exporter that cannot do as asked only warns: it keeps its own opset, or fixes an axis."""
     model = onnx.load(path, load_external_data=False)
     written = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
-    if written != opset:
+    if options.opset is not None and written != options.opset:
         raise ExportError(
-            f"opset {opset} was asked for and {engine} wrote {written}; ask for {written}, or try another --via"
+            f"opset {options.opset} was asked for and {engine} wrote {written}; "
+            f"ask for {written}, or try another --via"
         )
+    for value in model.graph.input if not options.static else ():
+        for axis in inputs.axes.get(value.name, {}):
+            dim = value.type.tensor_type.shape.dim[axis]
+            size = dim.dim_param or str(dim.dim_value)
+            if size.isdigit():  # torch writes some fixed axes as a name of digits
+                say(f"axis {axis} of {value.name} came out fixed, at {size}")
 
 
 def _write_companions(resolved: ResolvedModel, engine: str, folder: Path) -> None:

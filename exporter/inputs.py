@@ -14,7 +14,7 @@ from analyzer.errors import ExportError
 from exporter.classes import first_line
 from exporter.quiet import quiet
 
-__all__ = ["ExampleInputs", "example_inputs", "forward_names"]
+__all__ = ["ExampleInputs", "example_inputs", "forward_names", "widen_batch"]
 
 Axes = Mapping[str, Mapping[int, str]]
 
@@ -31,7 +31,10 @@ class ExampleInputs:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     axes: Axes = field(default_factory=dict)
-    """Per input name, its axes that may vary. Axes that may differ from each other have different names."""
+    """Per argument, its axes that may vary; as many and in the order of `args`, or by the names of `kwargs`.
+
+    Axes that may differ from each other have different names.
+    """
 
 
 def forward_names(model: nn.Module) -> tuple[str, ...]:
@@ -96,17 +99,31 @@ def _from_given(model: nn.Module, given: tuple[Any, ...] | Mapping[str, Any]) ->
         kwargs = {name: _to_dtype(value, dtype) for name, value in given.items()}
         return ExampleInputs(kwargs=kwargs, axes=_given_axes(kwargs))
     args = tuple(_to_dtype(value, dtype) for value in given)
-    return ExampleInputs(args=args, axes=_given_axes(dict(zip(forward_names(model), args, strict=False))))
+    names = (*forward_names(model), *(f"input_{i}" for i in range(len(args))))  # forward(*args) names none
+    return ExampleInputs(args=args, axes=_given_axes(dict(zip(names, args, strict=False))))
 
 
-def _given_axes(tensors: Mapping[str, Any]) -> Axes:
-    axes: dict[str, dict[int, str]] = {}
-    for name, tensor in tensors.items():
+def _given_axes(values: Mapping[str, Any]) -> Axes:
+    axes: dict[str, dict[int, str]] = {name: {} for name in values}
+    for name, tensor in values.items():
         if isinstance(tensor, torch.Tensor) and tensor.ndim:
-            axes[name] = {0: f"{name}_batch"}
+            axes[name][0] = f"{name}_batch"
             if tensor.ndim > 1 and not tensor.is_floating_point():
                 axes[name][1] = f"{name}_sequence"
     return axes
+
+
+def widen_batch(model: nn.Module, inputs: ExampleInputs) -> ExampleInputs:
+    """The same inputs twice over where every tensor has a batch of one, which a tracer takes for a constant."""
+    values = [*inputs.args, *inputs.kwargs.values()]
+    if not all(isinstance(v, torch.Tensor) and v.ndim and v.shape[0] == 1 for v in values):
+        return inputs
+    wide = ExampleInputs(
+        args=tuple(torch.cat([v, v]) for v in inputs.args),
+        kwargs={name: torch.cat([v, v]) for name, v in inputs.kwargs.items()},
+        axes=inputs.axes,
+    )
+    return inputs if _run_error(model, wide) else wide
 
 
 def _from_dummy(model: nn.Module) -> ExampleInputs | None:

@@ -41,7 +41,12 @@ def made_for(config_class: str, model_class: str, **fields: object):
     [
         ("BertModel", "BertConfig", SMALL, ["input_ids", "attention_mask", "token_type_ids"]),
         ("RobertaModel", "RobertaConfig", {**SMALL, "type_vocab_size": 1}, ["input_ids", "attention_mask"]),
-        ("GPT2Model", "GPT2Config", {"n_embd": 32, "n_layer": 1, "n_head": 4}, ["input_ids", "attention_mask"]),
+        (
+            "GPT2Model",
+            "GPT2Config",
+            {"n_embd": 32, "n_layer": 1, "n_head": 4},
+            ["input_ids", "attention_mask"],
+        ),
         (
             "BartModel",
             "BartConfig",

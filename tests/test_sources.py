@@ -159,7 +159,8 @@ def test_every_preset_names_a_class_that_transformers_has(name):
 def test_class_option_chooses_the_head(config_folder):
     bare = resolve_source(str(config_folder), SourceOptions(random_weights=True, model_class="AutoModel"))
     head = resolve_source(
-        str(config_folder), SourceOptions(random_weights=True, model_class="AutoModelForSequenceClassification")
+        str(config_folder),
+        SourceOptions(random_weights=True, model_class="AutoModelForSequenceClassification"),
     )
 
     assert bare.class_name == "BertModel"
@@ -181,13 +182,11 @@ def test_names_that_are_no_model_class_are_refused(config_folder, name):
 
 def test_class_of_another_model_type_is_refused(config_folder):
     with pytest.raises(SourceError, match="takes a GPT2Config, but this config is a BertConfig"):
-        resolve_source(
-            str(config_folder), SourceOptions(random_weights=True, model_class="GPT2LMHeadModel")
-        )
+        resolve_source(str(config_folder), SourceOptions(random_weights=True, model_class="GPT2LMHeadModel"))
 
 
 def test_folder_without_a_config_says_what_is_missing(tmp_path):
-    with pytest.raises(SourceError, match="holds no config.json"):
+    with pytest.raises(SourceError, match=r"holds no config.json"):
         resolve_source(str(tmp_path), RANDOM)
 
 
@@ -211,9 +210,7 @@ def test_broken_checkpoint_is_a_sentence(config_folder):
 
 
 def test_factory_in_the_current_directory_gives_module_and_inputs(code):
-    module = code(
-        "import torch\ndef build():\n    return torch.nn.Linear(4, 3), (torch.ones(2, 4),)\n"
-    )
+    module = code("import torch\ndef build():\n    return torch.nn.Linear(4, 3), (torch.ones(2, 4),)\n")
 
     resolved = resolve_source(f"{module}:build", SourceOptions())
 
@@ -255,9 +252,7 @@ def test_factory_mistakes_are_sentences(tmp_path, monkeypatch, text, attribute, 
 
 
 def test_factory_prints_do_not_reach_stdout(code, capsys):
-    module = code(
-        "import torch\ndef build():\n    print('loading')\n    return torch.nn.Linear(2, 2)\n"
-    )
+    module = code("import torch\ndef build():\n    print('loading')\n    return torch.nn.Linear(2, 2)\n")
 
     resolve_source(f"{module}:build", SourceOptions())
 

@@ -19,7 +19,6 @@ from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
 from analyzer.reconcile.leftovers import mark_ties, settle_entries, settle_parameters, settle_suspects
 from analyzer.reconcile.lines import (
-    COUNTED,
     UNBALANCED,
     BridgeRow,
     EntryLine,
@@ -37,7 +36,7 @@ __all__ = [
     "Line",
     "ParameterLine",
     "Reconciliation",
-    "reconcile",
+    "reconcile_ledger",
 ]
 
 RULES: tuple[Callable[[Books], None], ...] = (
@@ -55,7 +54,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
 """The order in which the rules are asked."""
 
 
-def reconcile(
+def reconcile_ledger(
     ledger: Ledger,
     manifest: Manifest,
     content: ContentMode | None = None,
@@ -132,7 +131,7 @@ def _bridge(books: Books) -> tuple[BridgeRow, ...]:
     for line in books.entries.values():
         if line.key not in holders:
             tensor = books.entry(line.key).tensor
-            learned = tensor.numel if line.line in COUNTED else 0
+            learned = tensor.numel if line.is_counted else 0
             _add(rows[line.line], tensor.numel, learned, tensor.numel, tensor.nbytes)
     return tuple(BridgeRow(line, *rows[line]) for line in Line)
 
@@ -147,13 +146,7 @@ def _count_parameters(books: Books) -> int:
 
     Each entry that some parameter is held in, once; copies, buffers and what the exporter made, never.
     """
-    parameter_names = {parameter.name for parameter in books.manifest.parameters}
-    total = 0
-    for line in books.entries.values():
-        holds = line.parameter in parameter_names and line.line is not Line.COPIED
-        if holds or line.line in COUNTED:
-            total += books.entry(line.key).tensor.numel
-    return total
+    return sum(books.entry(line.key).tensor.numel for line in books.entries.values() if line.is_counted)
 
 
 def _check(result: Reconciliation) -> None:

@@ -55,6 +55,10 @@ class Books:
     def entry(self, key: Key) -> Entry:
         return self._by_key[key]
 
+    def find(self, key: Key) -> Entry | None:
+        """The entry with this key, where there is one."""
+        return self._by_key.get(key)
+
     def free_parameters(self) -> Iterator[Parameter]:
         yield from [p for p in self.manifest.parameters if p.name not in self.parameters]
 
@@ -83,7 +87,7 @@ class Books:
         self.parameters[parameter.name] = ParameterLine(
             parameter.name, line, (line,), (entry.tensor.key,), decided_by, error
         )
-        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by)
+        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by, True)
 
     def merge(
         self, parameter: Parameter, entry: Entry, line: Line, decided_by: str, error: float | None
@@ -107,6 +111,8 @@ class Books:
             settled, chain=chain, entries=(*settled.entries, entry.tensor.key)
         )
 
-    def settle(self, entry: Entry, line: Line, decided_by: str, name: str | None = None) -> None:
-        """Settle what an entry is that holds no parameter."""
-        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by)
+    def settle(
+        self, entry: Entry, line: Line, decided_by: str, name: str | None = None, *, is_counted: bool = False
+    ) -> None:
+        """Settle what an entry is that holds no one parameter; it may still be learned, and counted."""
+        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by, is_counted)

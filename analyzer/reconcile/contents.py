@@ -101,7 +101,8 @@ class Contents:
             mine = sample_transposed(array)
         theirs = decode_values(tensor.content.samples, element)
         difference = np.abs(mine.astype(np.float64) - theirs.astype(np.float64))
-        return float(difference.max()) if difference.size else 0.0
+        largest = float(difference.max()) if difference.size else 0.0
+        return largest if np.isfinite(largest) else None  # NaN or Inf on one side: not a distance
 
     def _print(self, entry: Entry) -> _Print | None:
         key = entry.tensor.key

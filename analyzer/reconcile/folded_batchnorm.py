@@ -19,6 +19,7 @@ from analyzer.manifest import BatchNorm, Manifest, Parameter
 from analyzer.model import StoredTensor
 from analyzer.reconcile.books import Books, Suspect
 from analyzer.reconcile.lines import Line
+from analyzer.scopes import module_of
 
 __all__ = ["match_folded_batchnorm"]
 
@@ -39,26 +40,45 @@ class _Fold:
 
 
 def match_folded_batchnorm(books: Books) -> None:
-    """Explain suspects whose every channel is the PyTorch weight's, scaled as one unused BatchNorm says."""
+    """Explain weights whose every channel is the PyTorch weight's, scaled as one unused BatchNorm says.
+
+    They are the suspects, whose name stayed; and where the exporter renamed them (`onnx::Conv_117`), the nameless
+    weights of convolutions, tried against the weight of the module that reads them first, then any of their shape.
+    """
     unused = [norm for norm in books.manifest.batch_norms if norm.running_var and norm.running_mean]
-    for suspect in list(books.suspects):
-        weight = suspect.tensor
+    if not unused or books.contents.mode == "none":
+        return
+    for suspect in [*books.suspects, *_nameless(books)]:
+        weight, entry = suspect.tensor, suspect.entry
         if (
             not isinstance(weight, Parameter)
             or weight.name in books.parameters
-            or books.contents.mode == "none"
+            or entry.tensor.key in books.entries
         ):
             continue
-        bias = _bias_entry(books, suspect.entry)
-        fold = _find(books.manifest, suspect, weight, unused, bias)
+        bias = _bias_entry(books, entry)
+        fold = None if bias is None else _find(books.manifest, suspect, weight, unused, bias)
         if fold is None or bias is None:
             continue
         unused.remove(fold.norm)
-        books.suspects.remove(suspect)
-        books.hold(
-            weight, suspect.entry, Line.FOLDED_BATCHNORM, f"content:batchnorm {fold.norm.module}", fold.error
-        )
-        _settle_vectors(books, fold, suspect.entry, bias)
+        books.suspects = [other for other in books.suspects if other.entry is not entry]
+        books.hold(weight, entry, Line.FOLDED_BATCHNORM, f"content:batchnorm {fold.norm.module}", fold.error)
+        _settle_vectors(books, fold, entry, bias)
+
+
+def _nameless(books: Books) -> list[Suspect]:
+    """Each unsettled entry that a convolution reads as its weight, beside each free parameter of its shape."""
+    pairs = []
+    weights = [parameter for parameter in books.free_parameters() if parameter.channel_sums is not None]
+    for entry in books.free_entries():
+        is_weight = any(reader.node.op_type == "Conv" and reader.slot == 1 for reader in books.readers(entry))
+        if not is_weight or entry.sources:
+            continue
+        modules = books.reader_modules(entry)
+        like = [weight for weight in weights if weight.shape == entry.tensor.shape]
+        like.sort(key=lambda weight: module_of(weight.name) not in modules)
+        pairs += [Suspect(entry, weight) for weight in like]
+    return pairs
 
 
 def _bias_entry(books: Books, weight: Entry) -> Entry | None:
@@ -66,14 +86,12 @@ def _bias_entry(books: Books, weight: Entry) -> Entry | None:
     for reader in books.readers(weight):
         inputs = reader.node.inputs
         if reader.node.op_type == "Conv" and reader.slot == 1 and len(inputs) > 2:
-            for entry in books.ledger.entries:
-                if entry.tensor.name == inputs[2] and entry.tensor.graph_path == reader.node.graph_path:
-                    return entry
+            return books.find((reader.node.graph_path, inputs[2]))
     return None
 
 
 def _find(
-    manifest: Manifest, suspect: Suspect, weight: Parameter, norms: list[BatchNorm], bias: Entry | None
+    manifest: Manifest, suspect: Suspect, weight: Parameter, norms: list[BatchNorm], bias: Entry
 ) -> _Fold | None:
     """The first BatchNorm, in module order, under which weight and bias agree in every channel."""
     stored = suspect.entry.tensor
@@ -86,7 +104,7 @@ def _find(
     ):
         return None
     tolerance = _TOLERANCE.get(stored.dtype)
-    if tolerance is None or bias is None or array.size == 0:
+    if tolerance is None or array.size == 0:
         return None
     sums, sizes = _doubles(weight.channel_sums), _doubles(weight.channel_norms)
     stored_sums, stored_sizes = channel_statistics(array)
@@ -177,7 +195,7 @@ def _settle_vectors(books: Books, fold: _Fold, weight: Entry, bias: Entry) -> No
         elif isinstance(parameter, Parameter):
             _merge(books, name, bias, rule)
     if bias.tensor.key not in books.entries:
-        books.settle(bias, Line.FOLDED_BATCHNORM, rule)
+        books.settle(bias, Line.FOLDED_BATCHNORM, rule, is_counted=True)
 
 
 def _name_of(books: Books, entry: Entry) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from analyzer.ledger import Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.lines import EntryLine, Line, ParameterLine
+from analyzer.reconcile.lines import Line
 
 __all__ = ["mark_ties", "settle_entries", "settle_parameters", "settle_suspects"]
 
@@ -23,13 +23,11 @@ def settle_suspects(books: Books) -> None:
     """A PyTorch name with other content, which no formula explains."""
     for suspect in books.suspects:
         entry, tensor = suspect.entry, suspect.tensor
-        key, rule = entry.tensor.key, "name+content"
         if isinstance(tensor, Parameter) and tensor.name not in books.parameters:
             error = books.contents.error(entry, tensor)
-            books.parameters[tensor.name] = ParameterLine(
-                tensor.name, Line.DIFFERING, (Line.DIFFERING,), (key,), rule, error
-            )
-        books.entries[key] = EntryLine(key, Line.DIFFERING, tensor.name, rule)
+            books.hold(tensor, entry, Line.DIFFERING, "name+content", error)
+        else:
+            books.settle(entry, Line.DIFFERING, "name+content", tensor.name)
     books.suspects.clear()
 
 
@@ -47,10 +45,11 @@ def settle_entries(books: Books) -> None:
     for entry in list(books.free_entries()):
         if entry.role is Role.BUFFER:
             known = [name for name in entry.sources if books.tensor(name) is not None]
-            line = Line.BUFFER if known else Line.UNEXPECTED
+            line = Line.BUFFER if known else Line.UNEXPLAINED
             books.settle(entry, line, entry.decided_by, known[0] if known else None)
         else:
-            books.settle(entry, _BY_ROLE[entry.role], entry.decided_by)
+            is_learned = entry.role is Role.PARAMETER
+            books.settle(entry, _BY_ROLE[entry.role], entry.decided_by, is_counted=is_learned)
 
 
 def mark_ties(books: Books) -> None:

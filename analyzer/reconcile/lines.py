@@ -11,7 +11,7 @@ from analyzer.manifest import Manifest
 from analyzer.model import Key
 from analyzer.scopes import module_of
 
-__all__ = ["COUNTED", "UNBALANCED", "BridgeRow", "EntryLine", "Line", "ParameterLine", "Reconciliation"]
+__all__ = ["UNBALANCED", "BridgeRow", "EntryLine", "Line", "ParameterLine", "Reconciliation"]
 
 
 class Line(enum.StrEnum):
@@ -46,10 +46,6 @@ UNBALANCED = (Line.DIFFERING, Line.MISSING, Line.UNEXPECTED, Line.UNEXPLAINED)
 """The lines that must be empty for the account to balance."""
 
 
-COUNTED = (Line.UNEXPECTED, Line.FOLDED_BATCHNORM)
-"""Lines whose tensors are learned even where they are no one PyTorch parameter's."""
-
-
 @dataclass(frozen=True, slots=True)
 class ParameterLine:
     """Where one PyTorch parameter went."""
@@ -74,6 +70,8 @@ class EntryLine:
     parameter: str | None
     """The PyTorch name that it holds, if it holds one."""
     decided_by: str
+    is_counted: bool = False
+    """Whether its elements count as parameters: a copy's do not, nor what the exporter made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +114,12 @@ class Reconciliation:
 
         A tied tensor belongs to its first name in `named_parameters()` order; a copy stays where it is read.
         """
-        known = {parameter.name for parameter in self.manifest.parameters}
         told = []
         for entry, line in zip(self.ledger.entries, self.entries, strict=True):
-            if line.parameter is not None and line.parameter in known and line.line is not Line.COPIED:
-                scope, learned = module_of(line.parameter), entry.tensor.numel
-                told.append(replace(entry, scope=scope, scoped_by="provenance:manifest", parameters=learned))
-            else:
-                learned = entry.tensor.numel if line.line in COUNTED else 0
-                told.append(replace(entry, parameters=learned))
+            known = replace(entry, parameters=entry.tensor.numel if line.is_counted else 0)
+            if line.is_counted and line.parameter is not None:
+                known = replace(known, scope=module_of(line.parameter), scoped_by="provenance:manifest")
+            told.append(known)
         return replace(self.ledger, entries=tuple(told))
 
     @property

@@ -24,7 +24,9 @@ Document = dict[str, Any]
 
 def render_json(report: Report) -> str:
     """The report as indented JSON text with a final newline."""
-    return json.dumps(to_document(report), indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+    return (
+        json.dumps(to_document(report), indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
+    )
 
 
 def to_document(report: Report) -> Document:
@@ -247,7 +249,7 @@ def _reconciliation(report: ReconcileReport) -> Document:
             ),
             key=lambda item: (str(item["graph_path"]), str(item["name"])),
         ),
-        **_grouping(report.grouping, ledger.parameters),
+        **_grouping(report.grouping, result.onnx_parameters),
         "findings": _findings((*result.findings, *ledger.findings)),
     }
 

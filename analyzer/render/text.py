@@ -142,7 +142,8 @@ def _groups(grouping: Grouping, parameters: int, rows: int) -> Table:
     heading = grouping.by if grouping.depth is None else f"{grouping.by}, depth {grouping.depth}"
     columns = ("trainable", "frozen") if known else ("share", "stored")
     table = _table(heading, "parameters", *columns, "bytes", "tensors")
-    shown, left = _cut(grouping.groups, rows)
+    # Groups of nodes alone have nothing to count; JSON lists them.
+    shown, left = _cut([group for group in grouping.groups if group.tensors], rows)
     for group in shown:
         table.add_row(*_group_row(group, parameters))
     if left:
@@ -347,7 +348,8 @@ def _parameters(result: Reconciliation) -> Table:
 def _comparison(report: Comparison) -> list[RenderableType]:
     table = _table("parameters", "a", "b", "a - b", "a / b")
     for group in report.groups:
-        _add_pair(table, group)
+        if any((group.parameters.a, group.parameters.b, group.nbytes.a, group.nbytes.b)):
+            _add_pair(table, group)
     if report.ungrouped.parameters.a or report.ungrouped.parameters.b:
         _add_pair(table, report.ungrouped)
     if report.overlap.parameters.a or report.overlap.parameters.b:

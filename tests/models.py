@@ -1,0 +1,213 @@
+"""Small models that one can read: ONNX text, plus what the text form cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+from onnx import TensorProto, numpy_helper
+
+from analyzer.audit import audit_model
+from analyzer.content import (
+    Array,
+    channel_statistics,
+    digest,
+    digest_transposed,
+    encode_values,
+    is_constant_filled,
+    sample,
+)
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry, Ledger
+from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter
+from analyzer.reconcile import ContentMode, Reconciliation, reconcile_ledger
+
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "ai.onnx.ml" : 3]>\n'
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+FX_NODE = "pkg.torch.onnx.fx_node"
+INPUT_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+# the file's side
+
+
+def text_model(text: str, weights: Mapping[str, Array] | None = None) -> onnx.ModelProto:
+    """ONNX text, with a header where it has none, and initializers (as `raw_data`) from numpy arrays."""
+    text = text.strip()
+    proto = onnx.parser.parse_model(text if text.startswith("<") else HEADER + text)
+    for name, array in (weights or {}).items():
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    return proto
+
+
+def save(folder: Path, proto: onnx.ModelProto | bytes, name: str = "model.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(proto if isinstance(proto, bytes) else proto.SerializeToString())
+    return path
+
+
+def audit(folder: Path, proto: onnx.ModelProto | bytes) -> Ledger:
+    return audit_model(save(folder, proto))
+
+
+def entry(ledger: Ledger, name: str, *graph_path: str) -> Entry:
+    """The one entry of this name, in the main graph unless a path says otherwise."""
+    (found,) = [e for e in ledger.entries if e.tensor.key == (graph_path, name)]
+    return found
+
+
+def finding_ids(ledger: Ledger) -> list[str]:
+    return [finding.id for finding in ledger.findings]
+
+
+def set_metadata(proto: Any, props: Mapping[str, str]) -> None:
+    for key, value in props.items():
+        proto.metadata_props.add(key=key, value=value)
+
+
+def with_scopes(proto: onnx.ModelProto, scopes: Mapping[str, str]) -> onnx.ModelProto:
+    """Nodes, by name, with the module path that torch.onnx.export(dynamo=True) notes on them."""
+    for node in proto.graph.node:
+        if node.name in scopes:
+            set_metadata(node, {NAME_SCOPES: repr(["", scopes[node.name], node.name])})
+    return proto
+
+
+def with_origins(proto: onnx.ModelProto, origins: Mapping[str, Mapping[str, str]]) -> onnx.ModelProto:
+    """Values, by name, with the notes that the exporter and its optimizer leave on `value_info`."""
+    for name, props in origins.items():
+        set_metadata(proto.graph.value_info.add(name=name), props)
+    return proto
+
+
+def dynamo_like(
+    proto: onnx.ModelProto,
+    *,
+    scopes: Mapping[str, str] | None = None,
+    parameters: tuple[str, ...] = (),
+    buffers: tuple[str, ...] = (),
+    folded: Mapping[str, list[str]] | None = None,
+) -> onnx.ModelProto:
+    """A model with the notes of a traced export."""
+    proto.producer_name = "pytorch"
+    origins: dict[str, dict[str, str]] = {name: {INPUT_KIND: "PARAMETER"} for name in parameters}
+    origins |= {name: {INPUT_KIND: "BUFFER"} for name in buffers}
+    origins |= {name: {FOLDED_FROM: repr(sources)} for name, sources in (folded or {}).items()}
+    return with_scopes(with_origins(proto, origins), scopes or {})
+
+
+def external(
+    name: str, dims: list[int], data_type: int = TensorProto.FLOAT, **fields: object
+) -> onnx.TensorProto:
+    """A tensor whose payload another file holds; `fields` are location, offset, length."""
+    proto = TensorProto(name=name, dims=dims, data_type=data_type, data_location=TensorProto.EXTERNAL)
+    for key, value in fields.items():
+        proto.external_data.add(key=key, value=str(value))
+    return proto
+
+
+def raw(name: str, dims: list[int], data_type: int, raw_data: bytes) -> onnx.TensorProto:
+    """A tensor whose payload need not agree with its dims."""
+    return TensorProto(name=name, dims=dims, data_type=data_type, raw_data=raw_data)
+
+
+def ramp(*shape: int, start: float = 1.0) -> Floats:
+    """Floats that all differ."""
+    return (np.arange(np.prod(shape), dtype=np.float32) + np.float32(start)).reshape(shape)
+
+
+
+
+# PyTorch's side
+
+
+def content_of(array: Array) -> Content:
+    return Content(
+        digest=digest(array),
+        digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
+        constant_filled=is_constant_filled(array),
+        samples=encode_values(sample(array)),
+    )
+
+
+def dtype_of(array: Array) -> DType:
+    return DType.from_onnx(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def parameter(name: str, array: Array, *, weightless: bool = False, **fields: Any) -> Parameter:
+    """What a census writes of a parameter; `weightless` as on the meta device."""
+    known = {
+        "shape": array.shape,
+        "dtype": dtype_of(array),
+        "trainable": True,
+        "content": None if weightless else content_of(array),
+    }
+    return Parameter(name=name, **{**known, **fields})
+
+
+def convolution(name: str, array: Array, **fields: Any) -> Parameter:
+    """A convolution's weight, in a model that has a BatchNorm."""
+    sums, norms = channel_statistics(array)
+    return parameter(
+        name, array, channel_sums=encode_values(sums), channel_norms=encode_values(norms), **fields
+    )
+
+
+def buffer(name: str, array: Array, **fields: Any) -> Buffer:
+    known = {
+        "shape": array.shape,
+        "dtype": dtype_of(array),
+        "persistent": True,
+        "content": content_of(array),
+    }
+    return Buffer(name=name, **{**known, **fields})
+
+
+def manifest_of(
+    *tensors: Parameter | Buffer,
+    batch_norms: tuple[BatchNorm, ...] = (),
+    values: Mapping[str, Array] | None = None,
+    trace: str | None = None,
+) -> Manifest:
+    return Manifest(
+        parameters=tuple(t for t in tensors if isinstance(t, Parameter)),
+        buffers=tuple(t for t in tensors if isinstance(t, Buffer)),
+        batch_norms=batch_norms,
+        values={name: encode_values(array) for name, array in (values or {}).items()},
+        source={"source": "tests"},
+        trace=trace,
+    )
+
+
+def parameters_of(weights: Mapping[str, Array]) -> list[Parameter]:
+    return [parameter(name, array) for name, array in weights.items()]
+
+
+# the two together
+
+
+def reconcile(
+    folder: Path, proto: onnx.ModelProto, manifest: Manifest, content: ContentMode | None = None
+) -> Reconciliation:
+    return reconcile_ledger(audit(folder, proto), manifest, content)
+
+
+def bridge_of(result: Reconciliation) -> dict[str, tuple[int, int, int, int]]:
+    """(tensors, elements, parameter_delta, stored_delta) of each line that is not empty."""
+    return {
+        row.line.value: (row.tensors, row.elements, row.parameter_delta, row.stored_delta)
+        for row in result.bridge
+        if row.tensors
+    }
+
+
+def lines_of(result: Reconciliation) -> dict[str, str]:
+    """Each PyTorch parameter's line."""
+    return {settled.name: settled.line.value for settled in result.parameters}

@@ -1,0 +1,301 @@
+"""Each stored tensor's role, scope and uses, and the rule that decided each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models import FOLDED_FROM, INPUT_KIND, audit, dynamo_like, entry, ramp, text_model, with_origins
+from onnx import helper
+
+from analyzer.ledger import Evidence, Role
+
+MATMUL = 'g (float[1,3] x) => (float[1,2] y) {{ ["{node}"] y = MatMul(x, "{name}") }}'
+
+
+def matmul(name: str, node: str = "n", array: np.ndarray | None = None):
+    return text_model(MATMUL.format(name=name, node=node), {name: ramp(3, 2) if array is None else array})
+
+
+# roles, from the strongest evidence to the weakest
+
+
+@pytest.mark.parametrize(
+    ("props", "role", "rule", "sources"),
+    [
+        ({INPUT_KIND: "PARAMETER"}, "parameter", "provenance:input-spec", ("w.inv_freq",)),
+        ({INPUT_KIND: "BUFFER"}, "buffer", "provenance:input-spec", ("w.inv_freq",)),
+        ({INPUT_KIND: "CONSTANT_TENSOR"}, "constant", "provenance:input-spec", ()),
+        ({FOLDED_FROM: "['a.weight']"}, "parameter", "provenance:folded-from", ("a.weight",)),
+        ({FOLDED_FROM: "['a.running_var']"}, "buffer", "provenance:folded-from", ("a.running_var",)),
+        ({FOLDED_FROM: "['val_7']"}, "constant", "provenance:folded-constant", ()),
+    ],
+)
+def test_exporters_note_goes_before_name_and_structure(tmp_path, props, role, rule, sources):
+    ledger = audit(tmp_path, with_origins(matmul("w.inv_freq"), {"w.inv_freq": props}))
+
+    found = entry(ledger, "w.inv_freq")
+    assert (found.role.value, found.decided_by, found.sources) == (role, rule, sources)
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "rule"),
+    [
+        ("fc.weight", "parameter", "name:parameter"),
+        ("fc.bias", "parameter", "name:parameter"),
+        ("norm.gamma", "parameter", "name:parameter"),
+        ("rnn.weight_ih_l0", "parameter", "name:parameter"),
+        ("attn.in_proj_weight", "parameter", "name:parameter"),
+        ("bn.running_mean", "buffer", "name:buffer"),
+        ("rotary.inv_freq", "buffer", "name:buffer"),
+        ("layer.causal_mask", "buffer", "name:buffer"),
+    ],
+)
+def test_pytorch_name_decides_where_no_note_does(tmp_path, name, role, rule):
+    found = entry(audit(tmp_path, matmul(name)), name)
+
+    assert (found.role.value, found.decided_by, found.sources) == (role, rule, (name,))
+
+
+def test_integers_under_a_weights_name_are_judged_by_structure(tmp_path):
+    proto = text_model(
+        'g (float[2,3] x) => (float[6] y) { y = Reshape(x, "fc.weight") }', {"fc.weight": np.array([6])}
+    )
+
+    assert entry(audit(tmp_path, proto), "fc.weight").decided_by == "structure:Reshape-operand"
+
+
+def test_bias_that_folding_made_is_known_by_the_weight_beside_it(tmp_path):
+    weights = {"conv.weight": ramp(2, 3, 1, 1), "conv.weight_bias": ramp(2)}
+    proto = text_model(
+        'g (float[1,3,4,4] x) => (float[1,2,4,4] y) { y = Conv(x, "conv.weight", "conv.weight_bias") }', weights
+    )
+
+    found = entry(audit(tmp_path, proto), "conv.weight_bias")
+
+    assert (found.role, found.decided_by) == (Role.PARAMETER, "name:folded-bias")
+    assert (found.sources, found.scope) == (("conv.weight",), "conv")
+
+
+def test_structure_decides_where_neither_note_nor_name_does(tmp_path):
+    found = entry(audit(tmp_path, matmul("onnx_12")), "onnx_12")
+
+    assert (found.role, found.decided_by, found.sources) == (Role.PARAMETER, "structure:MatMul[1]", ())
+
+
+@pytest.mark.parametrize(("array", "role"), [(ramp(3, 2), "parameter"), (np.ones((3, 2), "?"), "buffer")])
+def test_dotted_name_in_a_file_of_pytorch_is_state(tmp_path, array, role):
+    proto = text_model('g () => (float[3,2] y) { y = Relu("mod.table") }', {"mod.table": array})
+    proto.producer_name = "pytorch"
+
+    found = entry(audit(tmp_path, proto), "mod.table")
+
+    assert (found.role.value, found.decided_by, found.sources) == (role, "name:state-dict", ("mod.table",))
+
+
+def test_dotted_name_in_a_file_of_another_producer_says_nothing(tmp_path):
+    proto = text_model('g () => (float[3,2] y) { y = Relu("mod.table") }', {"mod.table": ramp(3, 2)})
+
+    assert entry(audit(tmp_path, proto), "mod.table").decided_by == "none:no-rule"
+
+
+def test_dotted_name_that_structure_calls_a_constant_is_state_in_a_file_of_pytorch(tmp_path):
+    proto = text_model('g (float[2] x) => (float[2] y) { y = Mul(x, "mod.factor") }', {"mod.factor": ramp(1)})
+    proto.producer_name = "pytorch"
+
+    found = entry(audit(tmp_path, proto), "mod.factor")
+
+    assert (found.role, found.decided_by) == (Role.PARAMETER, "name:state-dict")
+
+
+def test_what_nothing_explains_is_unattributed_and_told(tmp_path):
+    ledger = audit(tmp_path, text_model("g () => (float[3] y) { y = Relu(w) }", {"w": ramp(3)}))
+
+    found = entry(ledger, "w")
+    assert (found.role, found.decided_by, found.parameters) == (Role.UNATTRIBUTED, "none:no-rule", 0)
+    assert "unattributed" in [finding.id for finding in ledger.findings]
+
+
+def test_initializer_that_nothing_reads_is_judged_by_its_name_alone(tmp_path):
+    proto = text_model(
+        "g (float[3] x) => (float[3] y) { y = Relu(x) }", {"fc.weight": ramp(3), "w": ramp(3, start=9)}
+    )
+
+    ledger = audit(tmp_path, proto)
+
+    assert entry(ledger, "fc.weight").role is Role.PARAMETER
+    assert entry(ledger, "w").role is Role.UNATTRIBUTED
+
+
+def test_every_rule_names_its_evidence(tmp_path):
+    ledger = audit(tmp_path, dynamo_like(matmul("fc.weight"), parameters=("fc.weight",)))
+
+    assert ledger.basis == {Evidence.PROVENANCE: 6}
+
+
+# uses
+
+
+def test_uses_counts_nodes_not_inputs(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] y) { h = Mul(w, w) k = Add(h, w) y = Add(k, x) }", {"w": ramp(2)})
+
+    found = entry(audit(tmp_path, proto), "w")
+
+    assert (found.uses, found.read_by) == (2, "Mul")
+
+
+def test_readers_inside_nested_graphs_count(tmp_path):
+    proto = text_model(
+        """
+        g (bool c, float[2] x) => (float[2] y) {
+            h = Add(x, w)
+            y = If(c) <then_branch = t () => (float[2] a) { a = Mul(h, w) },
+                       else_branch = e () => (float[2] b) { b = Sub(h, w) }>
+        }
+        """,
+        {"w": ramp(2)},
+    )
+
+    assert entry(audit(tmp_path, proto), "w").uses == 3
+
+
+def test_tensor_used_often_counts_its_parameters_once(tmp_path):
+    nodes = " ".join(f"h{i + 1} = MatMul(h{i}, w)" for i in range(12))
+    proto = text_model(f"g (float[3,3] h0) => (float[3,3] h12) {{ {nodes} }}", {"w": ramp(3, 3)})
+
+    ledger = audit(tmp_path, proto)
+
+    assert entry(ledger, "w").uses == 12
+    assert ledger.parameters == 9
+
+
+# logical elements
+
+
+@pytest.mark.parametrize(("k", "n", "blocks"), [(64, 4, 2), (48, 4, 2), (3072, 8, 96)])
+def test_four_bit_weight_counts_its_logical_elements(tmp_path, k, n, blocks):
+    proto = text_model(
+        f"""g (float[1,{k}] x) => (float[1,{n}] y) {{
+            y = com.microsoft.MatMulNBits<K = {k}, N = {n}, bits = 4, block_size = 32>(x, w, s)
+        }}""",
+        {"w": np.arange(n * blocks * 16, dtype="u1").reshape(n, blocks, 16), "s": ramp(n * blocks)},
+    )
+
+    ledger = audit(tmp_path, proto)
+
+    assert entry(ledger, "w").parameters == ledger.parameters == k * n
+    assert entry(ledger, "w").tensor.numel == n * blocks * 16
+    assert entry(ledger, "s").role is Role.QUANTIZATION
+
+
+def test_packed_int4_counts_elements_and_packed_bytes(tmp_path):
+    proto = text_model("""
+        g (float[1,3] x) => (float[1,3] y) <int4[3,3] w = {1,2,3,4,5,6,7,-8,-1}, float s = {0.5}> {
+            d = DequantizeLinear(w, s) y = MatMul(x, d)
+        }
+    """)
+    w = proto.graph.initializer[0]
+    w.ClearField("int32_data")
+    w.raw_data = b"\x21\x43\x65\x87\x0f"
+
+    found = entry(audit(tmp_path, proto), "w")
+
+    assert (found.role, found.parameters, found.tensor.nbytes) == (Role.PARAMETER, 9, 5)
+
+
+def test_tensor_of_no_elements_is_entered_with_nothing(tmp_path):
+    proto = text_model("g (float[0,3] x) => (float[0,3] y) { y = Add(x, w) }", {"w": np.zeros((0, 3), "f4")})
+
+    found = entry(audit(tmp_path, proto), "w")
+
+    assert (found.tensor.numel, found.tensor.nbytes, found.parameters) == (0, 0, 0)
+
+
+# scopes
+
+
+def test_scope_of_a_named_tensor_is_its_module(tmp_path):
+    found = entry(audit(tmp_path, matmul("encoder.layer.0.query.weight", node="/other/MatMul")), "encoder.layer.0.query.weight")
+
+    assert (found.scope, found.scoped_by) == ("encoder.layer.0.query", "name:parameter")
+
+
+@pytest.mark.parametrize(
+    ("scoped", "scope", "rule"),
+    [
+        ({"n": "encoder.layer.0"}, "encoder.layer.0", "provenance:name-scopes"),
+        ({}, "fc", "name:node-path"),
+    ],
+)
+def test_scope_of_a_nameless_tensor_is_that_of_its_reader(tmp_path, scoped, scope, rule):
+    node = "n" if scoped else "/fc/MatMul"
+
+    found = entry(audit(tmp_path, dynamo_like(matmul("val_1", node=node), scopes=scoped)), "val_1")
+
+    assert (found.scope, found.scoped_by, found.has_scope) == (scope, rule, True)
+
+
+def test_scope_of_a_tensor_with_several_readers_is_what_they_share(tmp_path):
+    proto = text_model(
+        'g (float[3,3] x) => (float[3,3] y) { ["/enc/a/MatMul"] h = MatMul(x, w) ["/enc/b/MatMul"] y = MatMul(h, w) }',
+        {"w": ramp(3, 3)},
+    )
+
+    assert entry(audit(tmp_path, proto), "w").scope == "enc"
+
+
+def test_scope_of_a_tensor_folded_from_several_is_what_its_sources_share(tmp_path):
+    proto = dynamo_like(matmul("val_1"), folded={"val_1": ["enc.q.weight", "enc.k.weight"]})
+
+    assert entry(audit(tmp_path, proto), "val_1").scope == "enc"
+
+
+def test_dotted_name_gives_a_scope_where_the_role_came_from_elsewhere(tmp_path):
+    proto = text_model('g (float[2] x) => (float[2] y) { y = Mul(x, "mod.eps") }', {"mod.eps": ramp(1)})
+
+    found = entry(audit(tmp_path, proto), "mod.eps")
+
+    assert (found.scope, found.scoped_by) == ("mod", "name:dotted")
+
+
+def test_tensor_without_name_and_readers_without_scope_has_none(tmp_path):
+    found = entry(audit(tmp_path, matmul("w")), "w")
+
+    assert (found.scope, found.scoped_by, found.has_scope) == ("", "none", False)
+
+
+def test_note_on_a_value_of_a_nested_graph_is_read_there(tmp_path):
+    proto = text_model("""
+        g (bool c, float[2] x) => (float[2] y) {
+            y = If(c) <then_branch = t () => (float[2] a) <float[2] w = {1, 2}> { a = Mul(x, w) },
+                       else_branch = e () => (float[2] b) <float[2] w = {3, 4}> { b = Sub(x, w) }>
+        }
+    """)
+    branch = proto.graph.node[0].attribute[0].g
+    branch.value_info.add(name="w").metadata_props.add(key=INPUT_KIND, value="PARAMETER")
+
+    ledger = audit(tmp_path, proto)
+
+    assert entry(ledger, "w", "If_0.then_branch").decided_by == "provenance:input-spec"
+    assert entry(ledger, "w", "If_0.else_branch").decided_by == "none:no-rule"
+
+
+def test_function_called_twice_stores_its_constants_once(tmp_path):
+    proto = text_model("""
+        <ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+        g (float[2] x) => (float[2] y) { h = my.f(x) y = my.f(h) }
+        <domain: "my", opset_import: ["" : 18]>
+        f (a) => (b) { w = Constant<value = float[2] {1, 2}>() m = MatMul(a, w) b = Relu(m) }
+    """)
+
+    ledger = audit(tmp_path, proto)
+
+    assert entry(ledger, "w", "function:my:f").uses == 1
+    assert (ledger.parameters, ledger.stored_elements) == (2, 2)
+
+
+def test_string_list_of_a_classical_operator_is_no_parameter(tmp_path):
+    node = helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_strings=["a", "b"])
+
+    (found,) = audit(tmp_path, helper.make_model(helper.make_graph([node], "g", [], []))).entries
+
+    assert (found.role, found.parameters, found.tensor.numel) == (Role.CONSTANT, 0, 2)

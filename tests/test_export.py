@@ -1,0 +1,527 @@
+"""What an export leaves on disk: a model that computes what PyTorch computes, and its manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from analyzer.errors import ExportError, MissingExtraError, UsageError
+from analyzer.manifest import load_manifest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from exporter import (  # noqa: E402  after the skip
+    ExportedFiles,
+    ResolvedModel,
+    SourceOptions,
+    example_inputs,
+    export_model,
+    export_source,
+    resolve_source,
+)
+from exporter.inputs import forward_names  # noqa: E402
+
+pytestmark = pytest.mark.export
+
+TEXT = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": {"architectures": ["BertForMaskedLM"], "model_type": "bert", **TEXT},
+    "gpt2": {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": 99,
+        "n_positions": 64,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+    "llama": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "num_key_value_heads": 2,
+        **TEXT,
+    },
+    "t5": {
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "t5",
+        "vocab_size": 99,
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 1,
+        "num_heads": 4,
+        "decoder_start_token_id": 0,
+    },
+    "whisper": {
+        "architectures": ["WhisperForConditionalGeneration"],
+        "model_type": "whisper",
+        "vocab_size": 99,
+        "d_model": 32,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "num_mel_bins": 16,
+        "max_source_positions": 30,
+        "max_target_positions": 40,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 3,
+    },
+    "vit": {
+        "architectures": ["ViTForImageClassification"],
+        "model_type": "vit",
+        "image_size": 32,
+        "patch_size": 8,
+        **{key: TEXT[key] for key in TEXT if key not in ("vocab_size", "max_position_embeddings")},
+    },
+    "resnet": {
+        "architectures": ["ResNetForImageClassification"],
+        "model_type": "resnet",
+        "embedding_size": 16,
+        "hidden_sizes": [16, 24],
+        "depths": [1, 1],
+    },
+}
+FACTORY = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 5, 3)
+        self.norm = torch.nn.BatchNorm2d(5)
+        self.head = torch.nn.Linear(5, 4)
+        self.spare = torch.nn.Linear(6, 7)
+
+    def forward(self, image):
+        return self.head(torch.relu(self.norm(self.conv(image))).mean((2, 3)))
+
+def build():
+    return Net(), (torch.randn(2, 3, 9, 9),)
+"""
+
+# Largest difference allowed, as a share of the output's largest magnitude. fp16 has 11 bits (5e-4 a rounding), and
+# the two runtimes round after different operations.
+TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
+
+
+@dataclass(frozen=True)
+class Exported:
+    files: ExportedFiles
+    resolved: ResolvedModel
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported]:
+    """Exports each tiny model once per session, whatever number of tests look at it."""
+    done: dict[tuple[str, str, str | None], Exported] = {}
+
+    def export(name: str, dtype: str = "fp32", via: str | None = None) -> Exported:
+        key = (name, dtype, via)
+        if key not in done:
+            folder = tmp_path_factory.mktemp(name)
+            options = SourceOptions(random_weights=True, dtype=dtype)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                resolved = resolve_source(write_source(name, folder), options)
+            done[key] = Exported(export_model(resolved, folder / "out", via=via), resolved)
+        return done[key]
+
+    return export
+
+
+def write_source(name: str, folder: Path) -> str:
+    """The SOURCE of a tiny model: a config file, or the factory."""
+    if name == "factory":
+        (folder / "tiny_factory.py").write_text(FACTORY)
+        return "tiny_factory:build"
+    path = folder / "config.json"
+    path.write_text(json.dumps(CONFIGS[name]))
+    return str(path)
+
+
+def inputs_of(resolved: ResolvedModel) -> dict[str, Any]:
+    made = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
+    return dict(made.kwargs) or dict(zip(forward_names(resolved.model), made.args, strict=True))
+
+
+def worst_difference(exported: Exported, inputs: dict[str, Any]) -> float:
+    """Between onnxruntime and PyTorch, relative to the output's scale, over all outputs of the file."""
+    session = onnxruntime.InferenceSession(str(exported.files.model))
+    feed = {i.name: inputs[i.name].numpy() for i in session.get_inputs()}
+    found = session.run(None, feed)
+    expected = torch_outputs(exported.resolved.model, inputs)
+    assert len(found) == len(expected)
+    return max(
+        float(np.abs(ours.astype(np.float32) - theirs).max() / np.abs(theirs).max())
+        for ours, theirs in zip(found, expected, strict=True)
+    )
+
+
+def torch_outputs(model: Any, inputs: dict[str, Any]) -> list[Any]:
+    fixed = {"use_cache": False} if "use_cache" in forward_names(model) else {}
+    with torch.no_grad():
+        outputs = model(**inputs, **fixed)
+    tensors = (
+        [outputs] if isinstance(outputs, torch.Tensor) else [v for v in outputs.values() if v is not None]
+    )
+    return [tensor.float().numpy() for tensor in tensors]
+
+
+def stored_elements(path: Path) -> int:
+    model = onnx.load(path, load_external_data=False)
+    return sum(int(np.prod(t.dims)) for t in model.graph.initializer if t.data_type != onnx.TensorProto.INT64)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", [*CONFIGS, "factory"])
+def test_onnxruntime_computes_what_pytorch_computes(exported, name, dtype):
+    made = exported(name, dtype)
+
+    assert worst_difference(made, inputs_of(made.resolved)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5"])
+def test_batch_and_sequence_may_differ_from_the_example(exported, name):
+    made = exported(name)
+    batch, lengths = 3, {"input_ids": 9, "attention_mask": 9, "token_type_ids": 9, "decoder_input_ids": 4}
+    inputs = {
+        key: torch.ones(batch, lengths[key], dtype=torch.long) if key != "token_type_ids" else
+        torch.zeros(batch, lengths[key], dtype=torch.long)
+        for key in inputs_of(made.resolved)
+    }  # fmt: skip
+
+    assert worst_difference(made, inputs) < TOLERANCE["fp32"]
+
+
+@pytest.mark.parametrize("name", ["whisper", "vit", "resnet", "factory"])
+def test_batch_may_differ_from_the_example(exported, name):
+    made = exported(name)
+    inputs = {key: torch.cat([value, value[:1]]) for key, value in inputs_of(made.resolved).items()}
+
+    assert worst_difference(made, inputs) < TOLERANCE["fp32"]
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "factory"])
+def test_torchscript_computes_what_pytorch_computes(exported, name):
+    made = exported(name, via="torchscript")
+
+    assert worst_difference(made, inputs_of(made.resolved)) < TOLERANCE["fp32"]
+
+
+def test_torchscript_stores_a_tied_matrix_twice_and_keeps_names_without_prefix(exported):
+    made = exported("bert", via="torchscript")
+
+    manifest = made.files.manifest
+    names = {t.name for t in onnx.load(made.files.model).graph.initializer}
+    assert stored_elements(made.files.model) == manifest.numel + 99 * 32
+    assert "bert.embeddings.word_embeddings.weight" in names
+    assert manifest.trace == "autograd"
+    assert all(p.read for p in manifest.parameters)
+
+
+def test_dynamo_exports_a_transformers_model_too(exported):
+    made = exported("bert", via="dynamo")
+
+    assert worst_difference(made, inputs_of(made.resolved)) < TOLERANCE["fp32"]
+    assert made.files.manifest.trace == "exported-program"
+
+
+def test_every_parameter_of_random_weights_is_stored(exported):
+    made = exported("bert")
+
+    assert stored_elements(made.files.model) >= made.files.manifest.numel
+
+
+def test_unused_parameter_is_not_read(exported):
+    manifest = exported("factory").files.manifest
+
+    assert [p.name for p in manifest.parameters if not p.read] == ["spare.weight", "spare.bias"]
+
+
+def test_manifest_says_where_the_model_came_from_and_nothing_of_the_machine(exported):
+    made = exported("bert")
+
+    source = dict(load_manifest(made.files.manifest_path).source)
+    assert source["class"] == "BertForMaskedLM"
+    assert source["weights"] == "random"
+    assert source["seed"] == "0"
+    assert source["exporter"] == "transformers"
+    typed = source.pop("source")
+    assert typed == made.resolved.name
+    assert not any("/" in value for value in source.values())
+
+
+def test_folder_holds_what_the_contract_names(exported):
+    made = exported("bert")
+
+    names = {path.name for path in made.files.model.parent.iterdir()}
+    assert names == {"model.onnx", "model.onnx.data", "config.json", "export.json", "manifest.json"}
+
+
+@pytest.mark.parametrize("via", [None, "torchscript"])
+def test_config_beside_the_model_rebuilds_the_same_class(exported, via):
+    made = exported("bert", via=via)
+
+    again = resolve_source(str(made.files.model.parent), SourceOptions(meta_without_weights=True))
+
+    assert again.class_name == "BertForMaskedLM"
+    assert again.weights == "meta"
+
+
+@pytest.mark.parametrize(("name", "via"), [("bert", None), ("bert", "torchscript"), ("factory", None)])
+def test_export_json_names_the_component(exported, name, via):
+    folder = exported(name, via=via).files.model.parent
+
+    document = json.loads((folder / "export.json").read_text())
+
+    assert [component["file"] for component in document["components"].values()] == ["model.onnx"]
+
+
+def test_chosen_head_is_what_the_config_names(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["bert"]))
+
+    files = export_source(
+        str(tmp_path), tmp_path / "out", model_class="AutoModel", random_weights=True, via="torchscript"
+    )
+
+    config = json.loads((files.model.parent / "config.json").read_text())
+    assert config["architectures"] == ["BertModel"]
+    assert files.manifest.source["class"] == "BertModel"
+
+
+def test_static_export_fixes_every_axis(tmp_path):
+    source = write_source("vit", tmp_path)
+
+    files = export_source(source, tmp_path / "out", random_weights=True, static=True, via="torchscript")
+
+    shape = onnx.load(files.model).graph.input[0].type.tensor_type.shape
+    assert [dim.dim_value for dim in shape.dim] == [2, 3, 32, 32]
+
+
+def test_opset_is_the_one_asked_for(tmp_path):
+    source = write_source("vit", tmp_path)
+
+    files = export_source(source, tmp_path / "out", random_weights=True, opset=17, via="torchscript")
+
+    assert onnx.load(files.model).opset_import[0].version == 17
+
+
+def test_export_prints_nothing_and_says_what_it_does(tmp_path, capfd):
+    source = write_source("bert", tmp_path)
+    lines: list[str] = []
+
+    export_source(source, tmp_path / "out", random_weights=True, via="torchscript", say=lines.append)
+
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+    assert any("BertForMaskedLM" in line for line in lines)
+
+
+@pytest.mark.parametrize("via", ["dynamo", "torchscript"])
+def test_example_with_a_batch_of_one_still_exports_a_batch_that_varies(tmp_path, monkeypatch, via):
+    name = f"one_image_{via}"
+    (tmp_path / f"{name}.py").write_text(FACTORY.replace("randn(2,", "randn(1,"))
+    monkeypatch.chdir(tmp_path)
+
+    files = export_source(f"{name}:build", tmp_path / "out", via=via)
+
+    session = onnxruntime.InferenceSession(str(files.model))
+    (output,) = session.run(None, {"image": np.ones((5, 3, 9, 9), np.float32)})
+    assert output.shape == (5, 4)
+
+
+UNTRACEABLE = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(3))
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            raise ValueError("not to be traced")
+        return x * self.scale
+
+def build():
+    return Net(), (torch.ones(2, 3),)
+"""
+
+
+def test_failure_leaves_the_folder_as_it_was_and_nothing_beside_it(tmp_path, monkeypatch, capfd):
+    (tmp_path / "untraceable_net.py").write_text(UNTRACEABLE)
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "model.onnx").write_bytes(b"precious")
+    before = sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__")
+
+    with pytest.raises(ExportError, match=r"Net: the export through dynamo failed: .*try --via") as caught:
+        export_source("untraceable_net:build", out)
+
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is not None
+    assert (out / "model.onnx").read_bytes() == b"precious"
+    assert [path.name for path in out.iterdir()] == ["model.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == before
+    assert capfd.readouterr().out == ""
+
+
+def test_failure_makes_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "untraceable_too.py").write_text(UNTRACEABLE)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ExportError):
+        export_source("untraceable_too:build", tmp_path / "a" / "b")
+
+    assert not (tmp_path / "a").exists()
+
+
+def test_second_export_replaces_the_first_and_its_weights_file(tmp_path):
+    source = write_source("vit", tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "model.onnx").write_bytes(b"old")
+    (out / "model.onnx.data").write_bytes(b"weights of the old one")
+    (out / "notes.txt").write_text("mine")
+
+    export_source(source, out, random_weights=True, via="torchscript")
+
+    assert not (out / "model.onnx.data").exists()
+    assert (out / "notes.txt").read_text() == "mine"
+    onnx.checker.check_model(out / "model.onnx")
+
+
+def test_same_seed_gives_the_same_model_and_manifest_bytes(tmp_path):
+    source = write_source("vit", tmp_path)
+
+    first, second = (
+        export_source(source, tmp_path / name, random_weights=True, via="torchscript") for name in "ab"
+    )
+
+    assert first.model.read_bytes() == second.model.read_bytes()
+    assert first.manifest_path.read_bytes() == second.manifest_path.read_bytes()
+
+
+def test_output_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "out").write_text("")
+
+    with pytest.raises(ExportError, match="is a file; name a folder"):
+        export_source(write_source("vit", tmp_path), tmp_path / "out", random_weights=True)
+
+
+@pytest.mark.parametrize(
+    ("via", "message"),
+    [("optimum", "none of transformers, dynamo, torchscript"), ("transformers", "is no transformers model")],
+)
+def test_exporter_that_cannot_do_it_is_a_usage_error(tmp_path, monkeypatch, via, message):
+    (tmp_path / "plain_factory.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match=message):
+        export_source("plain_factory:build", tmp_path / "out", via=via)
+
+
+def test_decoder_that_classifies_is_given_a_padding_token(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["gpt2"]))
+    lines: list[str] = []
+
+    export_source(
+        str(tmp_path),
+        tmp_path / "out",
+        model_class="GPT2ForSequenceClassification",
+        random_weights=True,
+        via="torchscript",
+        say=lines.append,
+    )
+
+    assert any("no padding token, using 2" in line for line in lines)
+
+
+def test_missing_onnxscript_names_the_extra(tmp_path, monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "onnxscript" else find(name, *rest)
+    )
+
+    with pytest.raises(MissingExtraError, match="onnxscript"):
+        export_source(write_source("vit", tmp_path), tmp_path / "out", random_weights=True)
+
+
+FIXED = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.arange(1.0, 3.0))
+    def forward(self, rows):
+        return torch.stack([row * self.scale.sum() for row in rows])
+
+def build():
+    return Net(), (torch.ones(2, 3),)
+"""
+
+
+def test_axis_that_the_model_fixes_is_named(tmp_path, monkeypatch):
+    (tmp_path / "fixed_rows.py").write_text(FIXED)
+    monkeypatch.chdir(tmp_path)
+    lines: list[str] = []
+
+    export_source("fixed_rows:build", tmp_path / "out", say=lines.append)
+
+    assert "axis 0 of rows came out fixed, at 2" in lines
+
+
+def test_opset_that_the_exporter_cannot_write_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "old_opset.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ExportError, match=r"opset 7|export through dynamo failed"):
+        export_source("old_opset:build", tmp_path / "out", opset=7)
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_scattered_over_files_become_one_file(tmp_path):
+    from exporter.engines import _gather_data
+
+    weights = np.arange(4000, dtype=np.float32)
+    tensors = [onnx.numpy_helper.from_array(weights, name) for name in ("a", "b")]
+    graph = onnx.helper.make_graph([], "scattered", [], [], tensors)
+    onnx.save(
+        onnx.helper.make_model(graph),
+        tmp_path / "model.onnx",
+        save_as_external_data=True,
+        all_tensors_to_one_file=False,
+    )
+
+    _gather_data(tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
+    stored = onnx.load(tmp_path / "model.onnx").graph.initializer
+    assert all(np.array_equal(onnx.numpy_helper.to_array(t), weights) for t in stored)

@@ -1,0 +1,153 @@
+"""The model as a graph: who reads what, also across nested graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import onnx
+import pytest
+from models import save, text_model
+from onnx import helper, numpy_helper
+
+from analyzer.graph import CARRIED, CROSSING, build_graph, readers, tensor_vertex
+from analyzer.model import Vertex
+from analyzer.read import read_model
+
+Graph = nx.MultiDiGraph
+
+IF_TEXT = """
+g (bool c, float[2] x) => (float[2] y)
+<float[2] w = {1, 2}>
+{
+    h = Mul(x, w)
+    y = If(c) <
+        then_branch = t () => (float[2] a) { a = Add(h, w) },
+        else_branch = e () => (float[2] b) <float[2] w = {3, 4}> { b = Sub(h, w) }
+    >
+}
+"""
+
+
+def graph_of(folder: Path, proto: onnx.ModelProto) -> Graph:
+    return build_graph(read_model(save(folder, proto)))
+
+
+def read_by(graph: Graph, name: str, *path: str) -> list[tuple[str, int]]:
+    return [(r.node.op_type, r.slot) for r in readers(graph, tensor_vertex((path, name)))]
+
+
+def test_initializer_leads_to_its_readers_in_file_order(tmp_path):
+    graph = graph_of(
+        tmp_path,
+        text_model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { h = Add(x, w) y = Mul(w, h) }"),
+    )
+
+    assert read_by(graph, "w") == [("Add", 1), ("Mul", 0)]
+
+
+def test_reader_of_one_tensor_twice_is_two_readings_of_one_node(tmp_path):
+    graph = graph_of(tmp_path, text_model("g () => (float[2] y) <float[2] w = {1, 2}> { y = Mul(w, w) }"))
+
+    assert read_by(graph, "w") == [("Mul", 0), ("Mul", 1)]
+
+
+def test_constant_leads_to_its_reader_and_its_own_node_does_not_read_it(tmp_path):
+    graph = graph_of(
+        tmp_path,
+        text_model("g (float[2] x) => (float[2] y) { c = Constant<value = float[2] {1, 2}>() y = Add(x, c) }"),
+    )
+
+    assert read_by(graph, "c") == [("Add", 1)]
+
+
+def test_tensor_in_an_attribute_is_carried_by_its_node(tmp_path):
+    value = numpy_helper.from_array(np.array([0], dtype="f4"))
+    node = helper.make_node("ConstantOfShape", ["s"], ["y"], value=value)
+    proto = helper.make_model(helper.make_graph([node], "g", [], []))
+
+    assert read_by(graph_of(tmp_path, proto), "ConstantOfShape#0.value") == [("ConstantOfShape", CARRIED)]
+
+
+def test_nested_graph_reads_the_names_of_the_graph_around_it(tmp_path):
+    graph = graph_of(tmp_path, text_model(IF_TEXT))
+
+    assert read_by(graph, "w") == [("Mul", 1), ("Add", 1)]
+
+
+def test_nested_graphs_own_name_hides_the_one_outside(tmp_path):
+    graph = graph_of(tmp_path, text_model(IF_TEXT))
+
+    assert read_by(graph, "w", "If_1.else_branch") == [("Sub", 1)]
+
+
+@pytest.mark.parametrize("target", [("node", (), 1), ("output", (), "y")])
+def test_paths_lead_through_a_nested_graph(tmp_path, target):
+    graph = graph_of(tmp_path, text_model(IF_TEXT))
+    inner: Vertex = tensor_vertex((("If_1.else_branch",), "w"))
+
+    assert nx.has_path(graph, inner, target)
+
+
+def test_loop_body_is_fed_by_its_node(tmp_path):
+    body = helper.make_graph(
+        [helper.make_node("Relu", ["h"], ["out"])],
+        "b",
+        [helper.make_tensor_value_info("h", 1, [3])],
+        [helper.make_tensor_value_info("out", 1, [3])],
+    )
+    proto = helper.make_model(helper.make_graph([helper.make_node("Loop", ["x"], ["y"], body=body)], "g", [], []))
+
+    graph = graph_of(tmp_path, proto)
+
+    path = ("Loop_0.body",)
+    assert graph.has_edge(("node", (), 0), ("input", path, "h"))
+    assert graph.has_edge(("output", path, "out"), ("node", (), 0))
+    (edge,) = graph.get_edge_data(("output", path, "out"), ("node", (), 0)).values()
+    assert edge["slot"] == CROSSING
+
+
+def test_function_body_sees_nothing_of_the_main_graph(tmp_path):
+    graph = graph_of(
+        tmp_path,
+        text_model("""
+            <ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+            g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = my.f(x) }
+            <domain: "my", opset_import: ["" : 18]>
+            f (a) => (b) { b = Add(a, w) }
+        """),
+    )
+
+    assert read_by(graph, "w") == []
+
+
+def test_omitted_input_and_undefined_name_have_no_edge(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] y) { y = Clip(x, , nowhere) }")
+
+    graph = graph_of(tmp_path, proto)
+
+    assert [value for _, _, value in graph.in_edges(("node", (), 0), data="value")] == ["x"]
+
+
+def test_output_that_is_an_initializer_is_joined_to_it(tmp_path):
+    graph = graph_of(tmp_path, text_model("g () => (float[2] w) <float[2] w = {1, 2}> { }"))
+
+    assert graph.has_edge(tensor_vertex(((), "w")), ("output", (), "w"))
+    assert read_by(graph, "w") == []
+
+
+def test_graph_within_a_function_sees_the_function(tmp_path):
+    inner = helper.make_graph(
+        [helper.make_node("Add", ["a", "k"], ["r"])], "i", [], [helper.make_tensor_value_info("r", 1, [2])]
+    )
+    nodes = [
+        helper.make_node("Constant", [], ["k"], value_floats=[1.0, 2.0]),
+        helper.make_node("If", ["a"], ["b"], then_branch=inner, else_branch=inner),
+    ]
+    function = helper.make_function("my", "f", ["a"], ["b"], nodes, [helper.make_opsetid("", 18)])
+    graph_proto = helper.make_graph([helper.make_node("f", ["x"], ["y"], domain="my")], "g", [], [])
+
+    graph = graph_of(tmp_path, helper.make_model(graph_proto, functions=[function]))
+
+    assert read_by(graph, "k", "function:my:f") == [("Add", 1), ("Add", 1)]

@@ -1,0 +1,622 @@
+"""Every JSON document matches its schema, and every key of a schema is explained to its reader."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from analyzer.audit import audit_model, file_digests
+from analyzer.compare import Status, compare_ledgers
+from analyzer.content import (
+    Array,
+    channel_statistics,
+    digest,
+    digest_transposed,
+    encode_values,
+    is_constant_filled,
+    sample,
+)
+from analyzer.dtypes import DType
+from analyzer.group import KEYS, group_by, group_by_patterns, parse_patterns
+from analyzer.ledger import Evidence, Ledger, Role, Severity
+from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, load_manifest, save_manifest
+from analyzer.model import Carrier
+from analyzer.reconcile import Line, reconcile_ledger
+from analyzer.reconcile.lines import UNBALANCED
+from analyzer.render.json import render_json, to_document
+from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
+from analyzer.schemas import SCHEMAS, load_schema
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"manifest": "manifest-format.md"}
+COMMANDS = tuple(name for name in SCHEMAS if name != "manifest")
+
+MAPS = frozenset({"against", "opsets", "source", "values"})
+"""Keys whose objects have keys of the user's, so that no key is unknown there."""
+
+OPTIONAL = frozenset({"generated_at", "sha256", "trainable", "frozen"})
+
+# jsonschema takes 1.0 for an integer, as JSON does; what writes it has counted with floats
+EXACT = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+Validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=EXACT)
+
+HEADER = '<ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 3], producer_name: "pytorch">\n'
+
+CORNERS = """
+corners (float[1,2] x, bool c) => (float[1,2] z, string[2] labels)
+<float[2,2] w = {1,2,3,4}, int8[2,2] q = {1,2,-3,4}, float step = {0.5}, string[2] names = {"a", "bc"},
+ float[0,2] nothing = {}, float[2,2] twin = {1,2,3,4}>
+{
+    dequantized = DequantizeLinear(q, step)
+    hidden = Constant <value = float[2,2] {5,6,7,8}> ()
+    axes = Constant <value_ints = [0, 1]> ()
+    words = Constant <value_strings = ["a", "b"]> ()
+    a = MatMul(x, w)
+    b = MatMul(a, dequantized)
+    d = MatMul(b, hidden)
+    e = MatMul(d, twin)
+    z = If (c) <
+        then_branch = yes () => (float[1,2] t)
+        <float[2,2] v = {9,10,11,12}>
+        {
+            t = If (c) <
+                then_branch = deep () => (float[1,2] r) <float[2,2] v = {9,10,11,13}> { r = MatMul(e, v) },
+                else_branch = flat () => (float[1,2] s) { s = MatMul(e, v) }
+            >
+        },
+        else_branch = no () => (float[1,2] u) <float[2,2] v = {1,1,1,2}> { u = MatMul(e, v) }
+    >
+    labels = Identity(names)
+}
+"""
+
+TREES = """
+trees (float[1,2] x) => (float[1,1] y)
+{
+    y = ai.onnx.ml.LinearRegressor <coefficients = [0.5, 0.25], intercepts = [1.0], targets = 1> (x)
+}
+"""
+
+EMPTY = "empty (float[1] x) => (float[1] x) {}"
+
+NET = """
+net (float[1,2] x, float[1,2] k) => (float[1,3] y)
+<float[2,2] weight = {1,2,3,4}, float[3,2] head = {1,2,3,4,5,6}, float[2,3] turned = {11,13,15,12,14,16},
+ float[2] mask = {0,1}>
+{
+    a = MatMul(x, weight)
+    m = Mul(a, mask)
+    b = Transpose <perm = [1,0]> (head)
+    c = MatMul(m, b)
+    d = MatMul(m, turned)
+    y = Add(c, d)
+}
+"""
+
+
+# what the program writes
+
+
+def read(folder: Path, text: str, name: str = "model.onnx") -> Ledger:
+    path = folder / name
+    path.write_bytes(onnx.parser.parse_model(HEADER + text).SerializeToString())
+    return audit_model(path)
+
+
+def floats(*rows: object) -> Array:
+    return np.array(rows, dtype="<f4")
+
+
+def content_of(array: Array) -> Content:
+    return Content(
+        digest=digest(array),
+        digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
+        constant_filled=is_constant_filled(array),
+        samples=encode_values(sample(array)),
+    )
+
+
+def parameter(name: str, array: Array, **fields: Any) -> Parameter:
+    trainable = fields.pop("trainable", True)
+    return Parameter(name, array.shape, DType.FLOAT, trainable, content=content_of(array), **fields)
+
+
+def make_manifest() -> Manifest:
+    """PyTorch's side of `NET`: a tie, a transpose, a buffer, an unused, a missing and a differing parameter."""
+    kernel = np.arange(36, dtype="<f4").reshape(2, 2, 3, 3)
+    sums, norms = (encode_values(values) for values in channel_statistics(kernel))
+    return Manifest(
+        parameters=(
+            parameter("weight", floats([1, 2], [3, 4]), tied=("alias",), trainable=False, read=True),
+            parameter("head", floats([1, 2], [3, 4], [5, 7]), read=True),
+            parameter("lost.weight", floats([11, 12], [13, 14], [15, 16]), read=True),
+            parameter("gone.weight", floats(7, 8), read=False),
+            parameter("conv.weight", kernel, channel_sums=sums, channel_norms=norms, read=True),
+        ),
+        buffers=(
+            Buffer("mask", (2,), DType.FLOAT, persistent=True, content=content_of(floats(0, 1)), read=True),
+        ),
+        batch_norms=(BatchNorm("norm", 1e-5, None, None, "mask", "mask"),),
+        values={"mask": encode_values(floats(0, 1))},
+        source={"source": "net", "class": "Net"},
+        trace="exported-program",
+    )
+
+
+def inspection(folder: Path) -> Report:
+    ledger = read(folder, CORNERS)
+    return Inspection(ledger, group_by(ledger), file_digests(ledger.model), "2025-01-31T12:00:00+00:00")
+
+
+def plain_inspection(folder: Path) -> Report:
+    ledger = read(folder, TREES)
+    return Inspection(ledger, group_by(ledger, "op"))
+
+
+def empty_inspection(folder: Path) -> Report:
+    ledger = read(folder, EMPTY)
+    return Inspection(ledger, group_by(ledger, "role"))
+
+
+def user_grouped_inspection(folder: Path) -> Report:
+    ledger = read(folder, CORNERS)
+    return Inspection(ledger, group_by_patterns(ledger, parse_patterns(["w=^[wv]$", "v=v", "none=zzz"])))
+
+
+def reconciliation(folder: Path) -> ReconcileReport:
+    result = reconcile_ledger(read(folder, NET), make_manifest())
+    return ReconcileReport(result, group_by(result.in_pytorch_terms(), "scope", None, result.trainability))
+
+
+def reconciliation_without_content(folder: Path) -> Report:
+    result = reconcile_ledger(read(folder, CORNERS), make_manifest(), "none")
+    patterns = parse_patterns(["all=.", "weights=w"])
+    grouping = group_by_patterns(result.in_pytorch_terms(), patterns, result.trainability)
+    return ReconcileReport(result, grouping, "2025-01-31T12:00:00+00:00")
+
+
+def comparison(folder: Path) -> Report:
+    a, b = read(folder, CORNERS, "a.onnx"), read(folder, EMPTY, "b.onnx")
+    return compare_ledgers(a, b, group_by(a, "dtype"), group_by(b, "dtype"))
+
+
+def user_grouped_comparison(folder: Path) -> Report:
+    a, b = read(folder, CORNERS, "a.onnx"), read(folder, NET, "b.onnx")
+    patterns = parse_patterns(["w=w", "all=."])
+    return compare_ledgers(a, b, group_by_patterns(a, patterns), group_by_patterns(b, patterns))
+
+
+def exported(folder: Path) -> Report:
+    return ExportReport((str(folder / "manifest.json"), str(folder / "model.onnx")), reconciliation(folder))
+
+
+REPORTS: list[Callable[[Path], Report]] = [
+    inspection,
+    plain_inspection,
+    empty_inspection,
+    user_grouped_inspection,
+    reconciliation,
+    reconciliation_without_content,
+    comparison,
+    user_grouped_comparison,
+    exported,
+]
+ONE_OF_EACH = [inspection, reconciliation, comparison, exported]
+
+
+def document_of(report: Report) -> dict[str, Any]:
+    """The document as a reader gets it, who has no NaN: JSON has none."""
+    document: dict[str, Any] = json.loads(render_json(report), parse_constant=pytest.fail)
+    return document
+
+
+def validate(document: dict[str, Any], name: str) -> None:
+    Validator(load_schema(name)).validate(document)
+
+
+def manifest_document(folder: Path) -> dict[str, Any]:
+    save_manifest(make_manifest(), folder / "manifest.json")
+    document: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    return document
+
+
+# the schemas themselves
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_valid_and_stands_alone(name: str) -> None:
+    schema = load_schema(name)
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+    assert schema["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
+    assert schema["$id"] == f"onnxledger:{name}:1"
+    references = re.findall(r'"\$ref": "([^"]+)"', json.dumps(schema))
+    assert {reference.rpartition("/")[0] for reference in references} == {"#/$defs"}
+    assert {reference.rpartition("/")[2] for reference in references} == schema["$defs"].keys()
+
+
+def test_the_names_of_the_schemas_are_those_of_the_files() -> None:
+    folder = Path(__file__).parents[1] / "analyzer" / "schemas"
+
+    assert [path.name for path in sorted(folder.glob("*.json"))] == [
+        f"{name}.schema.json" for name in SCHEMAS
+    ]
+
+
+def test_an_unknown_schema_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="compare, export, inspect, manifest, reconcile"):
+        load_schema("../inspect")
+
+
+def subschemas(schema: object) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+    for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from subschemas(value)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_object_is_closed_and_every_key_described(name: str) -> None:
+    for schema in subschemas(load_schema(name)):
+        if schema.get("type") == "object":
+            assert "additionalProperties" in schema
+        if isinstance(schema.get("properties"), dict) and "type" in schema:
+            assert schema["additionalProperties"] is False
+            assert set(schema["properties"]) - set(schema["required"]) <= OPTIONAL
+            assert all(value["description"].endswith(".") for value in schema["properties"].values())
+
+
+def test_export_embeds_the_schema_of_reconcile_unchanged() -> None:
+    alone = load_schema("reconcile")
+    embedded = load_schema("export")["$defs"]
+
+    body = {key: value for key, value in alone.items() if key not in ("$schema", "$id", "title", "$defs")}
+
+    assert embedded == {"reconcile": body, **alone["$defs"]}
+
+
+def test_the_same_row_has_the_same_schema_everywhere() -> None:
+    inspect, reconcile = load_schema("inspect")["$defs"], load_schema("reconcile")["$defs"]
+
+    assert {name: inspect[name] for name in reconcile} == reconcile
+
+
+def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
+    inspect, reconcile = load_schema("inspect"), load_schema("reconcile")
+    tensor, finding = inspect["$defs"]["tensor"]["properties"], inspect["$defs"]["finding"]["properties"]
+    dtypes, line = [dtype.name for dtype in DType], [line.value for line in Line]
+
+    assert inspect["properties"]["by"]["enum"] == [*KEYS, "group"]
+    assert inspect["properties"]["roles"]["propertyNames"]["enum"] == [role.value for role in Role]
+    basis = inspect["properties"]["totals"]["properties"]["basis"]
+    assert basis["required"] == basis["propertyNames"]["enum"] == [kind.value for kind in Evidence]
+    assert tensor["role"]["enum"] == [role.value for role in Role]
+    assert tensor["carrier"]["enum"] == [carrier.value for carrier in Carrier]
+    assert tensor["dtype"]["enum"] == dtypes
+    assert load_schema("manifest")["$defs"]["parameter"]["properties"]["dtype"]["enum"] == dtypes
+    assert finding["severity"]["enum"] == [severity.value for severity in Severity]
+    assert {line.value for line in UNBALANCED} <= set(finding["id"]["enum"])
+    for row in ("bridge", "parameters", "tensors"):
+        assert reconcile["properties"][row]["items"]["properties"]["line"]["enum"] == line
+    status = load_schema("compare")["$defs"]["group_pair"]["properties"]["status"]
+    assert status["enum"] == [status.value for status in Status]
+
+
+# the pages
+
+
+def schema_keys(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The keys of one table: `a`, `a.b`, `a[].b`; what is described under `$defs` has a table of its own."""
+    for key, value in schema.get("properties", {}).items():
+        yield prefix + key
+        yield from schema_keys(value, f"{prefix}{key}.")
+        if isinstance(value.get("items"), dict):
+            yield from schema_keys(value["items"], f"{prefix}{key}[].")
+
+
+def documented_keys(page: str) -> dict[str, list[str]]:
+    """The first column of each table of keys, by the name in the heading before it; "" before the first."""
+    tables: dict[str, list[str]] = {}
+    heading, in_keys = "", False
+    for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            found = re.fullmatch(r"#+ `(\w+)`", line)
+            heading = found.group(1) if found else "" if line.startswith("# ") else heading
+        in_keys = line.startswith("| key |") or (in_keys and line.startswith("|"))
+        row = re.match(r"\| `([^`]+)` \|", line)
+        if in_keys and row:
+            tables.setdefault(heading, []).append(row.group(1))
+    return tables
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_key_of_a_schema_is_documented_and_no_other(name: str) -> None:
+    schema, documented = load_schema(name), documented_keys(PAGES[name])
+
+    assert documented["" if name == "manifest" else name] == list(schema_keys(schema))
+    for row, rows_schema in schema["$defs"].items():
+        assert documented[row] == list(schema_keys(rows_schema))
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES.values())))
+def test_every_documented_table_has_its_schema(page: str) -> None:
+    schemas = [load_schema(name) for name, where in PAGES.items() if where == page]
+    rows = {row for schema in schemas for row in schema["$defs"]}
+
+    roots = {"" if page == "manifest-format.md" else name for name, where in PAGES.items() if where == page}
+
+    assert documented_keys(page).keys() == rows | roots
+
+
+def test_the_page_lists_every_line_and_no_finding_that_the_schema_lacks() -> None:
+    page = (DOCS / "report-format.md").read_text(encoding="utf-8")
+
+    (section,) = re.findall(r"^### The lines of the bridge$(.*?)^#", page, re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE) == [line.value for line in Line]
+    findings = dict(re.findall(r"^\| `([\w-]+)` \| (note|warning|error) \|", page, re.MULTILINE))
+    assert {line.value for line in UNBALANCED} <= findings.keys()
+    assert findings.keys() <= set(load_schema("inspect")["$defs"]["finding"]["properties"]["id"]["enum"])
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_the_python_of_the_report_page_runs_on_a_report(
+    report: Callable[[Path], Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = render_json(report(tmp_path))
+    (tmp_path / "report.json").write_text(written, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    validating, summing = python_of("report-format.md")
+
+    exec(validating, {})
+    if json.loads(written)["command"] == "inspect":
+        exec(summing, {})
+
+
+def test_the_python_of_the_manifest_page_writes_a_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = python_of("manifest-format.md")
+
+    exec(program, {})
+
+    validate(json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8")), "manifest")
+    (found,) = load_manifest(tmp_path / "manifest.json").parameters
+    assert found == parameter("fc.weight", np.arange(200, dtype="<f4").reshape(10, 20))
+
+
+def python_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+# what the program writes, held against the schemas
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_report_matches_the_schema_of_its_command(report: Callable[[Path], Report], tmp_path: Path) -> None:
+    document = document_of(report(tmp_path))
+
+    validate(document, document["command"])
+
+
+def test_the_reports_of_these_tests_cover_every_command(tmp_path: Path) -> None:
+    commands = {to_document(report(tmp_path))["command"] for report in REPORTS}
+
+    assert commands == set(COMMANDS)
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_second_run_writes_the_same_bytes(report: Callable[[Path], Report], tmp_path: Path) -> None:
+    first = render_json(report(tmp_path))
+
+    second = render_json(report(tmp_path))
+
+    assert first == second
+    assert first == json.dumps(json.loads(first), indent=2, sort_keys=True) + "\n"
+    assert first.isascii()
+
+
+@pytest.mark.parametrize("by", KEYS)
+def test_an_inspection_by_any_key_matches_its_schema(by: str, tmp_path: Path) -> None:
+    ledger = read(tmp_path, CORNERS)
+
+    document = document_of(Inspection(ledger, group_by(ledger, by)))
+
+    validate(document, "inspect")
+    assert document["by"] == by
+
+
+def test_the_corners_of_the_format_are_in_the_inspection(tmp_path: Path) -> None:
+    document = document_of(inspection(tmp_path))
+
+    assert document["model"]["nested_graphs"] == 4
+    assert {tensor["carrier"] for tensor in document["tensors"]} == {
+        "initializer",
+        "constant",
+        "constant_list",
+    }
+    assert {"INT8", "STRING", "FLOAT", "INT64"} == {row["dtype"] for row in document["dtypes"]}
+    assert [tensor["graph_path"] for tensor in document["tensors"] if tensor["name"] == "v"] == [
+        "If_8.else_branch",
+        "If_8.then_branch",
+        "If_8.then_branch/If_0.then_branch",
+    ]
+    assert [tensor["copy_of"] for tensor in document["tensors"] if tensor["copy_of"]] == ["w"]
+    assert all(file["sha256"] for file in document["model"]["files"])
+
+
+def test_what_has_nothing_below_the_line_is_null(tmp_path: Path) -> None:
+    empty, compared = document_of(empty_inspection(tmp_path)), document_of(comparison(tmp_path))
+
+    assert empty["totals"]["parameters"] == 0
+    assert empty["group_balance"]["overlap"]["share"] is None
+    assert compared["totals"]["parameters"]["ratio"] is None
+    assert compared["totals"]["parameters"]["difference"] == compared["totals"]["parameters"]["a"] > 0
+
+
+def test_optional_keys_are_there_only_when_they_are_asked_for(tmp_path: Path) -> None:
+    asked, plain = document_of(inspection(tmp_path)), document_of(plain_inspection(tmp_path))
+
+    assert asked["generated_at"] == "2025-01-31T12:00:00+00:00"
+    assert "generated_at" not in plain
+    assert plain["model"]["files"] == [
+        {"path": "model.onnx", "bytes": (tmp_path / "model.onnx").stat().st_size}
+    ]
+
+
+def test_the_bridge_of_a_report_leads_from_one_side_to_the_other(tmp_path: Path) -> None:
+    document = document_of(reconciliation(tmp_path))
+    pytorch, onnx_side, bridge = document["pytorch"], document["onnx"], document["bridge"]
+    balance = document["group_balance"]
+
+    assert [row["line"] for row in bridge] == [line.value for line in Line]
+    lines = {row["line"] for row in bridge if row["tensors"]}
+    assert {"tied", "transposed", "buffer", "unused", "missing", "differing"} <= lines
+    assert pytorch["parameters"] + sum(r["parameter_delta"] for r in bridge) == onnx_side["parameters"]
+    assert pytorch["parameters"] + sum(r["stored_delta"] for r in bridge) == onnx_side["stored_elements"]
+    assert sum(p["elements"] for p in document["parameters"]) == pytorch["parameters"]
+    assert sum(p["elements"] for p in document["parameters"] if p["trainable"]) == pytorch["trainable"]
+    assert sum(row["bytes"] for row in bridge) == read(tmp_path, NET).stored_nbytes
+    for key in ("parameters", "stored_elements"):
+        grouped = sum(group[key] for group in document["groups"])
+        assert grouped - balance["overlap"][key] + balance["ungrouped"][key] == onnx_side[key]
+    assert document["balanced"] is False
+    assert pytorch["tied"] == [["weight", "alias"]]
+
+
+# what a schema refuses
+
+
+def objects(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of all objects; of the objects in an array, only that of the first."""
+    if isinstance(document, dict):
+        yield path
+        for key, value in document.items():
+            yield from objects(value, (*path, key))
+    elif isinstance(document, list) and document:
+        yield from objects(document[0], (*path, 0))
+
+
+def at(document: Any, path: tuple[str | int, ...]) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def is_refused(document: dict[str, Any], name: str) -> bool:
+    return not Validator(load_schema(name)).is_valid(document)
+
+
+def documents(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    reports = [(document["command"], document) for r in ONE_OF_EACH for document in (document_of(r(folder)),)]
+    return [*reports, ("manifest", manifest_document(folder))]
+
+
+def test_an_unknown_key_is_refused_wherever_the_keys_are_ours(tmp_path: Path) -> None:
+    for name, document in documents(tmp_path):
+        for path in objects(document):
+            changed = copy.deepcopy(document)
+            at(changed, path)["surprise"] = {}
+
+            assert is_refused(changed, name), (name, path)
+
+
+def test_a_missing_key_is_refused_unless_it_is_optional(tmp_path: Path) -> None:
+    for name, document in documents(tmp_path):
+        for path in objects(document):
+            if path and path[-1] in MAPS:
+                continue
+            for key in at(document, path):
+                changed = copy.deepcopy(document)
+                del at(changed, path)[key]
+
+                alone = key in OPTIONAL - {"trainable", "frozen"}  # a count and the rest of it come together
+                assert is_refused(changed, name) is not alone, (name, path, key)
+
+
+def numbers(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in items:
+        if isinstance(value, dict | list):
+            yield from numbers(value, (*path, key))
+        elif type(value) is int:
+            yield (*path, key)
+
+
+MEASURES = frozenset({"eps", "max_abs_error", "ratio", "share"})
+
+
+def test_a_float_is_refused_where_an_integer_is_promised(tmp_path: Path) -> None:
+    for name, document in documents(tmp_path):
+        for path in numbers(document):
+            changed = copy.deepcopy(document)
+            at(changed, path[:-1])[path[-1]] += 0.5
+
+            assert is_refused(changed, name), (name, path)
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_no_float_is_where_an_integer_is_promised(report: Callable[[Path], Report], tmp_path: Path) -> None:
+    pairs: list[tuple[str, Any]] = []
+
+    json.loads(
+        render_json(report(tmp_path)), object_pairs_hook=lambda found: pairs.extend(found) or dict(found)
+    )
+
+    assert {key for key, value in pairs if isinstance(value, float)} <= MEASURES
+
+
+def test_a_value_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    document = document_of(inspection(tmp_path))
+    for path, value in (
+        (("schema_version",), 2),
+        (("command",), "reconcile"),
+        (("tensors", 0, "role"), "weight"),
+        (("tensors", 0, "decided_by"), "guess:largest"),
+        (("tensors", 0, "bytes"), -1),
+        (("tensors", 0, "uses"), True),
+        (("findings", 0, "id"), "odd"),
+        (("findings", 0, "severity"), "fatal"),
+        (("roles", "weight"), copy.deepcopy(document["roles"]["buffer"])),
+        (("model", "files", 0, "sha256"), "0"),
+        (("generated_at",), "yesterday"),
+    ):
+        changed = copy.deepcopy(document)
+        at(changed, path[:-1])[path[-1]] = value
+
+        assert is_refused(changed, "inspect"), path
+
+
+# manifest.json
+
+
+def test_a_manifest_matches_its_schema_and_reads_back_equal(tmp_path: Path) -> None:
+    document = manifest_document(tmp_path)
+
+    validate(document, "manifest")
+    assert load_manifest(tmp_path / "manifest.json") == make_manifest()
+
+
+def test_a_manifest_without_content_matches_its_schema(tmp_path: Path) -> None:
+    bare = Manifest(parameters=(Parameter("w", (2, 3), DType.UNDEFINED, trainable=True),))
+    save_manifest(bare, tmp_path / "manifest.json")
+
+    validate(json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8")), "manifest")
+
+
+def test_saving_a_manifest_twice_writes_the_same_bytes(tmp_path: Path) -> None:
+    save_manifest(make_manifest(), tmp_path / "a.json")
+    save_manifest(load_manifest(tmp_path / "a.json"), tmp_path / "b.json")
+
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()

@@ -1,0 +1,179 @@
+"""What exporters leave in names and metadata."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from models import FOLDED_FROM, FX_NODE, INPUT_KIND, NAME_SCOPES, save, text_model
+
+from analyzer.ledger import Role
+from analyzer.model import Node
+from analyzer.read import read_model
+from analyzer.scopes import (
+    Origin,
+    Provenance,
+    common_scope,
+    is_buffer_name,
+    is_dotted,
+    mangle,
+    module_of,
+    node_scope,
+    provenance_of,
+    read_provenance,
+)
+
+NOTHING = Provenance(frozenset(), frozenset(), is_traced=True)
+
+
+def node(name: str = "", **metadata: str) -> Node:
+    keys = {"scopes": NAME_SCOPES, "namespace": "namespace"}
+    noted = {keys[key]: text for key, text in metadata.items()}
+    return Node((), 0, "MatMul", "", name, (), (), {}, noted)
+
+
+@pytest.mark.parametrize(
+    ("made", "scope"),
+    [
+        (node(scopes="['', 'encoder', 'encoder.layer.0', 'linear_3']"), ("encoder.layer.0", "provenance:name-scopes")),
+        (node(scopes="['', 'linear']"), ("", "provenance:name-scopes")),
+        (node(scopes="['linear']"), ("", "provenance:name-scopes")),
+        (
+            node(namespace=": Bert/encoder: Encoder/encoder.layer.0: Layer/linear_3: aten.linear.default"),
+            ("encoder.layer.0", "provenance:namespace"),
+        ),
+        (node(namespace="linear: aten.linear.default"), ("", "provenance:namespace")),
+        (node("/encoder/layer.0/query/MatMul"), ("encoder.layer.0.query", "name:node-path")),
+        (node("/Add_3"), ("", "name:node-path")),
+        (node("MatMul_12"), None),
+        (node(""), None),
+        (node(scopes="['', '_empty_nn_module_stack_from_metadata_hook', 'x']"), None),
+    ],
+)
+def test_nodes_tell_their_module(made, scope):
+    assert node_scope(made) == scope
+
+
+def test_scopes_of_nodes_go_before_their_names():
+    made = node("/other/MatMul", scopes="['', 'fc', 'linear']", namespace="a: A/b: B/c: C")
+
+    assert node_scope(made) == ("fc", "provenance:name-scopes")
+
+
+@pytest.mark.parametrize("text", ["[", "__import__('os')", "3", "", "{'a': 1}", "[" * 500])
+def test_scopes_that_are_no_list_are_not_evaluated_and_say_nothing(text):
+    assert node_scope(node(scopes=text)) is None
+
+
+@pytest.mark.parametrize(
+    ("props", "origin"),
+    [
+        (None, None),
+        ({}, None),
+        ({INPUT_KIND: "PARAMETER"}, Origin(Role.PARAMETER, ("fc.weight",), "provenance:input-spec")),
+        ({INPUT_KIND: "BUFFER"}, Origin(Role.BUFFER, ("fc.weight",), "provenance:input-spec")),
+        ({INPUT_KIND: "CONSTANT_TENSOR"}, Origin(Role.CONSTANT, (), "provenance:input-spec")),
+        ({INPUT_KIND: "USER_INPUT"}, None),
+        (
+            {FOLDED_FROM: "['a.weight', 'a.bias']"},
+            Origin(Role.PARAMETER, ("a.bias", "a.weight"), "provenance:folded-from"),
+        ),
+        (
+            {FOLDED_FROM: "['val_3', 'a.running_mean']"},
+            Origin(Role.BUFFER, ("a.running_mean",), "provenance:folded-from"),
+        ),
+        (
+            {FOLDED_FROM: "['a.position_ids', 'a.weight']"},
+            Origin(Role.PARAMETER, ("a.weight",), "provenance:folded-from"),
+        ),
+        ({FOLDED_FROM: "['val_3', 'val_4']"}, Origin(Role.CONSTANT, (), "provenance:folded-constant")),
+        ({FOLDED_FROM: "not a list"}, None),
+    ],
+)
+def test_notes_on_values_tell_their_origin(props, origin):
+    assert provenance_of("fc.weight", props, NOTHING) == origin
+
+
+def test_placeholders_of_traced_nodes_decide_what_a_source_is():
+    provenance = Provenance(frozenset({"table"}), frozenset({"a_weight"}), is_traced=True)
+
+    assert provenance_of("v", {FOLDED_FROM: "['table']"}, provenance).role is Role.PARAMETER
+    assert provenance_of("v", {FOLDED_FROM: "['a.weight']"}, provenance).role is Role.BUFFER
+
+
+def test_traced_nodes_name_the_placeholders_they_read(tmp_path: Path):
+    proto = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    text = "%linear : call_function[target=aten.linear](args = (%x, %p_fc_weight, %b_scale, %c_k))"
+    proto.graph.node[0].metadata_props.add(key=FX_NODE, value=text)
+
+    provenance = read_provenance(read_model(save(tmp_path, proto)))
+
+    assert provenance == Provenance(frozenset({"fc_weight"}), frozenset({"scale"}), is_traced=True)
+
+
+def test_file_without_notes_is_not_traced(tmp_path: Path):
+    proto = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+
+    assert not read_provenance(read_model(save(tmp_path, proto))).is_traced
+
+
+@pytest.mark.parametrize(
+    ("name", "dotted"),
+    [
+        ("fc.weight", True),
+        ("encoder.layer.0.weight", True),
+        ("_a.b", True),
+        ("weight", False),
+        ("onnx::MatMul_12.3", False),
+        ("3.weight", False),
+        ("a..b", False),
+        ("a.b ", False),
+        ("", False),
+    ],
+)
+def test_state_dict_keys_are_recognised(name, dotted):
+    assert is_dotted(name) is dotted
+
+
+def test_module_of_a_sequential_model_is_a_number_and_its_keys_are_dotted():
+    assert is_dotted("0.weight")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_buffer"),
+    [
+        ("bn.running_mean", True),
+        ("bn.running_var", True),
+        ("bn.num_batches_tracked", True),
+        ("embeddings.position_ids", True),
+        ("rotary.inv_freq", True),
+        ("attn.causal_mask", True),
+        ("stft.basis_buffer", True),
+        ("fc.weight", False),
+        ("fc.bias", False),
+        ("bn.weight", False),
+    ],
+)
+def test_registered_buffers_are_known_by_their_last_part(name, is_buffer):
+    assert is_buffer_name(name) is is_buffer
+
+
+@pytest.mark.parametrize(
+    ("scopes", "common"),
+    [
+        ([], ""),
+        (["a.b"], "a.b"),
+        (["a.b", "a.b"], "a.b"),
+        (["a.b.c", "a.b"], "a.b"),
+        (["a.b", "a.bc"], "a"),
+        (["a", ""], ""),
+        (["layer.1", "layer.10"], "layer"),
+    ],
+)
+def test_common_scope_is_the_deepest_module_around_all(scopes, common):
+    assert common_scope(scopes) == common
+
+
+def test_names_are_taken_apart():
+    assert (module_of("a.b.weight"), module_of("weight")) == ("a.b", "")
+    assert mangle("encoder.layer.0.LayerNorm.weight") == "encoder_layer_0_layernorm_weight"

@@ -1,0 +1,189 @@
+"""Roles by the operator input that reads a tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import audit, entry, ramp, text_model
+from onnx import helper
+
+from analyzer.ledger import Entry, Role
+
+INT8 = np.arange(6, dtype=np.int8).reshape(2, 3)
+
+
+def decide(folder: Path, nodes: str, array: np.ndarray, *others: str) -> Entry:
+    """The entry of `w` where these nodes read it; the other names are inputs."""
+    inputs = ", ".join(f"float[2] {name}" for name in ("x", *others))
+    return entry(audit(folder, text_model(f"g ({inputs}) => (float[2] y) {{ {nodes} }}", {"w": array})), "w")
+
+
+@pytest.mark.parametrize(
+    ("node", "array", "role", "rule"),
+    [
+        ("MatMul(x, w)", ramp(2, 3), "parameter", "MatMul[1]"),
+        ("MatMul(w, x)", ramp(2, 3), "parameter", "MatMul[0]"),
+        ("Gemm(x, w)", ramp(2, 3), "parameter", "Gemm[1]"),
+        ("Gemm(x, x, w)", ramp(3), "parameter", "Gemm[2]"),
+        ("Conv(x, w)", ramp(2, 3, 1, 1), "parameter", "Conv[1]"),
+        ("Conv(x, x, w)", ramp(3), "parameter", "Conv[2]"),
+        ("LSTM(x, w, x)", ramp(1, 8, 3), "parameter", "LSTM[1]"),
+        ("PRelu(x, w)", ramp(3), "parameter", "PRelu[1]"),
+        ("Gather(w, x)", ramp(5, 3), "parameter", "Gather[0]"),
+        ("LayerNormalization(x, w)", ramp(3), "parameter", "LayerNormalization[1]"),
+        ("BatchNormalization(x, w, x, x, x)", ramp(3), "parameter", "BatchNormalization[1]"),
+        ("BatchNormalization(x, x, x, w, x)", ramp(3), "buffer", "BatchNormalization[3]"),
+        ("BatchNormalization(x, x, x, x, w)", ramp(3), "buffer", "BatchNormalization[4]"),
+        ("com.microsoft.RotaryEmbedding(x, x, w, x)", ramp(3, 2), "buffer", "RotaryEmbedding[2]"),
+        ("com.microsoft.SkipLayerNormalization(x, x, w)", ramp(3), "parameter", "SkipLayerNormalization[2]"),
+        ("MatMulInteger(x, w)", INT8, "parameter", "MatMulInteger[1]"),
+        ("MatMulInteger(x, x, x, w)", np.int8(3), "quantization", "MatMulInteger[3]"),
+        ("DequantizeLinear(w, x)", INT8, "parameter", "DequantizeLinear[0]"),
+        ("DequantizeLinear(x, w)", ramp(3), "quantization", "DequantizeLinear[1]"),
+        ("DequantizeLinear(x, x, w)", np.int8(3), "quantization", "DequantizeLinear[2]"),
+        ("QuantizeLinear(x, w)", np.float32(0.5), "quantization", "QuantizeLinear[1]"),
+        ("QLinearConv(x, x, x, w, x, x, x, x)", INT8, "parameter", "QLinearConv[3]"),
+        ("QLinearConv(x, x, x, x, w, x, x, x)", ramp(3), "quantization", "QLinearConv[4]"),
+        (
+            "com.microsoft.MatMulNBits<K = 3, N = 2>(x, w, x)",
+            np.zeros((2, 1, 8), "u1"),
+            "parameter",
+            "MatMulNBits[1]",
+        ),
+        ("com.microsoft.MatMulNBits<K = 3, N = 2>(x, x, w)", ramp(2), "quantization", "MatMulNBits[2]"),
+        ("Clip(x, w)", np.float32(0), "constant", "Clip[1]"),
+        ("Resize(x, , w)", ramp(4), "constant", "Resize[2]"),
+        ("Pad(x, x, w)", np.float32(0), "constant", "Pad[2]"),
+    ],
+)
+def test_slot_decides_the_role(tmp_path, node, array, role, rule):
+    found = decide(tmp_path, f"y = {node}", np.asarray(array))
+
+    assert (found.role.value, found.decided_by) == (role, f"structure:{rule}")
+
+
+@pytest.mark.parametrize(
+    ("node", "rule"),
+    [("Reshape(x, w)", "Reshape-operand"), ("Unsqueeze(x, w)", "Unsqueeze-operand"), ("Gather(x, w)", "Gather-operand")],
+)
+def test_integers_that_shape_the_computation_are_constants(tmp_path, node, rule):
+    found = decide(tmp_path, f"y = {node}", np.array([2, 3]))
+
+    assert (found.role, found.decided_by) == (Role.CONSTANT, f"structure:{rule}")
+
+
+@pytest.mark.parametrize("node", ["Mul(x, w)", "Div(x, w)", "Add(x, w)", "Pow(x, w)"])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_lone_number_is_a_constant(tmp_path, node, shape):
+    found = decide(tmp_path, f"y = {node}", ramp(*shape))
+
+    assert (found.role, found.decided_by) == (Role.CONSTANT, "structure:scalar")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rule"),
+    [
+        ("h = MatMul(x, x) y = Add(h, w)", "Add-vector"),
+        ("h = MatMul(x, x) y = Add(w, h)", "Add-vector"),
+        ("h = Conv(x, x) y = Sub(h, w)", "Sub-vector"),
+        ("h = Sqrt(x) d = Div(x, h) y = Mul(d, w)", "Mul-vector"),
+        ("h = Div(x, x) s = Mul(h, x) y = Add(s, w)", "Add-vector"),
+        ("h = MatMul(x, x) r = Reshape(h, x) y = Add(r, w)", "Add-vector"),
+    ],
+)
+def test_vector_beside_a_linear_or_normalized_value_is_learned(tmp_path, nodes, rule):
+    found = decide(tmp_path, nodes, ramp(3))
+
+    assert (found.role, found.decided_by) == (Role.PARAMETER, f"structure:{rule}")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "array"),
+    [
+        ("y = Add(x, w)", ramp(3)),
+        ("h = MatMul(x, x) y = Add(h, w)", ramp(2, 3)),
+        ("h = MatMul(x, x) y = Pow(h, w)", ramp(3)),
+        ("h = Sqrt(x) d = Mul(x, h) y = Sub(d, w)", ramp(3)),
+        ("y = Relu(w)", ramp(3)),
+    ],
+)
+def test_floats_that_no_operator_explains_are_unattributed(tmp_path, nodes, array):
+    found = decide(tmp_path, nodes, array)
+
+    assert (found.role, found.decided_by) == (Role.UNATTRIBUTED, "none:no-rule")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "t = Transpose<perm = [1, 0]>(w) y = MatMul(x, t)",
+        "t = Cast<to = 1>(w) y = MatMul(x, t)",
+        "t = Identity(w) u = Reshape(t, x) v = Unsqueeze(u, x) y = MatMul(x, v)",
+        "t = Concat<axis = 0>(x, w) y = MatMul(x, t)",
+    ],
+)
+def test_role_is_that_of_what_reads_it_past_operators_that_only_move_it(tmp_path, nodes):
+    found = decide(tmp_path, nodes, ramp(2, 3))
+
+    assert (found.role, found.decided_by) == (Role.PARAMETER, "structure:MatMul[1]")
+
+
+def test_shape_of_a_reshape_is_not_what_is_reshaped(tmp_path):
+    found = decide(tmp_path, "t = Reshape(x, w) y = MatMul(x, t)", np.array([2, 3]))
+
+    assert found.role is Role.CONSTANT
+
+
+def test_dequantized_weight_is_learned(tmp_path):
+    found = decide(tmp_path, "t = DequantizeLinear(w, x) y = MatMul(x, t)", INT8)
+
+    assert (found.role, found.parameters) == (Role.PARAMETER, 6)
+
+
+def test_first_reader_that_explains_a_tensor_decides(tmp_path):
+    found = decide(tmp_path, "h = Relu(w) c = Clip(x, w) y = MatMul(x, w)", ramp(2, 2))
+
+    assert found.decided_by == "structure:Clip[1]"
+
+
+@pytest.mark.parametrize(
+    ("op", "attribute", "value", "role"),
+    [
+        ("TreeEnsembleRegressor", "nodes_values", [1.0, 2.0], "parameter"),
+        ("TreeEnsembleRegressor", "nodes_truenodeids", [1, 2], "constant"),
+        ("TreeEnsembleRegressor", "nodes_modes", ["BRANCH_LEQ", "LEAF"], "constant"),
+        ("SVMClassifier", "support_vectors", [1.0, 2.0], "parameter"),
+        ("LinearClassifier", "coefficients", [1.0, 2.0], "parameter"),
+        ("LinearClassifier", "classlabels_ints", [1, 2], "constant"),
+        ("Scaler", "offset", [1.0, 2.0], "parameter"),
+    ],
+)
+def test_lists_of_classical_operators_are_learned_or_bookkeeping(tmp_path, op, attribute, value, role):
+    node = helper.make_node(op, ["x"], ["y"], domain="ai.onnx.ml", **{attribute: value})
+
+    ledger = audit(tmp_path, helper.make_model(helper.make_graph([node], "g", [], [])))
+
+    (found,) = ledger.entries
+    assert (found.role.value, found.decided_by) == (role, f"structure:list-{attribute}")
+
+
+def test_tensor_attribute_is_a_constant_of_its_operator(tmp_path):
+    value = helper.make_tensor("", 1, [1], [0.0])
+    node = helper.make_node("ConstantOfShape", ["s"], ["y"], value=value)
+
+    (found,) = audit(tmp_path, helper.make_model(helper.make_graph([node], "g", [], []))).entries
+
+    assert (found.role, found.decided_by) == (Role.CONSTANT, "structure:ConstantOfShape-attribute")
+
+
+def test_chain_of_operators_that_only_move_is_followed_without_growing(tmp_path):
+    """Forty Concats that each read their predecessor twice have 2**40 paths."""
+    nodes = "h0 = Concat<axis = 0>(w, w) " + " ".join(
+        f"h{i} = Concat<axis = 0>(h{i - 1}, h{i - 1})" for i in range(1, 40)
+    )
+
+    found = decide(tmp_path, f"{nodes} y = Relu(h39)", ramp(2, 3))
+
+    assert found.role is Role.UNATTRIBUTED
