@@ -125,7 +125,6 @@ def test_file_without_notes_is_not_traced(tmp_path: Path):
         ("_a.b", True),
         ("weight", False),
         ("onnx::MatMul_12.3", False),
-        ("3.weight", False),
         ("a..b", False),
         ("a.b ", False),
         ("", False),
@@ -135,7 +134,7 @@ def test_state_dict_keys_are_recognised(name, dotted):
     assert is_dotted(name) is dotted
 
 
-def test_module_of_a_sequential_model_is_a_number_and_its_keys_are_dotted():
+def test_keys_of_a_sequential_model_begin_with_a_number_and_are_recognised():
     assert is_dotted("0.weight")
 
 

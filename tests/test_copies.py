@@ -1,0 +1,184 @@
+"""Tensors stored again: found by their content, never by their name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import audit, dynamo_like, entry, external, ramp, save, text_model
+from onnx import helper, numpy_helper
+
+from analyzer import copies
+from analyzer.audit import audit_model
+from analyzer.ledger import Ledger
+
+
+def matmuls(weights: dict[str, np.ndarray], ops: tuple[str, ...] = ()):
+    """A chain of nodes that each read one of the weights."""
+    names = list(weights)
+    nodes = [
+        helper.make_node(op, [f"h{i}", name], [f"h{i + 1}"], name=f"n{i}")
+        for i, (name, op) in enumerate(zip(names, ops or ("MatMul",) * len(names), strict=True))
+    ]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("h0", 1, [2, 2])], [], tensors)
+    return helper.make_model(graph)
+
+
+def copied(ledger: Ledger) -> dict[str, tuple[str, str]]:
+    """(original, rule) of every copy, by name."""
+    return {e.tensor.name: (e.copy_of[1], e.decided_by) for e in ledger.entries if e.copy_of is not None}
+
+
+def test_equal_content_is_a_copy_of_the_first_and_counts_no_parameters(tmp_path):
+    ledger = audit(tmp_path, matmuls({"a": ramp(3, 3), "b": ramp(3, 3)}))
+
+    assert copied(ledger) == {"b": ("a", "content:copy")}
+    assert (ledger.parameters, ledger.stored_elements) == (9, 18)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (4, 4)])
+def test_transposed_content_is_a_transposed_copy(tmp_path, shape):
+    ledger = audit(tmp_path, matmuls({"a": ramp(*shape), "b": np.ascontiguousarray(ramp(*shape).T)}))
+
+    assert copied(ledger) == {"b": ("a", "content:transposed-copy")}
+    assert ledger.parameters == shape[0] * shape[1]
+
+
+def test_symmetric_content_is_a_copy_as_it_stands(tmp_path):
+    symmetric = ramp(3, 3) + ramp(3, 3).T
+
+    ledger = audit(tmp_path, matmuls({"a": symmetric, "b": symmetric}))
+
+    assert copied(ledger) == {"b": ("a", "content:copy")}
+
+
+def test_third_copy_is_one_of_the_original(tmp_path):
+    ledger = audit(tmp_path, matmuls({"a": ramp(2, 3), "b": ramp(2, 3).T.copy(), "c": ramp(2, 3)}))
+
+    assert copied(ledger) == {"b": ("a", "content:transposed-copy"), "c": ("a", "content:copy")}
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, np.nan])
+def test_constant_filled_tensors_are_never_copies(tmp_path, value):
+    filled = np.full((3, 3), value, "f4")
+
+    ledger = audit(tmp_path, matmuls({"a": filled, "b": filled.copy()}))
+
+    assert copied(ledger) == {}
+    assert ledger.parameters == 18
+
+
+def test_two_tensors_with_pytorch_names_of_their_own_are_two_parameters(tmp_path):
+    ledger = audit(tmp_path, matmuls({"a.weight": ramp(3, 3), "b.weight": ramp(3, 3)}))
+
+    assert copied(ledger) == {}
+    assert ledger.parameters == 18
+
+
+def test_named_tensor_is_the_original_wherever_it_stands(tmp_path):
+    ledger = audit(tmp_path, matmuls({"onnx_7": ramp(2, 3).T.copy(), "fc.weight": ramp(2, 3)}))
+
+    assert copied(ledger) == {"onnx_7": ("fc.weight", "content:transposed-copy")}
+
+
+def test_two_tensors_folded_from_one_parameter_are_copies(tmp_path):
+    proto = dynamo_like(
+        matmuls({"val_1": ramp(3, 3), "val_2": ramp(3, 3)}),
+        folded={"val_1": ["fc.weight"], "val_2": ["fc.weight"]},
+    )
+
+    ledger = audit(tmp_path, proto)
+
+    assert copied(ledger) == {"val_2": ("val_1", "content:copy")}
+    assert entry(ledger, "val_2").sources == ("fc.weight",)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [ramp(3, 3).astype("f8"), ramp(9, 1), ramp(3, 3) + np.float32(1), ramp(3, 3)[::-1].copy()],
+    ids=["dtype", "shape", "values", "order"],
+)
+def test_what_differs_in_dtype_shape_or_any_value_is_no_copy(tmp_path, other):
+    assert copied(audit(tmp_path, matmuls({"a": ramp(3, 3), "b": other}))) == {}
+
+
+def test_one_element_between_the_samples_makes_a_difference(tmp_path):
+    changed = ramp(100, 100)
+    changed[0, 1] = -1
+
+    assert copied(audit(tmp_path, matmuls({"a": ramp(100, 100), "b": changed}))) == {}
+
+
+def test_whole_contents_are_compared_band_by_band(tmp_path, monkeypatch):
+    monkeypatch.setattr(copies, "_BAND_ELEMENTS", 7)
+    last = ramp(50, 4)
+    last[49, 2] = -1
+
+    ledger = audit(tmp_path, matmuls({"a": ramp(50, 4), "b": ramp(4, 50, start=0), "c": ramp(50, 4), "d": last}))
+
+    assert copied(ledger) == {"c": ("a", "content:copy")}
+
+
+def test_zero_and_negative_zero_are_different_bytes(tmp_path):
+    a, b = ramp(2, 2, start=0), ramp(2, 2, start=0)
+    b[0, 0] = -0.0
+
+    assert copied(audit(tmp_path, matmuls({"a": a, "b": b}))) == {}
+
+
+def test_buffers_and_constants_are_not_looked_at(tmp_path):
+    ledger = audit(tmp_path, matmuls({"a.running_mean": ramp(3), "b": ramp(3)}, ops=("Add", "Relu")))
+
+    assert copied(ledger) == {}
+
+
+def test_two_tensors_on_one_external_range_are_copies(tmp_path: Path):
+    (tmp_path / "w.bin").write_bytes(ramp(3, 3).tobytes())
+    proto = matmuls({"a": ramp(1), "b": ramp(1)})
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend([external("a", [3, 3], location="w.bin"), external("b", [3, 3], location="w.bin")])
+
+    ledger = audit_model(save(tmp_path, proto))
+
+    assert copied(ledger) == {"b": ("a", "content:copy")}
+    assert (ledger.parameters, ledger.stored_nbytes) == (9, 72)
+
+
+def test_copy_in_a_nested_graph_knows_where_its_original_is(tmp_path):
+    proto = text_model("""
+        g (bool c, float[1,2] x) => (float[1,2] y) <float[2,2] w = {1, 2, 3, 4}> {
+            h = MatMul(x, w)
+            y = If(c) <then_branch = t () => (float[1,2] a) <float[2,2] w = {1, 2, 3, 4}> { a = MatMul(h, w) },
+                       else_branch = e () => (float[1,2] b) <float[2,2] w = {5, 6, 7, 8}> { b = MatMul(h, w) }>
+        }
+    """)
+
+    ledger = audit(tmp_path, proto)
+
+    assert entry(ledger, "w", "If_1.then_branch").copy_of == ((), "w")
+    assert entry(ledger, "w", "If_1.else_branch").copy_of is None
+
+
+def test_progress_ends_at_its_total(tmp_path):
+    told: list[tuple[int, int]] = []
+
+    audit_model(save(tmp_path, matmuls({"a": ramp(3, 3), "b": ramp(3, 3)})), progress=lambda *step: told.append(step))
+
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_scalars_are_no_copies(tmp_path):
+    assert copied(audit(tmp_path, matmuls({"a.weight": ramp(), "b": ramp()}))) == {}
+
+
+def test_packed_four_bit_weights_of_equal_bytes_are_copies(tmp_path):
+    proto = text_model("""
+        g (float[1,3] x, float s) => (float[1,3] y)
+        <int4[3,3] v = {1,2,3,4,5,6,7,-8,-1}, int4[3,3] w = {1,2,3,4,5,6,7,-8,-1}> {
+            a = DequantizeLinear(v, s) b = DequantizeLinear(w, s) h = MatMul(x, a) y = MatMul(h, b)
+        }
+    """)
+
+    assert copied(audit(tmp_path, proto)) == {"w": ("v", "content:copy")}
