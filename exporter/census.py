@@ -141,7 +141,7 @@ def _parameter(tied: _Tied, has_batch_norm: bool) -> Parameter:
     tensor = tied.tensor
     sums = norms = None
     if has_batch_norm and tensor.ndim >= 3 and tensor.numel() and _has_data(tensor):
-        values = channel_statistics(tensor.detach().float().cpu().numpy())
+        values = channel_statistics(tensor.detach().double().cpu().numpy())
         sums, norms = (encode_values(v) for v in values)
     return Parameter(
         name=tied.names[0],

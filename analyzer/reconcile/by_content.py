@@ -49,7 +49,8 @@ def match_by_reader(books: Books) -> None:
     """
     for entry in books.free_entries():
         modules = books.reader_modules(entry)
-        if entry.role is not Role.PARAMETER or len(modules) != 1 or books.contents.mode != "none":
+        is_matrix = entry.role is Role.PARAMETER and len(entry.tensor.shape) == 2
+        if not is_matrix or len(modules) != 1 or books.contents.mode != "none":
             continue
         tensor = books.tensor(f"{next(iter(modules))}.weight")
         if not isinstance(tensor, Parameter) or entry.tensor.shape not in (tensor.shape, tensor.shape[::-1]):
@@ -57,9 +58,7 @@ def match_by_reader(books: Books) -> None:
         if tensor.name in books.parameters:
             books.copy(tensor, entry, "structure:reader-module+shape")
         else:
-            is_turned = len(tensor.shape) == 2
-            line = Line.TRANSPOSED if is_turned else Line.RENAMED
-            books.hold(tensor, entry, line, "structure:reader-module+shape")
+            books.hold(tensor, entry, Line.TRANSPOSED, "structure:reader-module+shape")
 
 
 def match_copies(books: Books) -> None:

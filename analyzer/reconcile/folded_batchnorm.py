@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import channel_statistics, decode_values, sample, sample_positions
+from analyzer.content import Array, channel_statistics, decode_values, sample, sample_positions
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry
 from analyzer.manifest import BatchNorm, Manifest, Parameter
@@ -31,11 +31,9 @@ _TOLERANCE = {DType.FLOAT: 1e-5, DType.DOUBLE: 1e-9, DType.FLOAT16: 4e-3, DType.
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """One BatchNorm's scale and shift, and the largest error of the weight under it."""
+    """The BatchNorm that explains a weight, and the largest error at the weight's sampled positions."""
 
     norm: BatchNorm
-    scale: Vector  # (out,)
-    shift: Vector  # (out,): the new bias
     error: float
 
 
@@ -44,26 +42,39 @@ def match_folded_batchnorm(books: Books) -> None:
 
     They are the suspects, whose name stayed; and where the exporter renamed them (`onnx::Conv_117`), the nameless
     weights of convolutions, tried against the weight of the module that reads them first, then any of their shape.
+    Where contents are not compared, the exporter's name for the new bias and the module that reads it decide.
     """
     unused = [norm for norm in books.manifest.batch_norms if norm.running_var and norm.running_mean]
-    if not unused or books.contents.mode == "none":
+    if books.contents.mode == "none":
+        _match_by_name(books, unused)
         return
-    for suspect in [*books.suspects, *_nameless(books)]:
+    for suspect in [*books.suspects, *_nameless(books)] if unused else ():
         weight, entry = suspect.tensor, suspect.entry
-        if (
-            not isinstance(weight, Parameter)
-            or weight.name in books.parameters
-            or entry.tensor.key in books.entries
-        ):
+        if not isinstance(weight, Parameter) or weight.name in books.parameters:
+            continue
+        if entry.tensor.key in books.entries:
             continue
         bias = _bias_entry(books, entry)
-        fold = None if bias is None else _find(books.manifest, suspect, weight, unused, bias)
-        if fold is None or bias is None:
+        fold = _find(books.manifest, entry.tensor, weight, unused, bias)
+        if fold is not None:
+            unused.remove(fold.norm)
+            _settle(books, fold.norm, weight, entry, bias, "content:batchnorm", fold.error)
+
+
+def _match_by_name(books: Books, norms: list[BatchNorm]) -> None:
+    """Without contents: `<weight>_bias` beside a weight, read in a BatchNorm's module, is what that became."""
+    modules = {norm.module: norm for norm in norms}
+    for bias in list(books.ledger.entries):
+        path, name = bias.tensor.key
+        entry = books.find((path, name.removesuffix("_bias")))
+        weight = books.tensor(name.removesuffix("_bias"))
+        norm = next(
+            (modules[module] for module in sorted(books.reader_modules(bias)) if module in modules), None
+        )
+        if bias.decided_by != "name:folded-bias" or not isinstance(weight, Parameter):
             continue
-        unused.remove(fold.norm)
-        books.suspects = [other for other in books.suspects if other.entry is not entry]
-        books.hold(weight, entry, Line.FOLDED_BATCHNORM, f"content:batchnorm {fold.norm.module}", fold.error)
-        _settle_vectors(books, fold, entry, bias)
+        if entry is not None and norm is not None and entry.tensor.shape == weight.shape:
+            _settle(books, norm, weight, entry, bias, "provenance:folded-bias+reader-module", None)
 
 
 def _nameless(books: Books) -> list[Suspect]:
@@ -91,36 +102,28 @@ def _bias_entry(books: Books, weight: Entry) -> Entry | None:
 
 
 def _find(
-    manifest: Manifest, suspect: Suspect, weight: Parameter, norms: list[BatchNorm], bias: Entry
+    manifest: Manifest, stored: StoredTensor, weight: Parameter, norms: list[BatchNorm], bias: Entry | None
 ) -> _Fold | None:
     """The first BatchNorm, in module order, under which weight and bias agree in every channel."""
-    stored = suspect.entry.tensor
-    array = stored.payload.array()
-    if (
-        weight.channel_sums is None
-        or weight.channel_norms is None
-        or array is None
-        or stored.shape != weight.shape
-    ):
+    array, tolerance = stored.payload.array(), _TOLERANCE.get(stored.dtype)
+    if weight.channel_sums is None or weight.channel_norms is None or stored.shape != weight.shape:
         return None
-    tolerance = _TOLERANCE.get(stored.dtype)
-    if tolerance is None or array.size == 0:
+    if array is None or tolerance is None or array.size == 0:
         return None
     sums, sizes = _doubles(weight.channel_sums), _doubles(weight.channel_norms)
     stored_sums, stored_sizes = channel_statistics(array)
     slack = tolerance * np.sqrt(array[0].size) * stored_sizes + 1e-12  # (out,)
     for norm in norms:
-        scale, shift = _scale_and_shift(manifest, norm, _conv_bias(manifest, weight))
+        scale, shift = _scale_and_shift(manifest, norm, _vector(manifest, _bias_name(weight)))
         if scale is None or shift is None or scale.shape != sums.shape:
             continue
         fits = np.abs(stored_sizes - np.abs(scale) * sizes) <= slack
         fits &= np.abs(stored_sums - scale * sums) <= slack
-        if fits.all() and _bias_fits(bias.tensor, shift, tolerance):
-            error = _sample_error(weight, stored, scale)
-            if error is not None and error <= tolerance * max(1.0, float(np.abs(scale).max())) * _peak(
-                stored
-            ):
-                return _Fold(norm, scale, shift, error)
+        if fits.all() and _bias_fits(bias, shift, tolerance):
+            error = _sample_error(weight, array, scale)
+            room = tolerance * max(1.0, float(np.abs(scale).max())) * float(np.abs(array).max())
+            if error is not None and error <= room:
+                return _Fold(norm, error)
     return None
 
 
@@ -142,10 +145,6 @@ def _scale_and_shift(
     return scale, centred * scale + (0.0 if beta is None else beta)
 
 
-def _conv_bias(manifest: Manifest, weight: Parameter) -> Vector | None:
-    return _vector(manifest, _bias_name(weight))
-
-
 def _bias_name(weight: Parameter) -> str:
     return weight.name.removesuffix("weight") + "bias"
 
@@ -155,56 +154,53 @@ def _vector(manifest: Manifest, name: str | None) -> Vector | None:
     return None if value is None else value.astype(np.float64)
 
 
-def _bias_fits(bias: StoredTensor, shift: Vector, tolerance: float) -> bool:
-    array = bias.payload.array()
-    if array is None or array.shape != shift.shape:
-        return False
+def _bias_fits(bias: Entry | None, shift: Vector, tolerance: float) -> bool:
+    """Whether the stored bias is the shift. The optimizer drops a bias of zeros."""
     # The shift is a difference of like sizes: its rounding is relative to the largest of them.
     room = tolerance * max(1.0, float(np.abs(shift).max()))
+    array = np.zeros_like(shift) if bias is None else bias.tensor.payload.array()
+    if array is None or array.shape != shift.shape:
+        return False
     return bool((np.abs(array.astype(np.float64) - shift) <= room).all())
 
 
-def _sample_error(weight: Parameter, stored: StoredTensor, scale: Vector) -> float | None:
+def _sample_error(weight: Parameter, stored: Array, scale: Vector) -> float | None:
     """Largest difference between the stored weight and the scaled PyTorch weight at the sampled positions."""
-    element, array = weight.dtype.to_numpy(), stored.payload.array()
-    if weight.content is None or element is None or array is None:
+    element = weight.dtype.to_numpy()
+    if weight.content is None or element is None:
         return None
     original = decode_values(weight.content.samples, element).astype(np.float64)
-    channels = sample_positions(array.size) // array[0].size
-    return float(np.abs(sample(array).astype(np.float64) - original * scale[channels]).max())
+    channels = sample_positions(stored.size) // stored[0].size
+    return float(np.abs(sample(stored).astype(np.float64) - original * scale[channels]).max())
 
 
-def _peak(stored: StoredTensor) -> float:
-    array = stored.payload.array()
-    return float(np.abs(array.astype(np.float64)).max()) if array is not None and array.size else 0.0
+def _settle(
+    books: Books,
+    norm: BatchNorm,
+    weight: Parameter,
+    entry: Entry,
+    bias: Entry | None,
+    rule: str,
+    error: float | None,
+) -> None:
+    """The BatchNorm's weight is in the convolution's weight; its bias and the convolution's are in the new bias."""
+    decided_by = f"{rule} {norm.module}"
+    touched = {entry.tensor.key} | ({bias.tensor.key} if bias is not None else set())
+    books.suspects = [suspect for suspect in books.suspects if suspect.entry.tensor.key not in touched]
+    books.hold(weight, entry, Line.FOLDED_BATCHNORM, decided_by, error)
+    _merge(books, norm.weight, entry, decided_by)
+    for name in (norm.bias, _bias_name(weight)):
+        parameter = books.tensor(name) if name is not None else None
+        if bias is not None and bias.tensor.key not in books.entries and isinstance(parameter, Parameter):
+            books.hold(parameter, bias, Line.FOLDED_BATCHNORM, decided_by, None)
+        else:
+            _merge(books, name, bias or entry, decided_by)
+    if bias is not None and bias.tensor.key not in books.entries:
+        books.settle(bias, Line.FOLDED_BATCHNORM, decided_by, is_counted=True)
 
 
-def _settle_vectors(books: Books, fold: _Fold, weight: Entry, bias: Entry) -> None:
-    """The BatchNorm's weight is in the convolution's weight, its bias and the convolution's in the new bias."""
-    rule = f"content:batchnorm {fold.norm.module}"
-    settled = books.parameters[_name_of(books, weight)]
-    conv_bias = books.tensor(settled.name.removesuffix("weight") + "bias")
-    holders = [name for name in (fold.norm.bias, conv_bias.name if conv_bias is not None else None) if name]
-    if fold.norm.weight is not None:
-        _merge(books, fold.norm.weight, weight, rule)
-    for name in holders:
-        parameter = books.tensor(name)
-        if isinstance(parameter, Parameter) and bias.tensor.key not in books.entries:
-            books.suspects = [item for item in books.suspects if item.entry.tensor.key != bias.tensor.key]
-            books.hold(parameter, bias, Line.FOLDED_BATCHNORM, rule, None)
-        elif isinstance(parameter, Parameter):
-            _merge(books, name, bias, rule)
-    if bias.tensor.key not in books.entries:
-        books.settle(bias, Line.FOLDED_BATCHNORM, rule, is_counted=True)
-
-
-def _name_of(books: Books, entry: Entry) -> str:
-    name = books.entries[entry.tensor.key].parameter
-    assert name is not None  # it was just held
-    return name
-
-
-def _merge(books: Books, name: str, entry: Entry, rule: str) -> None:
-    parameter = books.tensor(name)
+def _merge(books: Books, name: str | None, entry: Entry, decided_by: str) -> None:
+    """Settle a parameter that went into another's tensor."""
+    parameter = books.tensor(name) if name is not None else None
     if isinstance(parameter, Parameter) and parameter.name not in books.parameters:
-        books.merge(parameter, entry, Line.FOLDED_BATCHNORM, rule, None)
+        books.merge(parameter, entry, Line.FOLDED_BATCHNORM, decided_by, None)
