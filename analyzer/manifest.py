@@ -181,14 +181,14 @@ def is_manifest(path: Path) -> bool:
     return isinstance(document, dict) and document.get("kind") == KIND
 
 
-def load_manifest(path: Path) -> Manifest:
+def load_manifest(path: Path | str) -> Manifest:
     """Read a `manifest.json`.
 
     Raises:
         ManifestError: it cannot be read, is no manifest, or was written for another schema.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:

@@ -56,12 +56,13 @@ _CONSTANT_LISTS = {"value_float", "value_floats", "value_int", "value_ints", "va
 _ML_DOMAIN = "ai.onnx.ml"
 
 
-def read_model(path: Path) -> Model:
+def read_model(path: Path | str) -> Model:
     """Read a model without the payloads of its external data.
 
     Raises:
         ModelReadError: the file is absent, no regular file, empty, no ONNX, or over protobuf's limit of 2 GiB.
     """
+    path = Path(path)
     nbytes = _checked_size(path)
     proto = _parse(path)
     reader = _Reader(path)

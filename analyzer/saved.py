@@ -22,14 +22,14 @@ def is_saved_report(path: Path) -> bool:
     return path.suffix == ".json"
 
 
-def load_report(path: Path) -> Ledger:
+def load_report(path: Path | str) -> Ledger:
     """Rebuild the ledger that an `inspect --format json` report describes: its entries and totals, no content.
 
     Raises:
         UsageError: the file cannot be read, or is no `inspect` report of this schema.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:

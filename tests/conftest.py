@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import documents
 import pytest
+from exports import Exports
 
 TESTS = Path(__file__).parent
 
@@ -32,7 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--update-golden"):
-        others = [item for item in items if "golden" not in getattr(item, "fixturenames", ())]
+        others = [
+            item for item in items if not {"golden", "printed"} & set(getattr(item, "fixturenames", ()))
+        ]
         items[:] = [item for item in items if item not in others]
         config.hook.pytest_deselected(items=others)
 
@@ -71,3 +75,24 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no external cases at {folder}; set ONNXLEDGER_CASES to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the exports of `make demo`, where the documents' commands are run. Use it in one xdist group."""
+    folder = tmp_path_factory.mktemp("workplace")
+    documents.prepare(folder)
+    yield folder
+    documents.clear(folder)
+
+
+@pytest.fixture(scope="session")
+def printed(workplace: Path) -> dict[Path, list[documents.Step]]:
+    """Every command of the documents, run once and in order."""
+    return {document: list(documents.steps(document, workplace)) for document in documents.DOCUMENTS}
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exports:
+    """`exported(name, dtype, via)`: a tiny model's export. Use it in one xdist group."""
+    return Exports(tmp_path_factory.mktemp("exports"))

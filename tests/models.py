@@ -123,8 +123,6 @@ def ramp(*shape: int, start: float = 1.0) -> Floats:
     return (np.arange(np.prod(shape), dtype=np.float32) + np.float32(start)).reshape(shape)
 
 
-
-
 # PyTorch's side
 
 

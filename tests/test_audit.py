@@ -35,7 +35,9 @@ def test_tied_embedding_is_entered_once(tmp_path):
 
 @pytest.mark.parametrize("as_text", [True, False])
 def test_path_may_be_text(tmp_path, as_text):
-    path = save(tmp_path, text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(3, 2)}))
+    path = save(
+        tmp_path, text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(3, 2)})
+    )
 
     ledger = audit_model(str(path) if as_text else path)
 
@@ -57,7 +59,9 @@ def test_path_may_be_relative(tmp_path, monkeypatch):
 def test_evidence_covers_every_stored_element(tmp_path):
     weights = {"fc.weight": ramp(3, 3), "w": ramp(3, 3).T.copy(), "v": ramp(3, 3, start=50)}
     proto = text_model(
-        'g (float[1,3] x) => (float[1,3] y) { a = MatMul(x, "fc.weight") b = MatMul(a, w) c = MatMul(b, v) y = Relu(c) }',
+        """g (float[1,3] x) => (float[1,3] y) {
+            a = MatMul(x, "fc.weight") b = MatMul(a, w) c = MatMul(b, v) y = Relu(c)
+        }""",
         weights,
     )
 
@@ -87,9 +91,7 @@ def test_every_carrier_in_one_file_is_counted_once(tmp_path):
 
 def test_roles_sum_to_the_stored_elements(tmp_path):
     weights = {"a.weight": ramp(3), "a.running_mean": ramp(4), "shape": ramp(2).astype("i8"), "odd": ramp(5)}
-    proto = text_model(
-        'g (float[3] x) => (float[3] y) { h = Reshape(x, shape) y = Relu(odd) }', weights
-    )
+    proto = text_model("g (float[3] x) => (float[3] y) { h = Reshape(x, shape) y = Relu(odd) }", weights)
 
     ledger = audit(tmp_path, proto)
 
@@ -125,7 +127,9 @@ def test_digests_are_sha256_of_every_file(tmp_path: Path):
 
 
 def test_second_run_gives_the_same_ledger(tmp_path):
-    path = save(tmp_path, text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(3, 2)}))
+    path = save(
+        tmp_path, text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(3, 2)})
+    )
 
     assert audit_model(path) == audit_model(path)
 
@@ -145,8 +149,12 @@ def test_chain_of_many_functions_is_counted_without_expanding_it(tmp_path):
             ["a"],
             ["c"],
             [
-                helper.make_node(f"f{i + 1}" if i < 39 else "Relu", ["a"], ["b"], domain="my" if i < 39 else ""),
-                helper.make_node(f"f{i + 1}" if i < 39 else "Relu", ["b"], ["c"], domain="my" if i < 39 else ""),
+                helper.make_node(
+                    f"f{i + 1}" if i < 39 else "Relu", ["a"], ["b"], domain="my" if i < 39 else ""
+                ),
+                helper.make_node(
+                    f"f{i + 1}" if i < 39 else "Relu", ["b"], ["c"], domain="my" if i < 39 else ""
+                ),
             ],
             opset,
         )
@@ -161,7 +169,12 @@ def test_chain_of_many_functions_is_counted_without_expanding_it(tmp_path):
 
 def test_function_that_calls_itself_is_counted(tmp_path):
     function = helper.make_function(
-        "my", "f", ["a"], ["b"], [helper.make_node("f", ["a"], ["b"], domain="my")], [helper.make_opsetid("my", 1)]
+        "my",
+        "f",
+        ["a"],
+        ["b"],
+        [helper.make_node("f", ["a"], ["b"], domain="my")],
+        [helper.make_opsetid("my", 1)],
     )
     graph = helper.make_graph([helper.make_node("f", ["x"], ["y"], domain="my")], "g", [], [])
 

@@ -148,9 +148,7 @@ def test_sparse_tensor_with_external_values_books_its_indices_in_the_model(tmp_p
     proto = batch_norm()
     indices = onnx.numpy_helper.from_array(np.array([0, 2, 3], dtype="i8"))
     proto.graph.sparse_initializer.append(
-        onnx.SparseTensorProto(
-            values=external("gain", [3], location="w.bin"), indices=indices, dims=[4]
-        )
+        onnx.SparseTensorProto(values=external("gain", [3], location="w.bin"), indices=indices, dims=[4])
     )
 
     ledger = audit(tmp_path, proto)

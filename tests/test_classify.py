@@ -67,7 +67,8 @@ def test_integers_under_a_weights_name_are_judged_by_structure(tmp_path):
 def test_bias_that_folding_made_is_known_by_the_weight_beside_it(tmp_path):
     weights = {"conv.weight": ramp(2, 3, 1, 1), "conv.weight_bias": ramp(2)}
     proto = text_model(
-        'g (float[1,3,4,4] x) => (float[1,2,4,4] y) { y = Conv(x, "conv.weight", "conv.weight_bias") }', weights
+        'g (float[1,3,4,4] x) => (float[1,2,4,4] y) { y = Conv(x, "conv.weight", "conv.weight_bias") }',
+        weights,
     )
 
     found = entry(audit(tmp_path, proto), "conv.weight_bias")
@@ -136,7 +137,9 @@ def test_every_rule_names_its_evidence(tmp_path):
 
 
 def test_uses_counts_nodes_not_inputs(tmp_path):
-    proto = text_model("g (float[2] x) => (float[2] y) { h = Mul(w, w) k = Add(h, w) y = Add(k, x) }", {"w": ramp(2)})
+    proto = text_model(
+        "g (float[2] x) => (float[2] y) { h = Mul(w, w) k = Add(h, w) y = Add(k, x) }", {"w": ramp(2)}
+    )
 
     found = entry(audit(tmp_path, proto), "w")
 
@@ -214,7 +217,10 @@ def test_tensor_of_no_elements_is_entered_with_nothing(tmp_path):
 
 
 def test_scope_of_a_named_tensor_is_its_module(tmp_path):
-    found = entry(audit(tmp_path, matmul("encoder.layer.0.query.weight", node="/other/MatMul")), "encoder.layer.0.query.weight")
+    found = entry(
+        audit(tmp_path, matmul("encoder.layer.0.query.weight", node="/other/MatMul")),
+        "encoder.layer.0.query.weight",
+    )
 
     assert (found.scope, found.scoped_by) == ("encoder.layer.0.query", "name:parameter")
 

@@ -116,7 +116,9 @@ def test_whole_contents_are_compared_band_by_band(tmp_path, monkeypatch):
     last = ramp(50, 4)
     last[49, 2] = -1
 
-    ledger = audit(tmp_path, matmuls({"a": ramp(50, 4), "b": ramp(4, 50, start=0), "c": ramp(50, 4), "d": last}))
+    ledger = audit(
+        tmp_path, matmuls({"a": ramp(50, 4), "b": ramp(4, 50, start=0), "c": ramp(50, 4), "d": last})
+    )
 
     assert copied(ledger) == {"c": ("a", "content:copy")}
 
@@ -138,7 +140,9 @@ def test_two_tensors_on_one_external_range_are_copies(tmp_path: Path):
     (tmp_path / "w.bin").write_bytes(ramp(3, 3).tobytes())
     proto = matmuls({"a": ramp(1), "b": ramp(1)})
     del proto.graph.initializer[:]
-    proto.graph.initializer.extend([external("a", [3, 3], location="w.bin"), external("b", [3, 3], location="w.bin")])
+    proto.graph.initializer.extend(
+        [external("a", [3, 3], location="w.bin"), external("b", [3, 3], location="w.bin")]
+    )
 
     ledger = audit_model(save(tmp_path, proto))
 
@@ -164,7 +168,9 @@ def test_copy_in_a_nested_graph_knows_where_its_original_is(tmp_path):
 def test_progress_ends_at_its_total(tmp_path):
     told: list[tuple[int, int]] = []
 
-    audit_model(save(tmp_path, matmuls({"a": ramp(3, 3), "b": ramp(3, 3)})), progress=lambda *step: told.append(step))
+    audit_model(
+        save(tmp_path, matmuls({"a": ramp(3, 3), "b": ramp(3, 3)})), progress=lambda *step: told.append(step)
+    )
 
     assert told == [(1, 2), (2, 2)]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from exports import CONFIGS, FACTORY, Exported, write_source
 
 from analyzer.errors import ExportError, MissingExtraError, UsageError
 from analyzer.manifest import load_manifest
@@ -20,146 +19,19 @@ pytest.importorskip("transformers")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 from exporter import (  # noqa: E402  after the skip
-    ExportedFiles,
     ResolvedModel,
     SourceOptions,
     example_inputs,
-    export_model,
     export_source,
     resolve_source,
 )
 from exporter.inputs import forward_names  # noqa: E402
 
-pytestmark = pytest.mark.export
-
-TEXT = {
-    "vocab_size": 99,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 64,
-}
-CONFIGS: dict[str, dict[str, Any]] = {
-    "bert": {"architectures": ["BertForMaskedLM"], "model_type": "bert", **TEXT},
-    "gpt2": {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "vocab_size": 99,
-        "n_positions": 64,
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 4,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    },
-    "llama": {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "num_key_value_heads": 2,
-        **TEXT,
-    },
-    "t5": {
-        "architectures": ["T5ForConditionalGeneration"],
-        "model_type": "t5",
-        "vocab_size": 99,
-        "d_model": 32,
-        "d_kv": 8,
-        "d_ff": 48,
-        "num_layers": 1,
-        "num_heads": 4,
-        "decoder_start_token_id": 0,
-    },
-    "whisper": {
-        "architectures": ["WhisperForConditionalGeneration"],
-        "model_type": "whisper",
-        "vocab_size": 99,
-        "d_model": 32,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 48,
-        "decoder_ffn_dim": 48,
-        "num_mel_bins": 16,
-        "max_source_positions": 30,
-        "max_target_positions": 40,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 3,
-    },
-    "vit": {
-        "architectures": ["ViTForImageClassification"],
-        "model_type": "vit",
-        "image_size": 32,
-        "patch_size": 8,
-        **{key: TEXT[key] for key in TEXT if key not in ("vocab_size", "max_position_embeddings")},
-    },
-    "resnet": {
-        "architectures": ["ResNetForImageClassification"],
-        "model_type": "resnet",
-        "embedding_size": 16,
-        "hidden_sizes": [16, 24],
-        "depths": [1, 1],
-    },
-}
-FACTORY = """
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(3, 5, 3)
-        self.norm = torch.nn.BatchNorm2d(5)
-        self.head = torch.nn.Linear(5, 4)
-        self.spare = torch.nn.Linear(6, 7)
-
-    def forward(self, image):
-        return self.head(torch.relu(self.norm(self.conv(image))).mean((2, 3)))
-
-def build():
-    return Net(), (torch.randn(2, 3, 9, 9),)
-"""
+pytestmark = [pytest.mark.export, pytest.mark.xdist_group("exports")]
 
 # Largest difference allowed, as a share of the output's largest magnitude. fp16 has 11 bits (5e-4 a rounding), and
 # the two runtimes round after different operations.
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
-
-
-@dataclass(frozen=True)
-class Exported:
-    files: ExportedFiles
-    resolved: ResolvedModel
-
-
-@pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported]:
-    """Exports each tiny model once per session, whatever number of tests look at it."""
-    done: dict[tuple[str, str, str | None], Exported] = {}
-
-    def export(name: str, dtype: str = "fp32", via: str | None = None) -> Exported:
-        key = (name, dtype, via)
-        if key not in done:
-            folder = tmp_path_factory.mktemp(name)
-            options = SourceOptions(random_weights=True, dtype=dtype)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(folder)
-                resolved = resolve_source(write_source(name, folder), options)
-            done[key] = Exported(export_model(resolved, folder / "out", via=via), resolved)
-        return done[key]
-
-    return export
-
-
-def write_source(name: str, folder: Path) -> str:
-    """The SOURCE of a tiny model: a config file, or the factory."""
-    if name == "factory":
-        (folder / "tiny_factory.py").write_text(FACTORY)
-        return "tiny_factory:build"
-    path = folder / "config.json"
-    path.write_text(json.dumps(CONFIGS[name]))
-    return str(path)
 
 
 def inputs_of(resolved: ResolvedModel) -> dict[str, Any]:

@@ -65,7 +65,10 @@ def test_copies_are_told_with_elements_bytes_and_names(tmp_path):
     ledger = audit(tmp_path, proto)
 
     assert finding(ledger, "duplicate-content") == Finding(
-        "duplicate-content", Severity.WARNING, "9 elements (36 bytes) are stored again, as it stands", ("b = a",)
+        "duplicate-content",
+        Severity.WARNING,
+        "9 elements (36 bytes) are stored again, as it stands",
+        ("b = a",),
     )
     assert finding(ledger, "transposed-copy").subjects == ("t = a",)
 
@@ -79,7 +82,10 @@ def test_initializer_that_nothing_reads_is_told_with_its_bytes(tmp_path):
 
 
 def test_initializer_that_is_an_output_is_not_unused(tmp_path):
-    proto = text_model("g (float[1,3] x) => (float[1,2] y, float[5] out) { y = MatMul(x, w) }", {"w": ramp(3, 2), "out": ramp(5)})
+    proto = text_model(
+        "g (float[1,3] x) => (float[1,2] y, float[5] out) { y = MatMul(x, w) }",
+        {"w": ramp(3, 2), "out": ramp(5)},
+    )
 
     assert "unused-initializer" not in finding_ids(audit(tmp_path, proto))
 

@@ -56,7 +56,9 @@ def test_reader_of_one_tensor_twice_is_two_readings_of_one_node(tmp_path):
 def test_constant_leads_to_its_reader_and_its_own_node_does_not_read_it(tmp_path):
     graph = graph_of(
         tmp_path,
-        text_model("g (float[2] x) => (float[2] y) { c = Constant<value = float[2] {1, 2}>() y = Add(x, c) }"),
+        text_model(
+            "g (float[2] x) => (float[2] y) { c = Constant<value = float[2] {1, 2}>() y = Add(x, c) }"
+        ),
     )
 
     assert read_by(graph, "c") == [("Add", 1)]
@@ -97,7 +99,9 @@ def test_loop_body_is_fed_by_its_node(tmp_path):
         [helper.make_tensor_value_info("h", 1, [3])],
         [helper.make_tensor_value_info("out", 1, [3])],
     )
-    proto = helper.make_model(helper.make_graph([helper.make_node("Loop", ["x"], ["y"], body=body)], "g", [], []))
+    proto = helper.make_model(
+        helper.make_graph([helper.make_node("Loop", ["x"], ["y"], body=body)], "g", [], [])
+    )
 
     graph = graph_of(tmp_path, proto)
 
@@ -135,6 +139,19 @@ def test_output_that_is_an_initializer_is_joined_to_it(tmp_path):
 
     assert graph.has_edge(tensor_vertex(((), "w")), ("output", (), "w"))
     assert read_by(graph, "w") == []
+
+
+@pytest.mark.parametrize("op", ["my.Branch", "Two_Words", "a:b", "", "x_y.z_3"])
+def test_any_operator_may_hold_a_graph_that_reads_the_one_outside(tmp_path, op):
+    body = helper.make_graph(
+        [helper.make_node("Add", ["w", "w"], ["r"])], "b", [], [helper.make_tensor_value_info("r", 1, [2])]
+    )
+    weights = [numpy_helper.from_array(np.ones(2, "f4"), "w")]
+    node = helper.make_node(op, ["x"], ["y"], domain="my", body=body)
+
+    graph = graph_of(tmp_path, helper.make_model(helper.make_graph([node], "g", [], [], weights)))
+
+    assert read_by(graph, "w") == [("Add", 0), ("Add", 1)]
 
 
 def test_graph_within_a_function_sees_the_function(tmp_path):

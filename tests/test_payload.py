@@ -23,7 +23,9 @@ def inline(proto: onnx.TensorProto) -> Array | None:
     return InlinePayload(proto, DType(proto.data_type), tuple(proto.dims)).array()
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f2", "f8", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", "c8"])
+@pytest.mark.parametrize(
+    "dtype", ["f4", "f2", "f8", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", "c8"]
+)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3)])
 def test_raw_elements_are_numpys(dtype, shape):
     array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)

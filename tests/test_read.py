@@ -46,7 +46,9 @@ def with_initializers(*tensors: onnx.TensorProto) -> onnx.ModelProto:
 
 
 def test_initializer_has_its_dtype_shape_elements_and_bytes(tmp_path):
-    model = read(tmp_path, text_model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"))
+    model = read(
+        tmp_path, text_model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    )
 
     (tensor,) = model.tensors()
     assert (tensor.name, tensor.carrier, tensor.dtype) == ("w", Carrier.INITIALIZER, DType.FLOAT)
@@ -178,7 +180,9 @@ def test_body_of_loop_and_scan_is_read(tmp_path, op):
 def test_graph_inside_a_nested_graph_has_the_whole_path(tmp_path):
     constant = helper.make_node("Constant", [], ["c"], value_int=1)
     inner = helper.make_graph([constant], "i", [], [])
-    outer = helper.make_graph([constant, helper.make_node("If", ["c"], ["r"], then_branch=inner)], "o", [], [])
+    outer = helper.make_graph(
+        [constant, helper.make_node("If", ["c"], ["r"], then_branch=inner)], "o", [], []
+    )
     node = helper.make_node("If", ["c"], ["y"], else_branch=outer)
 
     model = read(tmp_path, helper.make_model(helper.make_graph([node], "g", [], [])))
@@ -200,6 +204,19 @@ def test_local_function_is_a_graph_of_its_own(tmp_path):
 
     assert set(stored(model)) == {(("function:my:shift",), "w")}
     assert (model.functions, model.nested_graphs) == (1, 0)
+
+
+def test_overloads_of_one_function_are_two_graphs(tmp_path):
+    def overload(name: str, value: float) -> onnx.FunctionProto:
+        nodes = [helper.make_node("Constant", [], ["w"], value_float=value)]
+        return helper.make_function("my", "f", ["a"], ["w"], nodes, [], overload=name)
+
+    graph = helper.make_graph([helper.make_node("f", ["x"], ["y"], domain="my")], "g", [], [])
+
+    model = read(tmp_path, helper.make_model(graph, functions=[overload("", 1.0), overload("half", 2.0)]))
+
+    assert len({graph.path for graph in model.graphs}) == 3
+    assert len(stored(model)) == 2
 
 
 def test_training_graphs_are_read(tmp_path):
@@ -462,6 +479,31 @@ def test_external_length_shorter_than_the_shape_is_told(tmp_path):
     assert next(iter(model.tensors())).nbytes == 8
 
 
+def test_hub_cache_is_read_through_its_links(tmp_path):
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "0123abcd"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    (blobs / "data").write_bytes(bytes(16))
+    save(blobs, with_initializers(external("w", [4], location="model.onnx.data")), "model")
+    (snapshot / "model.onnx").symlink_to("../../blobs/model")
+    (snapshot / "model.onnx.data").symlink_to("../../blobs/data")
+
+    model = read_model(snapshot / "model.onnx")
+
+    assert model.unread == ()
+    assert [file.nbytes for file in model.files[1:]] == [16]
+    assert stored(model)[(), "w"].payload.array().tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_pipe_as_external_data_is_told_at_once(tmp_path):
+    os.mkfifo(tmp_path / "w.bin")
+
+    model = read(tmp_path, with_initializers(external("w", [4], location="w.bin")))
+
+    assert [finding for finding, _, _ in model.unread] == ["external-escapes"]
+
+
 # files that are no models
 
 
@@ -493,7 +535,7 @@ def test_model_without_a_graph_is_refused(tmp_path):
 
 
 def test_folder_is_refused(tmp_path):
-    with pytest.raises(ModelReadError, match="is a folder; name the .onnx file inside it"):
+    with pytest.raises(ModelReadError, match=r"is a folder; name the \.onnx file inside it"):
         read_model(tmp_path)
 
 

@@ -35,7 +35,10 @@ def node(name: str = "", **metadata: str) -> Node:
 @pytest.mark.parametrize(
     ("made", "scope"),
     [
-        (node(scopes="['', 'encoder', 'encoder.layer.0', 'linear_3']"), ("encoder.layer.0", "provenance:name-scopes")),
+        (
+            node(scopes="['', 'encoder', 'encoder.layer.0', 'linear_3']"),
+            ("encoder.layer.0", "provenance:name-scopes"),
+        ),
         (node(scopes="['', 'linear']"), ("", "provenance:name-scopes")),
         (node(scopes="['linear']"), ("", "provenance:name-scopes")),
         (

@@ -66,7 +66,11 @@ def test_slot_decides_the_role(tmp_path, node, array, role, rule):
 
 @pytest.mark.parametrize(
     ("node", "rule"),
-    [("Reshape(x, w)", "Reshape-operand"), ("Unsqueeze(x, w)", "Unsqueeze-operand"), ("Gather(x, w)", "Gather-operand")],
+    [
+        ("Reshape(x, w)", "Reshape-operand"),
+        ("Unsqueeze(x, w)", "Unsqueeze-operand"),
+        ("Gather(x, w)", "Gather-operand"),
+    ],
 )
 def test_integers_that_shape_the_computation_are_constants(tmp_path, node, rule):
     found = decide(tmp_path, f"y = {node}", np.array([2, 3]))
@@ -138,6 +142,13 @@ def test_shape_of_a_reshape_is_not_what_is_reshaped(tmp_path):
 
 def test_dequantized_weight_is_learned(tmp_path):
     found = decide(tmp_path, "t = DequantizeLinear(w, x) y = MatMul(x, t)", INT8)
+
+    assert (found.role, found.parameters) == (Role.PARAMETER, 6)
+
+
+def test_quantized_table_whose_rows_are_dequantized_is_learned(tmp_path):
+    """What onnxruntime's quantizer makes of an embedding."""
+    found = decide(tmp_path, "rows = Gather(w, x) y = DequantizeLinear(rows, x)", INT8)
 
     assert (found.role, found.parameters) == (Role.PARAMETER, 6)
 

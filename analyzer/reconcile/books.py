@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from analyzer.content import decode_values
 from analyzer.graph import Reader, readers, tensor_vertex
 from analyzer.ledger import Entry, Ledger
 from analyzer.manifest import Buffer, Manifest, Parameter
@@ -15,6 +16,7 @@ from analyzer.model import Key
 from analyzer.reconcile.contents import Contents
 from analyzer.reconcile.lines import EntryLine, Line, ParameterLine
 from analyzer.reconcile.names import Alignment
+from analyzer.scopes import mangle, read_provenance
 
 __all__ = ["Books", "Suspect"]
 
@@ -40,11 +42,14 @@ class Books:
     entries: dict[Key, EntryLine] = field(default_factory=dict)
     """Settled stored tensors."""
     suspects: list[Suspect] = field(default_factory=list)
+    traced: frozenset[str] = frozenset()
+    """Mangled names of the parameters that traced nodes in the file mention."""
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
     _by_key: dict[Key, Entry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._by_name = {name: tensor for tensor in self.manifest.tensors for name in tensor.names}
+        self.traced = read_provenance(self.ledger.model).parameters
         self._by_key = {entry.tensor.key: entry for entry in self.ledger.entries}
 
     def tensor(self, name: str) -> Parameter | Buffer | None:
@@ -79,6 +84,15 @@ class Books:
         return frozenset(
             self.aligned.module(scopes[position]) for position in positions if position in scopes
         )
+
+    def is_dropped_zero(self, parameter: Parameter) -> bool:
+        """Whether it is all zeros and a traced node names it: the optimizer takes a bias of zeros off its node."""
+        element = parameter.dtype.to_numpy()
+        if parameter.content is None or not parameter.content.constant_filled or element is None:
+            return False
+        if decode_values(parameter.content.samples, element).any():
+            return False
+        return any(mangle(name) in self.traced for name in parameter.names)
 
     def hold(
         self, parameter: Parameter, entry: Entry, line: Line, decided_by: str, error: float | None = None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from analyzer.content import decode_values
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Buffer, Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.contents import Relation
 from analyzer.reconcile.lines import Line
-from analyzer.scopes import mangle, module_of, read_provenance
+from analyzer.scopes import module_of
 
 __all__ = ["match_by_content", "match_by_reader", "match_copies", "match_deduplicated"]
 
@@ -107,7 +106,7 @@ def match_deduplicated(books: Books) -> None:
         prints = (content.digest, content.digest_transposed, content.samples)
         for entry in (entry for print_ in prints if print_ for entry in holders.get(print_, ())):
             evidence = _reads(books, entry, parameter, load[entry.tensor.name])
-            if evidence is None and _is_dropped_zero(books, parameter):
+            if evidence is None and books.is_dropped_zero(parameter):
                 evidence = "traced-zero"
             if evidence and books.contents.relation(entry, parameter) in _LINES:
                 books.merge(parameter, entry, Line.DEDUPLICATED, f"content+{evidence}", 0.0)
@@ -137,17 +136,6 @@ def _reads(books: Books, entry: Entry, parameter: Parameter, load: int) -> str |
     if modules:
         return "reader-module" if _is_read_in(parameter, modules) else None
     return "reader-count" if len(books.readers(entry)) > load else None
-
-
-def _is_dropped_zero(books: Books, parameter: Parameter) -> bool:
-    """Whether a traced node names the parameter and it is all zeros: the optimizer drops a Gemm's zero bias."""
-    element = parameter.dtype.to_numpy()
-    if parameter.content is None or not parameter.content.constant_filled or element is None:
-        return False
-    if decode_values(parameter.content.samples, element).any():
-        return False
-    traced = read_provenance(books.ledger.model).parameters
-    return any(mangle(name) in traced for name in parameter.names)
 
 
 def _is_read_in(tensor: Parameter | Buffer, modules: frozenset[str]) -> bool:

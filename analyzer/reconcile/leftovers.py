@@ -32,10 +32,12 @@ def settle_suspects(books: Books) -> None:
 
 
 def settle_parameters(books: Books) -> None:
-    """Absent parameters: unused where the export's trace says that nothing reads them, else missing."""
+    """Absent parameters: unused by the export's trace, a zero bias that was dropped, else missing."""
     for parameter in list(books.free_parameters()):
         if parameter.read is False and books.manifest.trace is not None:
             books.lose(parameter, Line.UNUSED, f"provenance:{books.manifest.trace}")
+        elif books.is_dropped_zero(parameter):
+            books.lose(parameter, Line.REMOVED_ZERO, "provenance:traced-zero")
         else:
             books.lose(parameter, Line.MISSING, "none:not-in-file")
 

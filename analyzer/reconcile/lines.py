@@ -25,6 +25,8 @@ class Line(enum.StrEnum):
     """Several PyTorch names, stored once."""
     DEDUPLICATED = "deduplicated"
     """Equal content of another parameter, merged by the exporter."""
+    REMOVED_ZERO = "removed-zero"
+    """A bias of zeros that the optimizer took off its node."""
     FOLDED_BATCHNORM = "folded-batchnorm"
     """A convolution's weight scaled by a BatchNorm, and the bias that the BatchNorm became."""
     COPIED = "copied"

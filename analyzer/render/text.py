@@ -13,7 +13,7 @@ from rich.text import Text
 
 from analyzer.compare import Comparison, GroupPair
 from analyzer.findings import label
-from analyzer.ledger import Account, Entry, Finding, Group, Grouping, Ledger, Role
+from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.units import (
     format_bytes,
@@ -97,15 +97,15 @@ def _name(name: str, style: str = "") -> Text:
 
 def _inspection(report: Inspection, options: TextOptions) -> list[RenderableType]:
     ledger = report.ledger
-    parts: list[RenderableType] = [_title(ledger), Text(""), _headline(ledger), _basis(ledger), Text("")]
+    parts: list[RenderableType] = [_name(str(ledger.model.path)), _facts(ledger), Text("")]
+    parts += [_headline(ledger), _basis(ledger), Text("")]
     parts += [_groups(report.grouping, ledger.parameters, options.rows), Text("")]
     parts += [_roles(ledger), Text("")]
-    parts += [_accounts(ledger.accounts, ledger.file_nbytes), Text("")]
     parts += [_largest(ledger, options)]
     return parts + _findings(ledger.findings, options)
 
 
-def _title(ledger: Ledger) -> Text:
+def _facts(ledger: Ledger) -> Text:
     model = ledger.model
     opsets = ", ".join(f"{domain} {version}" for domain, version in model.opsets)
     facts = [model.producer or "unknown producer", f"IR {model.ir_version}", f"opset {opsets or 'none'}"]
@@ -114,7 +114,7 @@ def _title(ledger: Ledger) -> Text:
         facts.append(f"{format_count(model.nested_graphs)} nested graphs")
     if model.functions:
         facts.append(f"{format_count(model.functions)} functions")
-    return Text(printable(f"{model.path}: {', '.join(facts)}"))
+    return Text(printable(", ".join(facts)))
 
 
 def _headline(ledger: Ledger) -> Text:
@@ -143,7 +143,8 @@ def _groups(grouping: Grouping, parameters: int, rows: int) -> Table:
     columns = ("trainable", "frozen") if known else ("share", "stored")
     table = _table(heading, "parameters", *columns, "bytes", "tensors")
     # Groups of nodes alone have nothing to count; JSON lists them.
-    shown, left = _cut([group for group in grouping.groups if group.tensors], rows)
+    counted = [group for group in grouping.groups if group.tensors or grouping.by == "group"]
+    shown, left = _cut(counted, 0 if grouping.by == "group" else rows)
     for group in shown:
         table.add_row(*_group_row(group, parameters))
     if left:
@@ -191,38 +192,37 @@ def _sum(name: str, groups: Sequence[Group], overlap: Group | None = None) -> Gr
 def _group_row(group: Group, parameters: int, sign: int = 1) -> list[RenderableType]:
     row: list[RenderableType] = [_name(group.name), format_count(sign * group.parameters)]
     if group.trainable is None or group.frozen is None:
-        row += [format_share(group.parameters, parameters), format_count(sign * group.stored_elements)]
+        row += [format_share(sign * group.parameters, parameters), format_count(sign * group.stored_elements)]
     else:
         row += [format_count(sign * group.trainable), format_count(sign * group.frozen)]
     return [*row, format_bytes(sign * group.nbytes), format_count(sign * group.tensors)]
 
 
 def _roles(ledger: Ledger) -> Table:
-    table = _table("role", "parameters", "stored", "bytes", "tensors")
+    """Every element by its role, and every byte on disk: payload by role, then the rest of the files."""
+    table = _table("role", "parameters", "stored", "tensors", "bytes on disk")
+    booked = {account.name: account.nbytes for account in ledger.accounts}
     for role in Role:
         entries = [entry for entry in ledger.entries if entry.role is role]
         table.add_row(
             role.value,
             format_count(sum(entry.parameters for entry in entries)),
             format_count(sum(entry.tensor.numel for entry in entries)),
-            format_bytes(sum(entry.tensor.nbytes for entry in entries)),
             format_count(len(entries)),
+            format_count(booked.pop(role.value, 0)),
         )
-    return table
-
-
-def _accounts(accounts: Sequence[Account], total: int) -> Table:
-    table = _table("bytes on disk", "bytes", "", "share")
-    for account in accounts:
-        if account.nbytes or account.name == Role.UNATTRIBUTED:
-            table.add_row(
-                account.name,
-                format_count(account.nbytes),
-                format_bytes(account.nbytes),
-                format_share(account.nbytes, total),
-            )
+    for name, nbytes in booked.items():
+        if nbytes:
+            table.add_row(name, "", "", "", format_count(nbytes))
     table.add_section()
-    table.add_row("total", format_count(total), format_bytes(total), format_share(total, total), style="bold")
+    table.add_row(
+        "total",
+        format_count(ledger.parameters),
+        format_count(ledger.stored_elements),
+        format_count(len(ledger.entries)),
+        format_count(ledger.file_nbytes),
+        style="bold",
+    )
     return table
 
 
@@ -286,13 +286,13 @@ def _reconciliation(report: ReconcileReport, options: TextOptions) -> list[Rende
 def _verdict(result: Reconciliation) -> Text:
     source = result.manifest.source
     names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
-    against = f" against {printable(names)}" if names else ""
+    against = f" against {names}" if names else ""
     compared = {
         "none": "contents not compared",
         "sampled": "contents compared at fixed positions",
         "full": "whole contents compared",
     }[result.content]
-    text = Text(printable(f"{result.ledger.model.path}{against}: "))
+    text = Text(printable(f"{result.ledger.model.path}{against}") + "\n")
     if result.balanced:
         text.append("balanced, unexplained 0", style="bold green")
     else:

@@ -74,6 +74,8 @@ def format_share(part: int, whole: int) -> str:
     """
     if not whole:
         return "-"
+    if part < 0:
+        return f"-{format_share(-part, whole)}"
     percent = 100 * part / whole
     if 0 < percent < 0.0001:
         return "<0.0001 %"

@@ -1,0 +1,118 @@
+"""Markdown documents -> their console blocks, run in one folder as a reader would, and compared with what is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "worked-examples.md")
+
+_BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a document, what the document says it prints, and what it printed."""
+
+    document: Path
+    command: str
+    expected: str
+    found: str
+
+
+def prepare(folder: Path) -> None:
+    """What the documents take for granted: the command on the PATH, and the exports of `make demo`."""
+    (folder / "bin").mkdir()
+    for name, start in (("onnxledger", " -m analyzer"), ("python3", "")):
+        shim = folder / "bin" / name
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}"{start} "$@"\n')
+        shim.chmod(0o755)
+    for source, name in (("bert-base-uncased", "bert"), ("albert-base-v2", "albert")):
+        export = f"onnxledger export {source} --class AutoModel --random-weights -o build/demo/{name} --quiet"
+        run(export, folder)
+
+
+def run(command: str, folder: Path) -> str:
+    """The standard output of a command line, run by bash in `folder`."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
+    environment |= {
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+    }
+    finished = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert "Traceback" not in finished.stderr, finished.stderr
+    return finished.stdout
+
+
+def steps(document: Path, folder: Path) -> Iterator[Step]:
+    """Run every command of a document's console blocks in order."""
+    for block in _BLOCK.findall(document.read_text(encoding="utf-8")):
+        for command, expected in commands(block):
+            yield Step(document, command, expected, run(command, folder))
+
+
+def commands(block: str) -> Iterator[tuple[str, str]]:
+    """The commands of one block, after `$ ` and continued after `> `, each with the output below it."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        lines = part.splitlines()
+        length = next((i for i, line in enumerate(lines) if i and not line.startswith("> ")), len(lines))
+        yield (
+            "\n".join([lines[0], *(line[2:] for line in lines[1:length])]),
+            "\n".join(lines[length:]).strip("\n"),
+        )
+
+
+def rewrite(document: Path, results: list[Step]) -> None:
+    """Put what was printed into the document."""
+    found = iter(results)
+
+    def block(match: re.Match[str]) -> str:
+        parts = []
+        for command, _ in commands(match.group(1)):
+            first, *rest = command.split("\n")
+            parts.append("\n".join([f"$ {first}", *(f"> {line}" for line in rest)]))
+            output = next(found).found.strip("\n")
+            parts += [output] if output else []
+        return "\n".join(parts) + "\n"
+
+    document.write_text(_BLOCK.sub(block, document.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+_SCRUBBED = (
+    # The exporter writes stack traces with this machine's paths into the graph, so its size differs by installation.
+    (r"pytorch \d[\w.+]*", "pytorch <version>"),
+    (r"[\d,.]+ [KMGT]?i?B on disk", "<size> on disk"),
+    (r"^\[graph structure\].*$", "[graph structure]"),
+    (r"^(total(?: +[\d,]+){3}) +[\d,]+$", r"\1"),
+    (r"^total bytes .*$", "total bytes"),
+    (r"^─+$", "---"),
+    (r" +", " "),
+)
+
+
+def scrub(text: str) -> str:
+    """Drop what may differ between machines."""
+    for pattern, replacement in _SCRUBBED:
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def clear(folder: Path) -> None:
+    """The exports take gigabytes."""
+    shutil.rmtree(folder, ignore_errors=True)

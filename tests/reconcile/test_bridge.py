@@ -1,0 +1,177 @@
+"""The bridge as a whole: its sums, its verdict, its culprits, and the ledger in PyTorch's terms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models import (
+    audit,
+    bridge_of,
+    buffer,
+    dynamo_like,
+    manifest_of,
+    parameter,
+    ramp,
+    reconcile,
+    text_model,
+)
+
+from analyzer import reconcile as reconcile_package
+from analyzer.errors import LedgerError
+from analyzer.group import group_by
+from analyzer.reconcile import Line, Reconciliation, reconcile_ledger
+
+
+def everything(tmp_path) -> Reconciliation:
+    """One file with a line of most kinds."""
+    wte, fc, gone = ramp(4, 3), ramp(3, 3, start=20), ramp(2, 2, start=50)
+    proto = text_model(
+        """
+        g (int64[1,4] ids) => (float[1,4,4] y) {
+            ["/wte/Gather"] h0 = Gather("wte.weight", ids)
+            ["/fc/Gemm"] h1 = Gemm(h0, val_1, "fc.bias")
+            ["/out/Gemm"] h2 = Gemm(h1, h1, "fc.bias")
+            h3 = Sub(h2, "norm.running_mean")
+            h4 = Reshape(h3, shape)
+            h5 = MatMul(h4, "extra.weight")
+            y = MatMul(h5, head)
+        }
+        """,
+        {
+            "wte.weight": wte,
+            "val_1": fc.T.copy(),
+            "fc.bias": ramp(3),
+            "norm.running_mean": ramp(3, start=80),
+            "shape": np.array([4, 3]),
+            "extra.weight": ramp(3, 3, start=90),
+            "head": wte.T.copy(),
+        },
+    )
+    manifest = manifest_of(
+        parameter("wte.weight", wte, tied=("head.weight",)),
+        parameter("fc.weight", fc, trainable=False),
+        parameter("fc.bias", ramp(3)),
+        parameter("out.bias", ramp(3)),
+        parameter("gone.weight", gone),
+        parameter("idle.weight", ramp(7, start=70), read=False),
+        buffer("norm.running_mean", ramp(3, start=80)),
+        trace="exported-program",
+    )
+    return reconcile(tmp_path, dynamo_like(proto, folded={"val_1": ["fc.weight"]}), manifest)
+
+
+def test_every_line_has_its_hand_counted_deltas(tmp_path):
+    result = everything(tmp_path)
+
+    # PyTorch: 12 + 9 + 3 + 3 + 4 + 7 = 38
+    assert bridge_of(result) == {
+        "identical": (2, 15, 0, 0),  # wte.weight, fc.bias
+        "transposed": (1, 9, 0, 0),
+        "deduplicated": (1, 3, -3, -3),
+        "copied": (1, 12, 0, 12),
+        "unused": (1, 7, -7, -7),
+        "buffer": (1, 3, 0, 3),
+        "added": (1, 2, 0, 2),
+        "missing": (1, 4, -4, -4),
+        "unexpected": (1, 9, 9, 9),
+    }
+
+
+def test_both_sums_lead_from_pytorch_to_the_file(tmp_path):
+    result = everything(tmp_path)
+
+    assert (result.manifest.numel, result.onnx_parameters, result.ledger.stored_elements) == (38, 33, 50)
+    assert 38 + sum(row.parameter_delta for row in result.bridge) == 33
+    assert 38 + sum(row.stored_delta for row in result.bridge) == 50
+
+
+def test_bytes_of_the_lines_sum_to_the_stored_bytes(tmp_path):
+    result = everything(tmp_path)
+
+    assert sum(row.nbytes for row in result.bridge) == result.ledger.stored_nbytes
+
+
+def test_bridge_has_every_line_in_order_also_the_empty_ones(tmp_path):
+    assert [row.line for row in everything(tmp_path).bridge] == list(Line)
+
+
+def test_every_parameter_and_every_entry_has_one_line(tmp_path):
+    result = everything(tmp_path)
+
+    assert [p.name for p in result.parameters] == [p.name for p in result.manifest.parameters]
+    assert [e.key for e in result.entries] == [e.tensor.key for e in result.ledger.entries]
+
+
+def test_findings_name_the_culprits(tmp_path):
+    found = {finding.id: finding.subjects for finding in everything(tmp_path).findings}
+
+    assert found == {"missing": ("gone.weight",), "unexpected": ("extra.weight",)}
+
+
+def test_model_against_an_empty_manifest_is_unexpected(tmp_path):
+    proto = text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(3, 2)})
+
+    result = reconcile(tmp_path, proto, manifest_of())
+
+    assert bridge_of(result) == {"unexpected": (1, 6, 6, 6)}
+
+
+def test_empty_model_against_an_empty_manifest_balances(tmp_path):
+    assert reconcile(tmp_path, text_model("g () => () { }"), manifest_of()).balanced
+
+
+def test_bridge_that_leads_nowhere_is_a_defect_and_no_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(reconcile_package, "_count_parameters", lambda books: 999)
+    proto = text_model(
+        'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }', {"fc.weight": ramp(3, 2)}
+    )
+
+    with pytest.raises(LedgerError, match=r"the bridge leads to 6 parameters .* the file has 999"):
+        reconcile(tmp_path, proto, manifest_of(parameter("fc.weight", ramp(3, 2))))
+
+
+def test_name_stored_twice_in_one_graph_still_adds_up(tmp_path):
+    proto = text_model(
+        'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }', {"fc.weight": ramp(3, 2)}
+    )
+    proto.graph.initializer.append(proto.graph.initializer[0])
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("fc.weight", ramp(3, 2))))
+
+    assert result.manifest.numel + sum(row.stored_delta for row in result.bridge) == 12
+
+
+def test_groups_in_pytorchs_terms_count_what_pytorch_counts(tmp_path):
+    result = everything(tmp_path)
+
+    grouping = group_by(result.in_pytorch_terms(), depth=1, known=result.trainability)
+
+    groups = {part.name: (part.parameters, part.trainable, part.frozen) for part in grouping.groups}
+    assert groups["wte"] == (12, 12, 0)
+    assert groups["fc"] == (12, 3, 9)
+    assert sum(part.parameters for part in grouping.groups) == result.onnx_parameters
+
+
+def test_four_bit_weights_are_counted_logically_on_both_sides(tmp_path):
+    proto = text_model(
+        "g (float[1,64] x) => (float[1,4] y) { y = com.microsoft.MatMulNBits<K = 64, N = 4>(x, q, s) }",
+        {"q": np.arange(128, dtype="u1").reshape(4, 2, 16), "s": ramp(8)},
+    )
+    ledger = audit(tmp_path, proto)
+
+    result = reconcile_ledger(ledger, manifest_of(parameter("fc.weight", ramp(4, 64))))
+
+    assert ledger.parameters == 256
+    assert result.onnx_parameters == ledger.parameters
+
+
+def test_reconciling_leaves_the_ledger_as_it_was(tmp_path):
+    proto = text_model(
+        'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }', {"fc.weight": ramp(3, 2)}
+    )
+    ledger = audit(tmp_path, proto)
+    before = ledger.entries
+
+    reconcile_ledger(ledger, manifest_of(parameter("fc.weight", ramp(3, 2))))
+
+    assert ledger.entries == before

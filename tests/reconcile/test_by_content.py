@@ -1,0 +1,237 @@
+"""Lines that content decides where names do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models import (
+    FX_NODE,
+    bridge_of,
+    buffer,
+    lines_of,
+    manifest_of,
+    parameter,
+    parameters_of,
+    ramp,
+    reconcile,
+    text_model,
+)
+
+FC = ramp(2, 3)
+ZEROS = np.zeros(3, "f4")
+
+
+def legacy(stored: np.ndarray, node: str = "/fc/MatMul"):
+    return text_model(
+        f'g (float[1,3] x) => (float[1,2] y) {{ ["{node}"] y = MatMul(x, "onnx::MatMul_9") }}',
+        {"onnx::MatMul_9": stored},
+    )
+
+
+def biases(stored: dict[str, np.ndarray], *nodes: tuple[str, str]):
+    """Nodes, each by its name, that add a stored bias to what a linear operator gave."""
+    lines = [f'["{name}"] y{i} = Gemm(x, x, "{bias}")' for i, (name, bias) in enumerate(nodes)]
+    return text_model(f"g (float[3,3] x) => (float[3,3] y0) {{ {' '.join(lines)} }}", stored)
+
+
+@pytest.mark.parametrize("content", ["sampled", "full"])
+@pytest.mark.parametrize(
+    ("stored", "line"), [(FC, "renamed"), (FC.T.copy(), "transposed"), (ramp(3, 3).T.copy(), "transposed")]
+)
+def test_nameless_tensor_is_known_by_its_content(tmp_path, content, stored, line):
+    weight = stored if line == "renamed" else stored.T.copy()
+
+    result = reconcile(tmp_path, legacy(stored), manifest_of(parameter("fc.weight", weight)), content)
+
+    assert bridge_of(result) == {line: (1, weight.size, 0, 0)}
+    assert result.parameters[0].decided_by == "content"
+
+
+def test_nameless_tensor_in_another_shape_is_reshaped(tmp_path):
+    result = reconcile(tmp_path, legacy(FC), manifest_of(parameter("fc.weight", FC.reshape(1, 6))))
+
+    assert bridge_of(result) == {"reshaped": (1, 6, 0, 0)}
+
+
+def test_sampled_content_in_another_shape_proves_nothing_without_a_name(tmp_path):
+    result = reconcile(tmp_path, legacy(FC), manifest_of(parameter("fc.weight", FC.reshape(1, 6))), "sampled")
+
+    assert lines_of(result) == {"fc.weight": "missing"}
+
+
+def test_nameless_tensor_of_a_buffers_content_is_that_buffer(tmp_path):
+    proto = text_model("g (float[3] x) => (float[3] y) { y = Add(x, val_1) }", {"val_1": ramp(3)})
+
+    result = reconcile(tmp_path, proto, manifest_of(buffer("rotary.inv_freq", ramp(3))))
+
+    assert bridge_of(result) == {"buffer": (1, 3, 0, 3)}
+
+
+def test_of_equal_contents_each_goes_to_the_module_that_reads_it(tmp_path):
+    proto = text_model(
+        'g (float[3,3] x) => (float[3,3] y) { ["/b/MatMul"] h = MatMul(x, v1) ["/a/MatMul"] y = MatMul(h, v2) }',
+        {"v1": ramp(3, 3), "v2": ramp(3, 3)},
+    )
+    manifest = manifest_of(*parameters_of({"a.weight": ramp(3, 3), "b.weight": ramp(3, 3)}))
+
+    result = reconcile(tmp_path, proto, manifest)
+
+    assert {p.name: p.entries for p in result.parameters} == {
+        "a.weight": (((), "v2"),),
+        "b.weight": (((), "v1"),),
+    }
+    assert bridge_of(result) == {"renamed": (2, 18, 0, 0)}
+
+
+def test_one_element_proves_nothing(tmp_path):
+    proto = text_model("g (float[3] x) => (float[3] y) { h = PRelu(x, v) y = Relu(h) }", {"v": ramp(1)})
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("act.alpha", ramp(1))))
+
+    assert lines_of(result) == {"act.alpha": "missing"}
+
+
+# without contents
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3, 3)])
+def test_weight_that_a_modules_product_reads_is_its_weight_where_contents_are_not_compared(tmp_path, shape):
+    weight = ramp(*shape[::-1])
+
+    result = reconcile(tmp_path, legacy(weight.T.copy()), manifest_of(parameter("fc.weight", weight)), "none")
+
+    assert bridge_of(result) == {"transposed": (1, weight.size, 0, 0)}
+    assert result.parameters[0].decided_by == "structure:reader-module+shape"
+
+
+def test_weight_of_a_model_without_weights_is_matched_by_its_module(tmp_path):
+    manifest = manifest_of(parameter("fc.weight", FC, weightless=True))
+
+    result = reconcile(tmp_path, legacy(FC.T.copy()), manifest)
+
+    assert result.content == "none"
+    assert result.balanced
+
+
+def test_weight_of_another_shape_is_not_matched_by_its_module(tmp_path):
+    result = reconcile(tmp_path, legacy(ramp(3, 4)), manifest_of(parameter("fc.weight", FC)), "none")
+
+    assert bridge_of(result) == {"missing": (1, 6, -6, -6), "unexpected": (1, 12, 12, 12)}
+
+
+# copies
+
+
+def test_transposed_copy_of_a_tied_head_is_copied(tmp_path):
+    proto = text_model(
+        """g (int64[1,4] ids) => (float[1,4,2] y) {
+            h = Gather("wte.weight", ids)
+            y = MatMul(h, "onnx::MatMul_9")
+        }""",
+        {"wte.weight": FC, "onnx::MatMul_9": FC.T.copy()},
+    )
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("wte.weight", FC, tied=("head.weight",))))
+
+    assert bridge_of(result) == {"identical": (1, 6, 0, 0), "copied": (1, 6, 0, 6)}
+    assert (result.onnx_parameters, result.ledger.stored_elements) == (6, 12)
+    assert result.balanced
+
+
+def test_constant_filled_tensor_is_nobodys_copy(tmp_path):
+    proto = biases({"a.bias": ZEROS, "v": ZEROS}, ("/a/Gemm", "a.bias"), ("/z/Gemm", "v"))
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("a.bias", ZEROS)))
+
+    assert bridge_of(result) == {"identical": (1, 3, 0, 0), "unexpected": (1, 3, 3, 3)}
+
+
+# merged by the exporter, or cut out
+
+
+@pytest.mark.parametrize("content", ["none", "sampled", "full"])
+@pytest.mark.parametrize("bias", [ZEROS, ramp(3)], ids=["zeros", "values"])
+def test_parameter_that_is_read_in_its_module_from_anothers_tensor_is_deduplicated(tmp_path, content, bias):
+    proto = biases({"a.bias": bias}, ("/a/Gemm", "a.bias"), ("/b/Gemm", "a.bias"))
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of({"a.bias": bias, "b.bias": bias})), content
+    )
+
+    assert bridge_of(result) == {"identical": (1, 3, 0, 0), "deduplicated": (1, 3, -3, -3)}
+    assert result.balanced
+    assert result.parameters[1].entries == (((), "a.bias"),)
+
+
+@pytest.mark.parametrize("content", ["none", "sampled", "full"])
+def test_zero_bias_that_was_cut_out_is_missing_although_others_are_zero(tmp_path, content):
+    proto = biases({"a.bias": ZEROS}, ("/a/Gemm", "a.bias"))
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of({"a.bias": ZEROS, "b.bias": ZEROS})), content
+    )
+
+    assert bridge_of(result) == {"identical": (1, 3, 0, 0), "missing": (1, 3, -3, -3)}
+    assert not result.balanced
+    assert [(f.id, f.subjects) for f in result.findings] == [("missing", ("b.bias",))]
+
+
+def test_zero_bias_that_a_traced_node_still_names_is_deduplicated(tmp_path):
+    proto = biases({"a.bias": ZEROS}, ("/a/Gemm", "a.bias"), ("/b/Gemm", "x"))
+    proto.graph.node[1].metadata_props.add(key=FX_NODE, value="linear(%x, %p_b_weight, %p_b_bias)")
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of({"a.bias": ZEROS, "b.bias": ZEROS})))
+
+    assert lines_of(result)["b.bias"] == "deduplicated"
+    assert result.parameters[1].decided_by == "content+traced-zero"
+
+
+def test_nonzero_bias_that_a_traced_node_names_but_nothing_reads_is_missing(tmp_path):
+    proto = biases({"a.bias": ramp(3)}, ("/a/Gemm", "a.bias"), ("/b/Gemm", "x"))
+    proto.graph.node[1].metadata_props.add(key=FX_NODE, value="linear(%x, %p_b_weight, %p_b_bias)")
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of({"a.bias": ramp(3), "b.bias": ramp(3)})))
+
+    assert lines_of(result)["b.bias"] == "missing"
+
+
+@pytest.mark.parametrize(("readers", "lines"), [(3, "deduplicated"), (2, "missing"), (1, "missing")])
+def test_file_without_scopes_needs_a_reader_for_each_merged_parameter(tmp_path, readers, lines):
+    bias = ramp(3)
+    proto = biases({"a.bias": bias}, *((f"n{i}", "a.bias") for i in range(readers)))
+    manifest = manifest_of(*parameters_of(dict.fromkeys(("a.bias", "b.bias", "c.bias"), bias)))
+
+    result = reconcile(tmp_path, proto, manifest)
+
+    assert lines_of(result)["c.bias"] == lines
+
+
+def test_transposed_content_may_be_merged_too(tmp_path):
+    square = ramp(3, 3)
+    proto = text_model(
+        """g (float[3,3] x) => (float[3,3] y) {
+            ["/a/MatMul"] h = MatMul(x, "a.weight") ["/b/MatMul"] y = MatMul(h, "a.weight")
+        }""",
+        {"a.weight": square},
+    )
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of({"a.weight": square, "b.weight": square.T.copy()}))
+    )
+
+    assert bridge_of(result)["deduplicated"] == (1, 9, -9, -9)
+
+
+def test_one_scalar_merged_into_another_is_deduplicated(tmp_path):
+    proto = text_model(
+        """g (float[3] x) => (float[3] y) {
+            ["/a/PRelu"] h = PRelu(x, "a.weight") ["/b/PRelu"] y = PRelu(h, "a.weight")
+        }""",
+        {"a.weight": ramp(1)},
+    )
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of({"a.weight": ramp(1), "b.weight": ramp(1)}))
+    )
+
+    assert lines_of(result)["b.weight"] == "deduplicated"

@@ -1,0 +1,80 @@
+"""One prefix more or less on every name."""
+
+from __future__ import annotations
+
+import pytest
+from models import lines_of, manifest_of, parameters_of, ramp, reconcile, text_model
+
+from analyzer.reconcile.names import align
+
+
+def test_names_that_pytorch_knows_stay():
+    aligned = align(["fc.weight"], ["fc.weight"])
+
+    assert aligned("fc.weight") == "fc.weight"
+    assert aligned("other.weight") is None
+
+
+@pytest.mark.parametrize("prefix", ["model.", "base_model.model.", "a.b.c."])
+def test_wrappers_prefix_is_dropped(prefix):
+    known = ["fc.weight", "fc.bias"]
+
+    aligned = align([prefix + name for name in known], known)
+
+    assert [aligned(prefix + name) for name in known] == known
+    assert aligned.module(f"{prefix}fc") == "fc"
+
+
+def test_prefix_of_the_whole_model_is_put_before_the_names_of_its_body():
+    known = ["bert.embeddings.weight", "bert.pooler.bias", "cls.bias"]
+
+    aligned = align(["embeddings.weight", "pooler.bias"], known)
+
+    assert aligned("embeddings.weight") == "bert.embeddings.weight"
+    assert aligned.module("pooler") == "bert.pooler"
+
+
+def test_the_prefix_of_most_names_wins():
+    known = ["fc.weight", "fc.bias", "head.weight"]
+
+    aligned = align(["model.fc.weight", "model.fc.bias", "odd.head.weight"], known)
+
+    assert aligned.strip == "model."
+    assert aligned("odd.head.weight") is None
+
+
+def test_name_that_pytorch_knows_is_not_stripped():
+    known = ["model.fc.weight", "fc.weight", "fc.bias"]
+
+    aligned = align(["model.fc.weight", "model.fc.bias"], known)
+
+    assert aligned("model.fc.weight") == "model.fc.weight"
+    assert aligned("model.fc.bias") == "fc.bias"
+
+
+def test_order_of_names_does_not_matter():
+    known = ["fc.weight", "fc.bias"]
+    names = ["model.fc.weight", "a.fc.bias", "model.fc.bias", "a.fc.weight"]
+
+    assert align(names, known) == align(names[::-1], known)
+
+
+def test_root_of_a_body_is_the_prefix_itself():
+    assert align(["pooler.bias"], ["bert.pooler.bias"]).module("") == "bert"
+
+
+def test_root_of_a_wrapper_is_the_root():
+    assert align(["model.fc.bias"], ["fc.bias"]).module("model") == ""
+
+
+def test_wrapped_export_balances(tmp_path):
+    weights = {"fc.weight": ramp(2, 2), "out.weight": ramp(2, 2, start=9)}
+    proto = text_model(
+        'g (float[1,2] x) => (float[1,2] y) { h = MatMul(x, "model.fc.weight") y = MatMul(h, "model.out.weight") }',
+        {f"model.{name}": array for name, array in weights.items()},
+    )
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(weights)))
+
+    assert result.balanced
+    assert set(lines_of(result).values()) == {"renamed"}

@@ -1,0 +1,108 @@
+"""Two ledgers side by side: a - b and a / b, group by group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from models import audit, ramp, text_model
+
+from analyzer.compare import Comparison, Pair, Status, compare_ledgers
+from analyzer.group import group_by, group_by_patterns, parse_patterns
+from analyzer.ledger import Ledger
+
+
+def made_of(folder: Path, **sizes: int) -> Ledger:
+    """A model with one matrix of `size` rows in each module."""
+    folder.mkdir()
+    nodes = " ".join(f'y{i} = MatMul(x, "{module}.weight")' for i, module in enumerate(sizes))
+    proto = text_model(
+        f"g (float[2,2] x) => (float[2,2] y0) {{ {nodes} }}",
+        {f"{module}.weight": ramp(size, 2, start=100 * i) for i, (module, size) in enumerate(sizes.items())},
+    )
+    return audit(folder, proto)
+
+
+def compare(a: Ledger, b: Ledger, depth: int | None = 1) -> Comparison:
+    return compare_ledgers(a, b, group_by(a, depth=depth), group_by(b, depth=depth))
+
+
+def test_groups_are_unchanged_added_removed_or_changed(tmp_path):
+    a = made_of(tmp_path / "a", same=3, gone=4, grown=5)
+    b = made_of(tmp_path / "b", same=3, grown=7, fresh=6)
+
+    statuses = {group.name: group.status for group in compare(a, b).groups if group.parameters != Pair(0, 0)}
+
+    assert statuses == {
+        "same": Status.UNCHANGED,
+        "gone": Status.REMOVED,
+        "grown": Status.CHANGED,
+        "fresh": Status.ADDED,
+    }
+
+
+def test_side_that_lacks_a_group_has_nothing_of_it(tmp_path):
+    result = compare(made_of(tmp_path / "a", left=3), made_of(tmp_path / "b", right=4))
+
+    pairs = {group.name: (group.parameters, group.nbytes) for group in result.groups}
+    assert pairs["left"] == (Pair(6, 0), Pair(24, 0))
+    assert pairs["right"] == (Pair(0, 8), Pair(0, 32))
+
+
+def test_totals_are_those_of_the_ledgers(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=5), made_of(tmp_path / "b", x=4)
+
+    result = compare(a, b)
+
+    assert result.parameters == Pair(16, 8)
+    assert result.file_nbytes == Pair(a.file_nbytes, b.file_nbytes)
+    assert result.parameters.a == sum(group.parameters.a for group in result.groups)
+    assert result.parameters.b == sum(group.parameters.b for group in result.groups)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "difference", "ratio"),
+    [(6, 3, 3, 2.0), (3, 6, -3, 0.5), (3, 0, 3, None), (0, 3, -3, 0.0), (0, 0, 0, None)],
+)
+def test_difference_is_a_less_b_and_ratio_a_by_b(a, b, difference, ratio):
+    assert (Pair(a, b).difference, Pair(a, b).ratio) == (difference, ratio)
+
+
+def test_model_against_itself_is_unchanged(tmp_path):
+    ledger = made_of(tmp_path / "a", x=3, y=5)
+
+    assert {group.status for group in compare(ledger, ledger).groups} == {Status.UNCHANGED}
+
+
+def test_same_counts_of_another_width_are_changed(tmp_path):
+    proto = text_model(
+        'g (float[2,2] x) => (float[2,2] y) { y = MatMul(x, "x.weight") }',
+        {"x.weight": ramp(3, 2).astype("f2")},
+    )
+    (tmp_path / "b").mkdir()
+
+    (group,) = compare(made_of(tmp_path / "a", x=3), audit(tmp_path / "b", proto)).groups[:1]
+
+    assert (group.status, group.parameters, group.nbytes) == (Status.CHANGED, Pair(6, 6), Pair(24, 12))
+
+
+def test_groups_come_in_natural_order_whichever_side_has_them(tmp_path):
+    a, b = made_of(tmp_path / "a", h10=2, h2=2), made_of(tmp_path / "b", h1=2)
+
+    names = [group.name for group in compare(a, b).groups if not group.name.startswith("[")]
+
+    assert names == ["h1", "h2", "h10"]
+
+
+def test_own_groups_come_in_the_users_order_with_overlap_and_rest(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=5), made_of(tmp_path / "b", x=3, z=4)
+    patterns = parse_patterns(["why=y", "both=x|y"])
+
+    result = compare_ledgers(a, b, group_by_patterns(a, patterns), group_by_patterns(b, patterns))
+
+    assert [group.name for group in result.groups] == ["why", "both"]
+    assert (result.overlap.parameters, result.ungrouped.parameters) == (Pair(10, 0), Pair(0, 8))
+    for side in ("a", "b"):
+        summed = sum(getattr(group.parameters, side) for group in result.groups)
+        summed += getattr(result.ungrouped.parameters, side) - getattr(result.overlap.parameters, side)
+        assert summed == getattr(result.parameters, side)

@@ -1,0 +1,171 @@
+"""A saved report is as good as the model for everything but its contents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from models import audit, ramp, text_model
+
+from analyzer.errors import UsageError
+from analyzer.group import KEYS, group_by, group_by_patterns, parse_patterns
+from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.render.json import render_json
+from analyzer.report import Inspection
+from analyzer.saved import is_saved_report, load_report
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    proto = text_model(
+        """
+        g (bool c, float[1,3] x) => (float[1,3] y) {
+            ["/enc/layer.0/MatMul"] h = MatMul(x, "enc.layer.0.weight")
+            ["/enc/layer.1/MatMul"] k = MatMul(h, v)
+            y = If(c) <then_branch = t () => (float[1,3] a) <float[3] w = {1, 2, 3}> { a = Add(k, w) },
+                       else_branch = e () => (float[1,3] b) { b = Relu(k) }>
+        }
+        """,
+        {"enc.layer.0.weight": ramp(3, 3), "v": ramp(3, 3).T.copy()},
+    )
+    return audit(tmp_path, proto)
+
+
+@pytest.fixture
+def path(tmp_path: Path, ledger: Ledger) -> Path:
+    found = tmp_path / "report.json"
+    found.write_text(render_json(Inspection(ledger, group_by(ledger))))
+    return found
+
+
+def totals(grouping: Grouping) -> dict[str, tuple[int, ...]]:
+    """What a report holds of each group; a saved report has no nodes."""
+
+    def of(group: Group) -> tuple[int, ...]:
+        return group.parameters, group.stored_elements, group.nbytes, group.tensors
+
+    parts = (*grouping.groups, grouping.overlap, grouping.ungrouped)
+    return {group.name: of(group) for group in parts if group.tensors}
+
+
+def test_totals_are_the_models(ledger, path):
+    saved = load_report(path)
+
+    assert (saved.parameters, saved.stored_elements, saved.stored_nbytes, saved.file_nbytes, saved.basis) == (
+        ledger.parameters,
+        ledger.stored_elements,
+        ledger.stored_nbytes,
+        ledger.file_nbytes,
+        ledger.basis,
+    )
+    assert saved.accounts == ledger.accounts
+
+
+@pytest.mark.parametrize("by", sorted(KEYS))
+@pytest.mark.parametrize("depth", [None, 1, 2, 3])
+def test_groups_are_the_models(ledger, path, by, depth):
+    assert totals(group_by(load_report(path), by, depth)) == totals(group_by(ledger, by, depth))
+
+
+def test_own_groups_are_the_models(ledger, path):
+    patterns = parse_patterns(["enc=enc", "zero=layer\\.0"])
+
+    assert totals(group_by_patterns(load_report(path), patterns)) == totals(
+        group_by_patterns(ledger, patterns)
+    )
+
+
+def test_entries_know_their_graph_and_their_original(ledger, path):
+    saved = {entry.tensor.name: entry for entry in load_report(path).entries}
+
+    assert {entry.tensor.key for entry in saved.values()} == {entry.tensor.key for entry in ledger.entries}
+    assert saved["v"].copy_of == ((), "enc.layer.0.weight")
+    assert saved["v"].tensor.payload.array() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"), [("a.json", True), ("model.onnx", False), ("dir/x.json", True), ("json", False)]
+)
+def test_reports_are_known_by_their_suffix(name, answer):
+    assert is_saved_report(Path(name)) is answer
+
+
+# what is no report
+
+
+def test_absent_report_is_said(tmp_path):
+    with pytest.raises(UsageError, match=r"absent\.json: cannot be read: No such file"):
+        load_report(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"text"])
+def test_file_that_is_no_json_is_said(path, content):
+    path.write_bytes(content)
+
+    with pytest.raises(UsageError, match=r"report\.json: not JSON"):
+        load_report(path)
+
+
+def test_json_nested_without_end_is_said(path):
+    path.write_text("[" * 100_000)
+
+    with pytest.raises(UsageError, match=r"report\.json: not"):
+        load_report(path)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [[], 3, {}, {"command": "reconcile", "schema_version": 1}, {"command": "inspect", "schema_version": 2}],
+)
+def test_json_of_anything_else_is_said(path, document):
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(
+        UsageError, match="not a report of `onnxledger inspect --format json` of schema version 1"
+    ):
+        load_report(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.pop("tensors"),
+        lambda d: d.pop("model"),
+        lambda d: d.update(tensors=3),
+        lambda d: d.update(tensors=["w"]),
+        lambda d: d.update(model=[]),
+        lambda d: d["model"].update(opsets=[]),
+        lambda d: d["tensors"][0].update(role="hero"),
+        lambda d: d["tensors"][0].update(dtype="FLOAT7"),
+        lambda d: d["tensors"][0].update(carrier="pigeon"),
+        lambda d: d["tensors"][0].update(graph_path=None),
+        lambda d: d["tensors"][0].update(shape=None),
+        lambda d: d["tensors"][0].update(stored_elements="many"),
+        lambda d: d["tensors"][0].update(decided_by="magic:wand"),
+    ],
+    ids=[
+        "no-tensors",
+        "no-model",
+        "tensors-number",
+        "tensors-texts",
+        "model-list",
+        "opsets-list",
+        "role",
+        "dtype",
+        "carrier",
+        "graph-null",
+        "shape-null",
+        "elements-text",
+        "evidence",
+    ],
+)
+def test_report_that_is_not_whole_is_said(path: Path, change: Callable[[dict[str, Any]], object]):
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(UsageError, match=r"report\.json: not a whole report \(.*\); make it again"):
+        load_report(path)

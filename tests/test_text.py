@@ -1,0 +1,300 @@
+"""Reports as text: 80 columns, columns that add up, names that cannot escape."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from models import audit, manifest_of, parameter, parameters_of, ramp, raw, reconcile, text_model
+from onnx import numpy_helper
+
+from analyzer.compare import compare_ledgers
+from analyzer.group import group_by, group_by_patterns, parse_patterns
+from analyzer.ledger import Grouping, Ledger
+from analyzer.render import TextOptions, render_text
+from analyzer.report import ExportReport, Inspection, ReconcileReport
+
+EVIL = "w\x1b[31m\u202egpj\n::error::\x07"
+LONG = "encoder." + ".".join(f"layer{i}" for i in range(40)) + ".weight"
+
+
+def layers(count: int) -> onnx.ModelProto:
+    names = [f"encoder.layer.{i}.weight" for i in range(count)]
+    nodes = " ".join(f'h{i + 1} = MatMul(h{i}, "{name}")' for i, name in enumerate(names))
+    weights = {name: ramp(1 + i, 40, start=1000 * i) for i, name in enumerate(names)}
+    return text_model(f"g (float[2,2] h0) => (float[2,2] h{count}) {{ {nodes} }}", weights)
+
+
+def named(name: str) -> onnx.ModelProto:
+    """A weight of any name, also one that the text form cannot hold."""
+    proto = text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }")
+    proto.graph.initializer.append(numpy_helper.from_array(ramp(3, 2), name))
+    proto.graph.node[0].input[1] = name
+    return proto
+
+
+def inspect(ledger: Ledger, grouping: Grouping | None = None, **options: object) -> str:
+    return render_text(Inspection(ledger, grouping or group_by(ledger)), TextOptions(**options))
+
+
+def table(text: str, heading: str) -> list[list[str]]:
+    """The rows of the table whose head begins with `heading`, as cells; its total stands below a gap."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(heading))
+    rows: list[list[str]] = []
+    for line in lines[start + 2 :]:  # below the rule
+        if line:
+            rows.append(re.split(r" {2,}", line))
+            if line.startswith(("total", "ONNX")):
+                break
+        elif heading in ("largest tensors", "role"):
+            break
+    return rows
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", "").replace("+", ""))
+
+
+def reports(folder: Path, proto: onnx.ModelProto) -> dict[str, str]:
+    """Every kind of report on one model."""
+    ledger = audit(folder, proto)
+    grouping = group_by(ledger)
+    weights = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    changed = {name: array + 1 for name, array in weights.items()}
+    result = reconcile(folder, proto, manifest_of(*parameters_of(changed)))
+    report = ReconcileReport(result, group_by(result.in_pytorch_terms(), known=result.trainability))
+    verbose = TextOptions(verbose=True, rows=0)
+    return {
+        "inspect": render_text(Inspection(ledger, grouping)),
+        "inspect --verbose": render_text(Inspection(ledger, grouping), verbose),
+        "reconcile": render_text(report),
+        "reconcile --verbose": render_text(report, verbose),
+        "export": render_text(ExportReport((str(folder / EVIL), str(folder / LONG)), report)),
+        "compare": render_text(compare_ledgers(ledger, ledger, grouping, grouping)),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["fc.weight", LONG, EVIL, "größe.層.weight", "w" * 500, "a b\tc", "[red]x[/red]"]
+)
+def test_no_report_is_wider_than_80_columns(tmp_path, name):
+    for report in reports(tmp_path, named(name)).values():
+        assert max(map(len, report.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", ["fc.weight", EVIL])
+def test_no_report_holds_an_escape_sequence_or_anything_unprintable(tmp_path, name):
+    for report in reports(tmp_path, named(name)).values():
+        assert report.replace("\n", "").isprintable()
+        assert "\u202e" not in report
+
+
+@pytest.mark.parametrize("elements", [70_553_706_496, 10**12])
+def test_no_number_is_cut_however_large(tmp_path, elements):
+    proto = text_model('g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }')
+    proto.graph.initializer.append(raw("fc.weight", [elements], onnx.TensorProto.FLOAT, b""))
+    known = parameter("fc.weight", ramp(1), weightless=True, shape=(elements,))
+    result = reconcile(tmp_path, proto, manifest_of(known))
+    grouping = group_by(result.in_pytorch_terms(), known=result.trainability)
+
+    for report in (Inspection(result.ledger, grouping), ReconcileReport(result, grouping)):
+        text = render_text(report)
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def test_no_rule_is_cut_where_each_parameter_is_told(tmp_path):
+    for name, report in reports(tmp_path, named(LONG)).items():
+        assert "…" not in report, name
+
+
+def test_escaped_name_is_shown_in_full(tmp_path):
+    text = inspect(audit(tmp_path, named("w\x1b[31m\u202e")))
+
+    assert r"w\x1b[31m\u202e" in text
+
+
+def test_long_name_is_folded_and_no_letter_is_lost(tmp_path):
+    cells = [row[0] for row in table(inspect(audit(tmp_path, named(LONG))), "largest tensors")]
+
+    assert "".join(cells) == LONG
+
+
+def test_markup_in_a_name_stays_text(tmp_path):
+    text = inspect(audit(tmp_path, named("[red]x[/red]")))
+
+    assert "[red]x[/red]" in text
+
+
+def test_plain_text_ends_with_one_newline_and_no_trailing_spaces(tmp_path):
+    for report in reports(tmp_path, layers(3)).values():
+        assert report.endswith("\n")
+        assert not report.endswith("\n\n")
+        assert all(line == line.rstrip() for line in report.splitlines())
+
+
+@pytest.mark.parametrize("variable", ["FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"])
+def test_plain_text_has_no_colour_whatever_the_environment_says(tmp_path, monkeypatch, variable):
+    monkeypatch.setenv(variable, "1")
+
+    assert "\x1b" not in inspect(audit(tmp_path, layers(2)))
+
+
+def test_colour_is_there_where_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    assert "\x1b[" in inspect(audit(tmp_path, layers(2)), color=True)
+
+
+@pytest.mark.parametrize("columns", ["20", "300"])
+def test_width_is_the_options_not_the_environments(tmp_path, monkeypatch, columns):
+    ledger = audit(tmp_path, layers(3))
+    before = inspect(ledger)
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert inspect(ledger) == before
+
+
+# columns
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 11, 12, 13])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_printed_groups_add_up_to_the_printed_total(tmp_path, rows, depth):
+    ledger = audit(tmp_path, layers(12))
+
+    *groups, total = table(inspect(ledger, group_by(ledger, depth=depth), rows=rows), "scope, depth")
+
+    assert total[0] == "total"
+    for column in (1, 3, 5):
+        assert sum(number(row[column]) for row in groups) == number(total[column])
+    assert number(total[1]) == ledger.parameters
+    assert number(total[3]) == ledger.stored_elements
+
+
+def test_printed_own_groups_add_up_with_overlap_and_rest(tmp_path):
+    ledger = audit(tmp_path, layers(4))
+    patterns = parse_patterns(["few=layer\\.[01]", "one=layer\\.1"])
+
+    *groups, total = table(inspect(ledger, group_by_patterns(ledger, patterns)), "group")
+
+    assert [row[0] for row in groups] == ["few", "one", "[ungrouped]", "[overlap]"]
+    for column in (1, 3, 5):
+        assert sum(number(row[column]) for row in groups) == number(total[column])
+
+
+def test_printed_shares_of_own_groups_add_up_too(tmp_path):
+    ledger = audit(tmp_path, layers(4))
+    patterns = parse_patterns(["few=layer\\.[01]", "one=layer\\.1"])
+
+    *groups, total = table(inspect(ledger, group_by_patterns(ledger, patterns)), "group")
+
+    shares = [float(row[2].removesuffix(" %")) for row in (*groups, total)]
+    assert sum(shares[:-1]) == pytest.approx(shares[-1], abs=0.001)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_rows_that_are_left_out_are_summed_in_others(tmp_path, rows):
+    ledger = audit(tmp_path, layers(6))
+
+    groups = table(inspect(ledger, group_by(ledger, depth=3), rows=rows), "scope, depth")
+
+    others = [row for row in groups if row[0].endswith("others]")]
+    left = sum(1 for part in group_by(ledger, depth=3).groups if part.tensors) - rows
+    assert [row[0] for row in others] == [f"[{left} others]"]
+    assert len(groups) == rows + 2  # and the total
+
+
+def test_zero_rows_shows_all(tmp_path):
+    ledger = audit(tmp_path, layers(30))
+
+    text = inspect(ledger, group_by(ledger, depth=3), rows=0)
+
+    assert "others]" not in text
+    assert all(f"encoder.layer.{i}" in text for i in range(30))
+
+
+def test_largest_tensors_come_first_and_the_rest_is_counted(tmp_path):
+    ledger = audit(tmp_path, layers(5))
+
+    rows = table(inspect(ledger, rows=2), "largest tensors")
+
+    assert [row[0] for row in rows] == ["encoder.layer.4.weight", "encoder.layer.3.weight", "[3 others]"]
+    assert sum(number(row[-1]) for row in rows) == ledger.stored_elements
+
+
+def test_accounts_add_up_to_the_file(tmp_path):
+    ledger = audit(tmp_path, layers(5))
+
+    *accounts, total = table(inspect(ledger), "bytes on disk")
+
+    assert sum(number(row[1]) for row in accounts) == number(total[1]) == ledger.file_nbytes
+    assert "unattributed" in [row[0] for row in accounts]
+
+
+def test_roles_add_up_to_the_stored_elements(tmp_path):
+    ledger = audit(tmp_path, layers(5))
+
+    rows = table(inspect(ledger), "role")
+
+    assert [row[0] for row in rows] == ["parameter", "buffer", "quantization", "constant", "unattributed"]
+    assert sum(number(row[2]) for row in rows) == ledger.stored_elements
+
+
+def test_bridge_adds_up_from_pytorch_to_onnx(tmp_path):
+    text = reports(tmp_path, layers(5))["reconcile"]
+
+    start, *lines, end = table(text, "bridge")
+
+    assert (start[0], end[0]) == ("PyTorch", "ONNX")
+    for column in (3, 4):
+        assert sum(number(row[column]) for row in (start, *lines)) == number(end[column])
+    assert "unexplained" in [row[0] for row in lines]
+
+
+def test_verdict_says_whether_it_balances_and_how_far_values_were_compared(tmp_path):
+    proto = layers(2)
+    weights = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(weights)), "sampled")
+
+    text = render_text(ReconcileReport(result, group_by(result.in_pytorch_terms())))
+
+    assert "balanced, unexplained 0; contents compared at fixed positions" in " ".join(text.split())
+    assert "DOES NOT BALANCE" in reports(tmp_path, proto)["reconcile"]
+
+
+def test_trainable_and_frozen_are_columns_where_pytorch_is_known(tmp_path):
+    proto = layers(2)
+    arrays = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    manifest = manifest_of(*(parameter(n, a, trainable="0" in n) for n, a in arrays.items()))
+    result = reconcile(tmp_path, proto, manifest)
+    grouping = group_by(result.in_pytorch_terms(), depth=3, known=result.trainability)
+
+    *groups, total = table(render_text(ReconcileReport(result, grouping)), "scope, depth")
+
+    assert [number(cell) for cell in total[1:4]] == [120, 40, 80]
+    assert sum(number(row[2]) + number(row[3]) for row in groups) == 120
+
+
+def test_model_of_nothing_has_a_report(tmp_path):
+    text = inspect(audit(tmp_path, text_model("g (float[1] x) => (float[1] x) { }")))
+
+    assert "0 parameters" in text
+    assert "nothing, there are none" in text
+
+
+def test_scalar_has_a_shape_that_says_so(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] y) { y = Mul(x, w) }", {"w": np.float32(3)})
+
+    assert "scalar" in inspect(audit(tmp_path, proto))
+
+
+def test_second_rendering_is_the_same_text(tmp_path):
+    ledger = audit(tmp_path, layers(9))
+
+    assert inspect(ledger) == inspect(ledger)
