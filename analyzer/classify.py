@@ -108,7 +108,7 @@ def _enter(
     scope, scoped_by = _scope(
         tensor, decision, [scopes[position] for position in using if position in scopes]
     )
-    learned = logical_numel(tensor, using.values()) if decision.role is Role.PARAMETER else 0
+    stands_for = logical_numel(tensor, using.values())
     first = next(iter(using.values()), None)
     return Entry(
         tensor=tensor,
@@ -119,7 +119,8 @@ def _enter(
         sources=decision.sources,
         uses=len(using),
         read_by=first.op_type if first is not None else "",
-        parameters=learned,
+        parameters=stands_for if decision.role is Role.PARAMETER else 0,
+        logical_numel=stands_for,
     )
 
 

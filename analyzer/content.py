@@ -91,12 +91,15 @@ def is_constant_filled(array: Array) -> bool:
 
 
 def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Sum and Euclidean norm of each output channel of a convolution weight (out, in / groups, *kernel).
+    """Projection and Euclidean norm of each output channel of a convolution weight (out, in / groups, *kernel).
 
-    Scaling a channel scales both, which is how a folded BatchNorm is recognised and a changed element found.
+    The projection is the sum of a channel's elements, the i-th (from 1) times 2 * frac(i * 0.6180339887498949) - 1,
+    so that it changes with the elements' order. Scaling a channel scales both, which is how a folded BatchNorm is
+    recognised and a changed element found.
     """
     rows = weight.reshape(weight.shape[0], -1).astype(np.float64)  # (out, in * kernel)
-    return rows.sum(axis=1), np.sqrt((rows * rows).sum(axis=1))
+    direction = 2 * np.modf(np.arange(1, rows.shape[1] + 1) * 0.6180339887498949)[0] - 1
+    return rows @ direction, np.sqrt((rows * rows).sum(axis=1))
 
 
 def encode_values(array: Array) -> str:

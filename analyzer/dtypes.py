@@ -42,6 +42,8 @@ class DType(enum.IntEnum):
     FLOAT8E8M0 = 24
     UINT2 = 25
     INT2 = 26
+    FLOAT6E2M3 = 27
+    FLOAT6E3M2 = 28
 
     @classmethod
     def from_onnx(cls, number: int) -> DType:
@@ -94,6 +96,8 @@ _BITS = {
     DType.UINT4: 4,
     DType.INT4: 4,
     DType.FLOAT4E2M1: 4,
+    DType.FLOAT6E2M3: 6,
+    DType.FLOAT6E3M2: 6,
     DType.UINT8: 8,
     DType.INT8: 8,
     DType.BOOL: 8,
@@ -130,6 +134,8 @@ _FLOATING = frozenset(
         DType.FLOAT8E5M2FNUZ,
         DType.FLOAT8E8M0,
         DType.FLOAT4E2M1,
+        DType.FLOAT6E2M3,
+        DType.FLOAT6E3M2,
     }
 )
 

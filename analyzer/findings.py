@@ -21,7 +21,12 @@ _UNREAD = {
 def find(model: Model, entries: Sequence[Entry]) -> tuple[Finding, ...]:
     """All findings of one file, sorted by id."""
     found = [*_unread(model), *_weightless(model, entries), *_duplicate_names(model)]
-    found += [*_copies(entries), *_unattributed(entries), *_unused(entries), *_constant_weights(entries)]
+    found += [
+        *_copies(entries),
+        *_unattributed(entries),
+        *_unused(model, entries),
+        *_constant_weights(entries),
+    ]
     return tuple(sorted(found, key=lambda finding: (finding.id, finding.subjects)))
 
 
@@ -86,8 +91,13 @@ def _unattributed(entries: Iterable[Entry]) -> Iterator[Finding]:
         yield Finding("unattributed", Severity.WARNING, message, _labels(unknown))
 
 
-def _unused(entries: Iterable[Entry]) -> Iterator[Finding]:
-    unused = [entry for entry in entries if entry.uses == 0 and entry.tensor.carrier is Carrier.INITIALIZER]
+def _unused(model: Model, entries: Iterable[Entry]) -> Iterator[Finding]:
+    outputs = {(graph.path, name) for graph in model.graphs for name in graph.outputs}
+    unused = [
+        entry
+        for entry in entries
+        if not entry.uses and entry.tensor.carrier is Carrier.INITIALIZER and entry.tensor.key not in outputs
+    ]
     if unused:
         message = f"{sum(e.tensor.nbytes for e in unused):,} bytes in initializers that no node reads"
         yield Finding("unused-initializer", Severity.WARNING, message, _labels(unused))
@@ -99,7 +109,7 @@ def _constant_weights(entries: Iterable[Entry]) -> Iterator[Finding]:
         for entry in entries
         if entry.role is Role.PARAMETER
         and entry.evidence is not Evidence.NONE
-        and entry.tensor.carrier in (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT)
+        and entry.tensor.carrier in (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
     ]
     if inside:
         elements = sum(entry.parameters for entry in inside)

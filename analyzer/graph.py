@@ -40,7 +40,7 @@ def build_graph(model: Model) -> nx.MultiDiGraph[Vertex]:
     A name that nothing defines has no edge: the file is invalid there, and counting it needs none.
     """
     graph: nx.MultiDiGraph[Vertex] = nx.MultiDiGraph()
-    scopes = _Scopes()
+    scopes = _Scopes({part.path: part.parent[0] for part in model.graphs if part.parent is not None})
     for part in model.graphs:
         _add_vertices(graph, part, scopes)
     for part in model.graphs:
@@ -66,20 +66,25 @@ def readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex) -> Iterator[Reader]:
 
 @dataclass
 class _Scopes:
-    """Which vertex provides a name, seen from a graph: its own names first, then those of the graphs around it."""
+    """Which vertex provides a name, seen from a graph: its own names first, then those of the graphs around it.
 
+    A function body and a training graph have no graph around them.
+    """
+
+    parents: dict[GraphPath, GraphPath]
     providers: dict[GraphPath, dict[str, Vertex]] = field(default_factory=dict)
 
     def of(self, path: GraphPath) -> dict[str, Vertex]:
         return self.providers.setdefault(path, {})
 
     def find(self, path: GraphPath, name: str) -> Vertex | None:
-        while True:
-            vertex = self.providers.get(path, {}).get(name)
-            # A function body and a training graph see nothing of the main graph.
-            if vertex is not None or not path or ":" in path[-1]:
+        around: GraphPath | None = path
+        while around is not None:
+            vertex = self.of(around).get(name)
+            if vertex is not None:
                 return vertex
-            path = path[:-1]
+            around = self.parents.get(around)
+        return None
 
 
 def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) -> None:
@@ -123,22 +128,10 @@ def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) -> 
 
 def _join_parent(graph: nx.MultiDiGraph[Vertex], part: Graph) -> None:
     """Edges between a nested graph and the node that holds it, so that paths lead in and out."""
-    parent = _parent_vertex(part.path)
-    if parent is None or parent not in graph:
+    if part.parent is None:
         return
+    parent: Vertex = ("node", *part.parent)
     for name in part.inputs:
         graph.add_edge(parent, ("input", part.path, name), value=name, slot=CROSSING)
     for name in part.outputs:
         graph.add_edge(("output", part.path, name), parent, value=name, slot=CROSSING)
-
-
-def _parent_vertex(path: GraphPath) -> Vertex | None:
-    """The If, Loop or Scan node whose body is at `path`; None for the main graph, functions and training graphs.
-
-    >>> _parent_vertex(("If_3.then_branch",))
-    ('node', (), 3)
-    """
-    if not path or ":" in path[-1]:
-        return None
-    head = path[-1].partition(".")[0]
-    return ("node", path[:-1], int(head.rpartition("_")[2]))

@@ -58,7 +58,9 @@ class Entry:
     read_by: str
     """Operator of the first node in file order that reads it; "" where none does."""
     parameters: int
-    """Logical learned elements: 0 for a copy, K x N for a packed 4-bit weight."""
+    """Learned elements that count here: its logical elements, 0 for a copy and for what is not learned."""
+    logical_numel: int
+    """Elements that it stands for: K x N for a packed 4-bit weight, else what it stores."""
     copy_of: Key | None = None
     """The entry whose content it repeats, as it stands or transposed."""
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from analyzer.content import Array, decode_values
+import numpy as np
+
+from analyzer.content import Array, decode_values, sample_positions
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
 
@@ -61,7 +63,7 @@ class Parameter:
     read: bool | None = None
     """Whether the exported program reads it; None where no program was traced."""
     content: Content | None = None
-    channel_sums: str | None = None
+    channel_projections: str | None = None
     """Base64 float64 `channel_statistics` of a convolution weight, in models that have a BatchNorm."""
     channel_norms: str | None = None
 
@@ -176,7 +178,7 @@ def is_manifest(path: Path) -> bool:
     """Whether a readable file is a manifest, of any schema; a `config.json` is not."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return path.name == "manifest.json"  # let `load_manifest` say what is wrong with it
     return isinstance(document, dict) and document.get("kind") == KIND
 
@@ -191,7 +193,7 @@ def load_manifest(path: Path | str) -> Manifest:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path}: not JSON ({error}); export the model again to rewrite it") from error
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise ManifestError(f'{path}: not a manifest: it lacks "kind": "{KIND}"')
@@ -210,21 +212,55 @@ def load_manifest(path: Path | str) -> Manifest:
             trace=document["trace"],
         )
         _check(manifest)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ManifestError(f"{path}: not a whole manifest ({error!r}); export the model again") from error
     return manifest
 
 
 def _check(manifest: Manifest) -> None:
-    """Refuse what no census writes: a name twice, a value of the wrong size."""
-    seen: set[str] = set()
+    """Refuse what no census writes, so that no rule meets it later.
+
+    Raises:
+        ValueError: a name twice, evidence of the wrong size or no base64, a reference to no tensor.
+        TypeError: a field of the wrong kind.
+    """
+    names = [name for tensor in manifest.tensors for name in tensor.names]
+    if len(set(names)) != len(names):
+        raise ValueError(f"name {next(name for name in names if names.count(name) > 1)!r} stands twice")
     for tensor in manifest.tensors:
-        for name in tensor.names:
-            if name in seen:
-                raise ValueError(f"name {name!r} stands twice")
-            seen.add(name)
+        if tensor.content is not None:
+            _check_content(tensor, tensor.content)
+    for parameter in manifest.parameters:
+        if type(parameter.trainable) is not bool:
+            raise TypeError(f"{parameter.name}: trainable {parameter.trainable!r}")
+        for text in (parameter.channel_projections, parameter.channel_norms):
+            if text is not None and decode_values(text, np.dtype("<f8")).shape != parameter.shape[:1]:
+                raise ValueError(
+                    f"{parameter.name}: not one channel statistic for each of {parameter.shape[:1]}"
+                )
+    for norm in manifest.batch_norms:
+        if type(norm.eps) not in (int, float):
+            raise TypeError(f"{norm.module}: eps {norm.eps!r}")
+        for name in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            if name is not None and name not in names:
+                raise ValueError(f"{norm.module}: no tensor {name!r}")
     for name in manifest.values:
+        if name not in names:
+            raise ValueError(f"values: no tensor {name!r}")
         manifest.value(name)
+
+
+def _check_content(tensor: Parameter | Buffer, content: Content) -> None:
+    element = tensor.dtype.to_numpy()
+    if type(content.constant_filled) is not bool:
+        raise TypeError(f"{tensor.name}: constant_filled {content.constant_filled!r}")
+    if not content.digest.startswith("sha256:"):
+        raise ValueError(f"{tensor.name}: digest {content.digest!r}")
+    if (
+        element is not None
+        and decode_values(content.samples, element).size != sample_positions(tensor.numel).size
+    ):
+        raise ValueError(f"{tensor.name}: not one sample for each position")
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
@@ -249,4 +285,6 @@ def _tensor(kind: type[_Tensor], item: Mapping[str, Any]) -> _Tensor:
 
 
 def _strings(item: Mapping[str, Any]) -> dict[str, str]:
+    if not isinstance(item, dict):
+        raise TypeError(f"{item!r}: not a map of strings")
     return {str(key): str(value) for key, value in item.items()}

@@ -27,7 +27,8 @@ __all__ = [
 
 GraphPath = tuple[str, ...]
 """Where a graph lives: () is the main graph; `("If_3.then_branch",)` a nested graph; `("function:domain:name",)` a
-local function. Names are unique only within one graph."""
+local function. A label to show and to tell graphs apart, never to take apart: operators may have any name. Names of
+values are unique only within one graph."""
 
 Key = tuple[GraphPath, str]
 """What identifies a stored tensor: its graph and its name there."""
@@ -131,6 +132,8 @@ class Graph:
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     tensors: tuple[StoredTensor, ...]
+    parent: tuple[GraphPath, int] | None = None
+    """The If, Loop or Scan node that holds it, by (graph path, index); None for the main graph and for functions."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """`value_info[*].metadata_props`, by value name."""
 
@@ -162,7 +165,7 @@ class Model:
     @property
     def nested_graphs(self) -> int:
         """Bodies of If, Loop and Scan, at any depth."""
-        return sum(1 for graph in self.graphs if graph.path and ":" not in graph.path[-1])
+        return sum(1 for graph in self.graphs if graph.parent is not None)
 
     def nodes(self) -> Iterator[Node]:
         for graph in self.graphs:

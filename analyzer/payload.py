@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
@@ -22,6 +24,8 @@ __all__ = [
     "NoPayload",
     "encoded_nbytes",
     "locate_external",
+    "payload_mismatch",
+    "varint_nbytes",
 ]
 
 
@@ -35,11 +39,12 @@ class InlinePayload:
 
     def array(self) -> Array | None:
         element = self.dtype.to_numpy()
-        if element is None:
-            return None
         try:
             if self.proto.HasField("raw_data"):
-                return np.frombuffer(self.proto.raw_data, dtype=element).reshape(self.shape)
+                return _from_bytes(np.frombuffer(self.proto.raw_data, dtype=np.uint8), self.dtype, self.shape)
+            if element is None:
+                packed = np.array(self.proto.int32_data, dtype=np.int64).astype(np.uint8)
+                return _from_bytes(packed, self.dtype, self.shape)
             return (
                 np.asarray(numpy_helper.to_array(self.proto)).astype(element, copy=False).reshape(self.shape)
             )
@@ -57,18 +62,34 @@ class ExternalPayload:
     shape: tuple[int, ...]
 
     def array(self) -> Array | None:
-        element = self.dtype.to_numpy()
-        if element is None:
-            return None
         if 0 in self.shape:
-            return np.empty(self.shape, dtype=element)
+            return _from_bytes(np.empty(0, dtype=np.uint8), self.dtype, self.shape)
         try:
             # mmap needs no alignment here: np.memmap rounds the offset down to a page itself.
             mapped = np.memmap(self.path, dtype=np.uint8, mode="r", offset=self.offset)
-            needed = self.dtype.nbytes(int(np.prod(self.shape, dtype=object)))
-            return mapped[:needed].view(element).reshape(self.shape).view(np.ndarray)
+            needed = self.dtype.nbytes(math.prod(self.shape))
+            return _from_bytes(mapped[:needed].view(np.ndarray), self.dtype, self.shape)
         except (OSError, ValueError):
             return None
+
+
+def _from_bytes(raw: npt.NDArray[np.uint8], dtype: DType, shape: tuple[int, ...]) -> Array | None:
+    """Elements from `raw_data`, a view where they are whole bytes.
+
+    Elements of 2 and 4 bits are unpacked, the first in the lowest bits (onnx.proto, `raw_data`), into uint8 codes: as
+    good as values to compare contents by. None for other types without a numpy equivalent.
+
+    Raises:
+        ValueError: there are fewer or more bytes than the shape needs.
+    """
+    element = dtype.to_numpy()
+    if element is not None:
+        return raw.view(element).reshape(shape)
+    if dtype.bits not in (2, 4):
+        return None
+    shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+    codes = (raw[:, None] >> shifts) & np.uint8((1 << dtype.bits) - 1)  # (bytes, elements a byte)
+    return codes.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,14 +139,45 @@ def varint_nbytes(numbers: Iterable[int]) -> int:
     return total
 
 
-def locate_external(folder: Path, location: str) -> Path:
+def payload_mismatch(proto: onnx.TensorProto, dtype: DType, numel: int) -> str | None:
+    """What is wrong with the amount of data that a tensor in the file brings; None if it fits its shape."""
+    if not dtype.bits and dtype is not DType.STRING:
+        return None  # an unknown type: nobody knows what its elements need
+    if proto.HasField("raw_data"):
+        needed, found, unit = dtype.nbytes(numel), len(proto.raw_data), "bytes"
+    else:
+        needed, found, unit = _listed_items(dtype, numel), _count_items(proto), "list items"
+    if needed == found:
+        return None
+    return f"{numel:,} elements of {dtype.name} need {needed:,} {unit}, the file has {found:,}"
+
+
+def _listed_items(dtype: DType, numel: int) -> int:
+    """Items that `numel` elements take in TensorProto's typed lists (onnx.proto, `int32_data`)."""
+    if dtype in (DType.COMPLEX64, DType.COMPLEX128):
+        return 2 * numel
+    return dtype.nbytes(numel) if dtype.bits in (2, 4) else numel
+
+
+def _count_items(proto: onnx.TensorProto) -> int:
+    return (
+        len(proto.float_data)
+        + len(proto.int32_data)
+        + len(proto.int64_data)
+        + len(proto.double_data)
+        + len(proto.uint64_data)
+        + len(proto.string_data)
+    )
+
+
+def locate_external(model: Path, location: str) -> Path:
     """The regular file that an external-data `location` names, opened nowhere but in the model's own folder.
 
     A link inside a hub cache (`snapshots/<revision>/x` -> `blobs/<hash>`) may lead to that cache's own blobs.
 
     Raises:
-        ExternalDataError: the location is absolute, leaves the folder, or is no regular file. The message starts
-            with the finding's id in brackets.
+        ExternalDataError: the location is absolute, leaves the folder, is the model itself or no regular file. The
+            message starts with the finding's id in brackets.
     """
     if (
         not location
@@ -135,14 +187,18 @@ def locate_external(folder: Path, location: str) -> Path:
         or "://" in location
     ):
         raise ExternalDataError(f"[external-escapes] location {location!r} is no relative path")
-    root = folder.resolve()
-    target = (folder / location).resolve()
-    if not target.is_relative_to(root) and not _is_hub_blob(folder, location, target):
-        raise ExternalDataError(f"[external-escapes] location {location!r} leads outside the model's folder")
+    folder = model.parent
     try:
+        root, target, itself = folder.resolve(), (folder / location).resolve(), model.resolve()
+        if not target.is_relative_to(root) and not _is_hub_blob(folder, location, target):
+            raise ExternalDataError(
+                f"[external-escapes] location {location!r} leads outside the model's folder"
+            )
         status = target.stat()
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
         raise ExternalDataError(f"[external-missing] {location!r} is not there") from error
+    if target == itself:
+        raise ExternalDataError(f"[external-escapes] location {location!r} is the model file itself")
     if not stat.S_ISREG(status.st_mode):
         raise ExternalDataError(f"[external-escapes] {location!r} is no regular file")
     return target

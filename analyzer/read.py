@@ -32,6 +32,7 @@ from analyzer.payload import (
     NoPayload,
     encoded_nbytes,
     locate_external,
+    payload_mismatch,
     varint_nbytes,
 )
 
@@ -139,7 +140,9 @@ class _Reader:
         for function in proto.functions:
             yield from self._function(function)
 
-    def _graph(self, graph: GraphProto, path: GraphPath) -> Iterator[Graph]:
+    def _graph(
+        self, graph: GraphProto, path: GraphPath, parent: tuple[GraphPath, int] | None = None
+    ) -> Iterator[Graph]:
         tensors = [self._dense(t, path, Carrier.INITIALIZER, _text(t.name)) for t in graph.initializer]
         tensors += [
             self._sparse(sparse, path, Carrier.SPARSE_INITIALIZER, _text(sparse.values.name))
@@ -161,33 +164,37 @@ class _Reader:
                 outputs=tuple(_text(v.name) for v in graph.output),
                 nodes=(),
                 tensors=tuple(tensors),
+                parent=parent,
                 metadata=metadata,
             ),
         )
 
     def _function(self, function: FunctionProto) -> Iterator[Graph]:
-        path = (f"function:{_text(function.domain)}:{_text(function.name)}",)
+        overload = f":{_text(function.overload)}" if function.overload else ""
+        path = (f"function:{_text(function.domain)}:{_text(function.name)}{overload}",)
         metadata = {
             _text(v.name): _metadata(v.metadata_props) for v in function.value_info if v.metadata_props
         }
         inputs, outputs = map(_text, function.input), map(_text, function.output)
-        yield from self._body(function.node, Graph(path, tuple(inputs), tuple(outputs), (), (), metadata))
+        yield from self._body(
+            function.node, Graph(path, tuple(inputs), tuple(outputs), (), (), None, metadata)
+        )
 
     def _body(self, protos: Iterable[NodeProto], graph: Graph) -> Iterator[Graph]:
         """`graph` with its nodes and what they carry, then the graphs nested in them."""
         nodes: list[Node] = []
         tensors = list(graph.tensors)
-        nested: list[tuple[GraphProto, GraphPath]] = []
+        nested: list[tuple[GraphProto, GraphPath, int]] = []
         for index, proto in enumerate(protos):
             node = _node(proto, graph.path, index)
             nodes.append(node)
             for attribute in proto.attribute:
                 tensors += self._carried(attribute, node)
                 for label, body in _bodies(attribute):
-                    nested.append((body, (*graph.path, f"{node.op_type}_{index}.{label}")))
+                    nested.append((body, (*graph.path, f"{node.op_type}_{index}.{label}"), index))
         yield replace(graph, nodes=tuple(nodes), tensors=_numbered(tensors))
-        for body, path in nested:
-            yield from self._graph(body, path)
+        for body, path, index in nested:
+            yield from self._graph(body, path, (graph.path, index))
 
     def _carried(self, attribute: AttributeProto, node: Node) -> Iterator[StoredTensor]:
         """The tensors that one attribute carries."""
@@ -217,25 +224,14 @@ class _Reader:
     def _dense(
         self, proto: TensorProto, path: GraphPath, carrier: Carrier, name: str, node: int | None = None
     ) -> StoredTensor:
-        dtype, shape = DType.from_onnx(proto.data_type), tuple(proto.dims)
-        if any(dim < 0 for dim in shape):
-            raise ModelReadError(
-                f"{self.path}: [invalid-dims] tensor {name!r} has a negative dimension {list(shape)}; "
-                "the file is corrupt, export it again"
-            )
+        dtype, shape = DType.from_onnx(proto.data_type), self._shape(proto.dims, name)
         numel = math.prod(shape)
         nbytes, extent, payload = encoded_nbytes(proto), None, _inline(proto, dtype, shape)
         if proto.data_location == TensorProto.EXTERNAL:
             extent, payload = self._external(proto, dtype, shape, (path, name))
             nbytes = extent.length if extent is not None else 0
-        elif dtype.bits and proto.HasField("raw_data") and nbytes != dtype.nbytes(numel):
-            self.unread.append(
-                (
-                    "payload-mismatch",
-                    (path, name),
-                    f"{numel:,} elements of {dtype.name} need {dtype.nbytes(numel):,} bytes, the file has {nbytes:,}",
-                )
-            )
+        elif (mismatch := payload_mismatch(proto, dtype, numel)) is not None:
+            self.unread.append(("payload-mismatch", (path, name), mismatch))
         return StoredTensor(name, path, carrier, dtype, shape, numel, nbytes, payload, extent, node)
 
     def _external(
@@ -245,7 +241,7 @@ class _Reader:
         entries = {_text(item.key): _text(item.value) for item in proto.external_data}
         needed = dtype.nbytes(math.prod(shape))
         try:
-            file = locate_external(self.path.parent, entries.get("location", ""))
+            file = locate_external(self.path, entries.get("location", ""))
             offset, length = _range(entries, needed)
         except ExternalDataError as error:
             finding, _, sentence = str(error).removeprefix("[").partition("] ")
@@ -264,19 +260,19 @@ class _Reader:
     ) -> StoredTensor:
         """A sparse tensor: its stored values are elements, its indices are bytes only."""
         values = self._dense(proto.values, path, carrier, name, node)
-        nbytes = values.nbytes + encoded_nbytes(proto.indices)
+        nbytes, shape = values.nbytes + encoded_nbytes(proto.indices), self._shape(proto.dims, name)
         return StoredTensor(
-            name,
-            path,
-            carrier,
-            values.dtype,
-            tuple(proto.dims),
-            values.numel,
-            nbytes,
-            NoPayload(),
-            values.extent,
-            node,
+            name, path, carrier, values.dtype, shape, values.numel, nbytes, NoPayload(), values.extent, node
         )
+
+    def _shape(self, dims: Iterable[int], name: str) -> tuple[int, ...]:
+        shape = tuple(dims)
+        if any(dim < 0 for dim in shape):
+            raise ModelReadError(
+                f"{self.path}: [invalid-dims] tensor {name!r} has a negative dimension {list(shape)}; "
+                "the file is corrupt, export it again"
+            )
+        return shape
 
     def _list(
         self, proto: AttributeProto, path: GraphPath, carrier: Carrier, name: str, node: int
@@ -300,7 +296,7 @@ def _numbered(tensors: Iterable[StoredTensor]) -> tuple[StoredTensor, ...]:
 
 
 def _inline(proto: TensorProto, dtype: DType, shape: tuple[int, ...]) -> Payload:
-    return NoPayload() if dtype.to_numpy() is None else InlinePayload(proto, dtype, shape)
+    return NoPayload() if dtype in (DType.STRING, DType.UNDEFINED) else InlinePayload(proto, dtype, shape)
 
 
 def _range(entries: dict[str, str], needed: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import networkx as nx
 
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
-from analyzer.ledger import Account, Entry, Ledger, Role
+from analyzer.ledger import Account, Entry, Evidence, Ledger, Role
 from analyzer.model import Carrier, File, Key, Model, StoredTensor
 from analyzer.payload import NoPayload
 
@@ -32,7 +32,7 @@ def load_report(path: Path | str) -> Ledger:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON ({error})") from error
     if not isinstance(document, dict) or (document.get("command"), document.get("schema_version")) != (
         "inspect",
@@ -41,7 +41,7 @@ def load_report(path: Path | str) -> Ledger:
         raise UsageError(f"{path}: not a report of `onnxledger inspect --format json` of schema version 1")
     try:
         return _ledger(document)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: not a whole report ({error!r}); make it again") from error
 
 
@@ -50,7 +50,7 @@ def _ledger(document: dict[str, Any]) -> Ledger:
     return Ledger(
         model=Model(
             path=Path(model["path"]),
-            files=tuple(File(file["path"], file["bytes"]) for file in model["files"]),
+            files=tuple(File(file["path"], _number(file["bytes"])) for file in model["files"]),
             ir_version=model["ir_version"],
             opsets=tuple(sorted(model["opsets"].items())),
             producer=model["producer"],
@@ -58,21 +58,28 @@ def _ledger(document: dict[str, Any]) -> Ledger:
             functions=model["functions"],
         ),
         entries=tuple(_entry(item) for item in document["tensors"]),
-        accounts=tuple(Account(item["account"], item["bytes"]) for item in document["accounts"]),
+        accounts=tuple(Account(item["account"], _number(item["bytes"])) for item in document["accounts"]),
         findings=(),
         graph=nx.MultiDiGraph(),
     )
 
 
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r}: not a count")
+    return value
+
+
 def _entry(item: dict[str, Any]) -> Entry:
+    Evidence(item["decided_by"].partition(":")[0])
     tensor = StoredTensor(
         name=item["name"],
         graph_path=tuple(filter(None, item["graph_path"].split("/"))),
         carrier=Carrier(item["carrier"]),
         dtype=DType[item["dtype"]],
         shape=tuple(item["shape"]),
-        numel=item["stored_elements"],
-        nbytes=item["bytes"],
+        numel=_number(item["stored_elements"]),
+        nbytes=_number(item["bytes"]),
         payload=NoPayload(),
     )
     copied: Key | None = None if item["copy_of"] is None else ((), item["copy_of"])
@@ -85,6 +92,7 @@ def _entry(item: dict[str, Any]) -> Entry:
         sources=tuple(item["sources"]),
         uses=item["uses"],
         read_by=item["read_by"],
-        parameters=item["parameters"],
+        parameters=_number(item["parameters"]),
+        logical_numel=item["parameters"] or item["stored_elements"],
         copy_of=copied,
     )

@@ -38,7 +38,7 @@ _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 """What torch.export writes for a node that it made outside any module's forward."""
 
 _PLACEHOLDER = re.compile(r"%([pbc])_(\w+)")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
+_DOTTED = re.compile(r"(?=.*[A-Za-z_])\w+(\.\w+)+")
 _KINDS = {"PARAMETER": Role.PARAMETER, "BUFFER": Role.BUFFER, "CONSTANT_TENSOR": Role.CONSTANT}
 
 

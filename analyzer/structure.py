@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import networkx as nx
 
+from analyzer.dtypes import DType
 from analyzer.graph import CARRIED, Reader, readers
 from analyzer.ledger import Role
 from analyzer.model import Carrier, Node, StoredTensor, Vertex
@@ -128,6 +129,9 @@ _PASS_THROUGH = frozenset(
 """Operators whose first input is only moved, cut or re-encoded: what reads their output reads the tensor. `Concat`
 does so with all of its inputs."""
 
+_QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2})
+"""Types of a quantized table, of which `Gather` takes rows before they are dequantized."""
+
 _PRODUCERS = frozenset(
     {
         "Conv",
@@ -198,7 +202,7 @@ def role_by_structure(
             Role.PARAMETER if attribute in _LEARNED_LISTS else Role.CONSTANT,
             f"structure:list-{attribute}",
         )
-    final = list(_final_readers(graph, vertex))
+    final = list(_final_readers(graph, vertex, tensor))
     for reader in final:
         decided = _by_slot(reader, tensor)
         if decided is not None:
@@ -213,14 +217,19 @@ def role_by_structure(
     return None
 
 
-def _final_readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex, hops: int = _MAX_HOPS) -> Iterator[Reader]:
+def _final_readers(
+    graph: nx.MultiDiGraph[Vertex], vertex: Vertex, tensor: StoredTensor, hops: int = _MAX_HOPS
+) -> Iterator[Reader]:
     """The readers of a vertex; past those that only move it, the readers of what they hand on."""
     for reader in readers(graph, vertex):
         yield reader
-        moved = reader.slot == 0 and reader.node.op_type in _PASS_THROUGH
+        moved = reader.slot == 0 and (
+            reader.node.op_type in _PASS_THROUGH
+            or (reader.node.op_type == "Gather" and tensor.dtype in _QUANTIZED)
+        )
         if hops and (moved or reader.node.op_type == "Concat"):
             node = reader.node
-            yield from _final_readers(graph, ("node", node.graph_path, node.index), hops - 1)
+            yield from _final_readers(graph, ("node", node.graph_path, node.index), tensor, hops - 1)
 
 
 def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:

@@ -139,10 +139,10 @@ def _counter(progress: Progress | None, total: int) -> Callable[[_T], _T]:
 
 def _parameter(tied: _Tied, has_batch_norm: bool) -> Parameter:
     tensor = tied.tensor
-    sums = norms = None
+    projections = norms = None
     if has_batch_norm and tensor.ndim >= 3 and tensor.numel() and _has_data(tensor):
         values = channel_statistics(tensor.detach().double().cpu().numpy())
-        sums, norms = (encode_values(v) for v in values)
+        projections, norms = (encode_values(v) for v in values)
     return Parameter(
         name=tied.names[0],
         shape=tuple(tensor.shape),
@@ -150,7 +150,7 @@ def _parameter(tied: _Tied, has_batch_norm: bool) -> Parameter:
         trainable=tensor.requires_grad,
         tied=tied.names[1:],
         content=_content(tensor),
-        channel_sums=sums,
+        channel_projections=projections,
         channel_norms=norms,
     )
 

@@ -1,4 +1,4 @@
-"""Markdown documents -> their console blocks, run in one folder as a reader would, and compared with what is printed."""
+"""Markdown documents -> their console blocks, run in one folder as a reader would."""
 
 from __future__ import annotations
 

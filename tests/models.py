@@ -154,7 +154,7 @@ def convolution(name: str, array: Array, **fields: Any) -> Parameter:
     """A convolution's weight, in a model that has a BatchNorm."""
     sums, norms = channel_statistics(array)
     return parameter(
-        name, array, channel_sums=encode_values(sums), channel_norms=encode_values(norms), **fields
+        name, array, channel_projections=encode_values(sums), channel_norms=encode_values(norms), **fields
     )
 
 

@@ -214,7 +214,7 @@ def test_batch_norm_vectors_and_convolution_channels_travel_whole():
     assert (norm.module, norm.eps, norm.running_var) == ("1", 0.5, "1.running_var")
     assert np.array_equal(manifest.value("1.weight"), model[1].weight.detach().numpy())
     assert np.array_equal(manifest.value("0.bias"), model[0].bias.detach().numpy())
-    sums = decode_values(manifest.parameters[0].channel_sums, np.dtype("<f8"))
+    sums = decode_values(manifest.parameters[0].channel_projections, np.dtype("<f8"))
     assert sums == pytest.approx(model[0].weight.detach().double().sum((1, 2, 3)).numpy())
 
 
@@ -229,7 +229,7 @@ def test_models_without_batch_norm_carry_no_whole_values(corners):
     manifest = take_census(corners)
 
     assert manifest.values == {}
-    assert all(p.channel_sums is None for p in manifest.parameters)
+    assert all(p.channel_projections is None for p in manifest.parameters)
 
 
 def test_exported_program_shows_what_is_read(corners):

@@ -90,11 +90,28 @@ def test_one_element_between_the_samples_is_seen():
 
 def test_channel_statistics_scale_with_the_channel():
     weight = ramp(2, 3, 1, 1)  # 1 2 3, 4 5 6
+    golden = 0.6180339887498949
+    direction = [
+        2 * golden - 1,
+        2 * (2 * golden - 1) - 1,
+        2 * (3 * golden - 1) - 1,
+    ]  # frac(i * golden), i = 1 2 3
 
-    sums, norms = channel_statistics(weight)
+    projections, norms = channel_statistics(weight)
 
-    assert sums.tolist() == [6, 15]
+    expected = [sum(x * d for x, d in zip(row, direction, strict=True)) for row in ([1, 2, 3], [4, 5, 6])]
+    assert projections.tolist() == pytest.approx(expected)
+    assert channel_statistics(weight * -3)[0].tolist() == pytest.approx([-3 * e for e in expected])
     assert norms.tolist() == pytest.approx([14**0.5, 77**0.5])
+
+
+def test_channel_projections_change_with_the_order_of_elements():
+    weight = ramp(1, 9, 1, 1)
+    swapped = weight.copy()
+    swapped[0, [2, 5]] = weight[0, [5, 2]]
+
+    assert channel_statistics(weight)[1].tolist() == pytest.approx(channel_statistics(swapped)[1].tolist())
+    assert abs(channel_statistics(weight)[0] - channel_statistics(swapped)[0])[0] > 0.1
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<i8", "?", ml_dtypes.bfloat16])

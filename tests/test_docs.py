@@ -34,8 +34,12 @@ def test_every_console_block_prints_what_the_document_says(
 
 @pytest.mark.export
 @pytest.mark.slow
-def test_the_python_block_of_the_readme_runs(printed: dict[Path, list[documents.Step]], workplace: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", documents.DOCUMENTS[0].read_text(), re.MULTILINE | re.DOTALL)
+def test_the_python_block_of_the_readme_runs(
+    printed: dict[Path, list[documents.Step]], workplace: Path
+) -> None:
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", documents.DOCUMENTS[0].read_text(), re.MULTILINE | re.DOTALL
+    )
     assert printed
 
     (workplace / "block.py").write_text("\n".join(blocks))
@@ -45,7 +49,9 @@ def test_the_python_block_of_the_readme_runs(printed: dict[Path, list[documents.
 
 
 def test_the_readme_lists_every_module() -> None:
-    listed = set(re.findall(r"^\| `((?:analyzer|exporter)/[\w/.]+)`", documents.DOCUMENTS[0].read_text(), re.MULTILINE))
+    listed = set(
+        re.findall(r"^\| `((?:analyzer|exporter)/[\w/.]+)`", documents.DOCUMENTS[0].read_text(), re.MULTILINE)
+    )
 
     modules = {
         str(path.relative_to(documents.ROOT))
@@ -69,7 +75,9 @@ def test_every_command_has_help_and_stands_in_the_readme(name: str) -> None:
     assert result.exit_code == 0
     assert f"`{name} " in documents.DOCUMENTS[0].read_text()
     assert all(len(line) <= 80 for line in result.output.splitlines())
-    assert all(parameter.help for parameter in command.commands[name].params if parameter.param_type_name == "option")
+    assert all(
+        parameter.help for parameter in command.commands[name].params if parameter.param_type_name == "option"
+    )
 
 
 def test_documents_name_only_files_that_exist() -> None:

@@ -202,7 +202,7 @@ def test_manifest_that_is_not_whole_is_said(path, change):
         lambda d: d["parameters"][0].update(trainable="yes"),
         lambda d: d["parameters"][0]["content"].update(samples="not base64!"),
         lambda d: d["parameters"][0]["content"].update(samples="AACAPw=="),
-        lambda d: d["parameters"][3].update(channel_sums="not base64!"),
+        lambda d: d["parameters"][3].update(channel_projections="not base64!"),
         lambda d: d["parameters"][3].update(channel_norms="AACAPw=="),
         lambda d: d["batch_norms"][0].update(eps="small"),
         lambda d: d["batch_norms"][0].update(running_mean="nobody.running_mean"),

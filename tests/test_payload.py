@@ -61,11 +61,30 @@ def test_typed_lists_are_the_same_elements_as_raw_bytes(data_type, element, valu
     assert found.tolist() == values
 
 
-@pytest.mark.parametrize("data_type", [TensorProto.INT4, TensorProto.UINT4, TensorProto.STRING])
-def test_what_numpy_cannot_hold_is_not_read(data_type):
-    values = [b"a", b"b"] if data_type == TensorProto.STRING else [1, 2]
+def test_strings_are_not_read():
+    assert inline(onnx.helper.make_tensor("w", TensorProto.STRING, [2], [b"a", b"b"])) is None
 
-    assert inline(onnx.helper.make_tensor("w", data_type, [2], values)) is None
+
+@pytest.mark.parametrize(
+    ("data_type", "values", "codes"),
+    [
+        (TensorProto.UINT4, [1, 15, 3], [1, 15, 3]),
+        (TensorProto.INT4, [1, -1, -8], [1, 15, 8]),
+        (TensorProto.UINT2, [1, 3, 2], [1, 3, 2]),
+        (TensorProto.FLOAT4E2M1, [0.5, 1.0, -6.0], [1, 2, 15]),
+    ],
+)
+@pytest.mark.parametrize("raw", [False, True])
+def test_packed_elements_are_unpacked_to_codes(data_type, values, codes, raw):
+    proto = onnx.helper.make_tensor("w", data_type, [3], values)
+    if raw:
+        packed = np.array(proto.int32_data).astype(np.uint8).tobytes()
+        proto = onnx.helper.make_tensor("w", data_type, [3], packed, raw=True)
+
+    found = inline(proto)
+
+    assert found is not None
+    assert found.tolist() == codes
 
 
 def test_list_of_another_length_is_not_read():
@@ -138,14 +157,14 @@ def hub_cache(folder: Path) -> Path:
 def test_file_beside_the_model_is_located(tmp_path):
     (tmp_path / "w.bin").touch()
 
-    assert locate_external(tmp_path, "w.bin") == (tmp_path / "w.bin").resolve()
+    assert locate_external(tmp_path / "model.onnx", "w.bin") == (tmp_path / "w.bin").resolve()
 
 
 def test_link_within_the_folder_is_followed(tmp_path):
     (tmp_path / "w.bin").touch()
     (tmp_path / "link.bin").symlink_to("w.bin")
 
-    assert locate_external(tmp_path, "link.bin") == (tmp_path / "w.bin").resolve()
+    assert locate_external(tmp_path / "model.onnx", "link.bin") == (tmp_path / "w.bin").resolve()
 
 
 def test_folder_that_is_itself_a_link_is_no_escape(tmp_path):
@@ -153,13 +172,16 @@ def test_folder_that_is_itself_a_link_is_no_escape(tmp_path):
     (tmp_path / "real" / "w.bin").touch()
     (tmp_path / "link").symlink_to("real")
 
-    assert locate_external(tmp_path / "link", "w.bin").name == "w.bin"
+    assert locate_external(tmp_path / "link" / "model.onnx", "w.bin").name == "w.bin"
 
 
 def test_hub_cache_may_link_to_its_own_blobs(tmp_path):
     snapshot = hub_cache(tmp_path)
 
-    assert locate_external(snapshot, "model.onnx.data") == (tmp_path / "hub" / "blobs" / "sha").resolve()
+    assert (
+        locate_external(snapshot / "model.onnx", "model.onnx.data")
+        == (tmp_path / "hub" / "blobs" / "sha").resolve()
+    )
 
 
 def test_hub_cache_may_link_to_its_own_blobs_from_a_folder_below(tmp_path):
@@ -167,7 +189,7 @@ def test_hub_cache_may_link_to_its_own_blobs_from_a_folder_below(tmp_path):
     (snapshot / "onnx").mkdir()
     (snapshot / "onnx" / "model.onnx.data").symlink_to("../../../blobs/sha")
 
-    assert locate_external(snapshot / "onnx", "model.onnx.data").name == "sha"
+    assert locate_external(snapshot / "onnx" / "model.onnx", "model.onnx.data").name == "sha"
 
 
 def test_hub_cache_may_not_link_elsewhere(tmp_path):
@@ -176,14 +198,14 @@ def test_hub_cache_may_not_link_elsewhere(tmp_path):
     (snapshot / "evil.data").symlink_to("../../refs")
 
     with pytest.raises(ExternalDataError, match=r"^\[external-escapes\]"):
-        locate_external(snapshot, "evil.data")
+        locate_external(snapshot / "model.onnx", "evil.data")
 
 
 def test_hub_blobs_may_not_be_named_directly(tmp_path):
     snapshot = hub_cache(tmp_path)
 
     with pytest.raises(ExternalDataError, match=r"^\[external-escapes\]"):
-        locate_external(snapshot, "../../blobs/sha")
+        locate_external(snapshot / "model.onnx", "../../blobs/sha")
 
 
 def test_link_out_of_the_folder_is_refused(tmp_path):
@@ -192,7 +214,7 @@ def test_link_out_of_the_folder_is_refused(tmp_path):
     (tmp_path / "model" / "w.bin").symlink_to("../secret")
 
     with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*outside the model's folder"):
-        locate_external(tmp_path / "model", "w.bin")
+        locate_external(tmp_path / "model" / "model.onnx", "w.bin")
 
 
 def test_links_in_a_circle_are_missing_data_and_no_crash(tmp_path):
@@ -200,7 +222,7 @@ def test_links_in_a_circle_are_missing_data_and_no_crash(tmp_path):
     (tmp_path / "b").symlink_to("a")
 
     with pytest.raises(ExternalDataError, match=r"^\[external-(missing|escapes)\]"):
-        locate_external(tmp_path, "a")
+        locate_external(tmp_path / "model.onnx", "a")
 
 
 def test_sibling_folder_whose_name_begins_alike_is_outside(tmp_path):
@@ -208,18 +230,18 @@ def test_sibling_folder_whose_name_begins_alike_is_outside(tmp_path):
     (tmp_path / "model-secret").touch()
 
     with pytest.raises(ExternalDataError, match=r"^\[external-escapes\]"):
-        locate_external(tmp_path / "model", "../model-secret")
+        locate_external(tmp_path / "model" / "model.onnx", "../model-secret")
 
 
 @pytest.mark.parametrize("location", ["", "/etc/hostname", "a\\b", "hf://a/b", "w\0.bin"])
 def test_location_that_is_no_relative_path_is_refused(tmp_path, location):
     with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is no relative path"):
-        locate_external(tmp_path, location)
+        locate_external(tmp_path / "model.onnx", location)
 
 
 def test_location_of_any_length_is_missing_data_and_no_crash(tmp_path):
     with pytest.raises(ExternalDataError, match=r"^\[external-missing\]"):
-        locate_external(tmp_path, "w" * 5000)
+        locate_external(tmp_path / "model.onnx", "w" * 5000)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
@@ -227,11 +249,18 @@ def test_pipe_is_never_opened(tmp_path):
     os.mkfifo(tmp_path / "w.bin")
 
     with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is no regular file"):
-        locate_external(tmp_path, "w.bin")
+        locate_external(tmp_path / "model.onnx", "w.bin")
 
 
 def test_folder_is_no_data(tmp_path):
     (tmp_path / "data").mkdir()
 
     with pytest.raises(ExternalDataError, match="is no regular file"):
-        locate_external(tmp_path, "data")
+        locate_external(tmp_path / "model.onnx", "data")
+
+
+def test_the_model_itself_is_no_external_data(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"model")
+
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is the model file itself"):
+        locate_external(tmp_path / "model.onnx", "model.onnx")

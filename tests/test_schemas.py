@@ -141,7 +141,7 @@ def make_manifest() -> Manifest:
             parameter("head", floats([1, 2], [3, 4], [5, 7]), read=True),
             parameter("lost.weight", floats([11, 12], [13, 14], [15, 16]), read=True),
             parameter("gone.weight", floats(7, 8), read=False),
-            parameter("conv.weight", kernel, channel_sums=sums, channel_norms=norms, read=True),
+            parameter("conv.weight", kernel, channel_projections=sums, channel_norms=norms, read=True),
         ),
         buffers=(
             Buffer("mask", (2,), DType.FLOAT, persistent=True, content=content_of(floats(0, 1)), read=True),

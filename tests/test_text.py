@@ -50,7 +50,7 @@ def table(text: str, heading: str) -> list[list[str]]:
             rows.append(re.split(r" {2,}", line))
             if line.startswith(("total", "ONNX")):
                 break
-        elif heading in ("largest tensors", "role"):
+        elif heading == "largest tensors":
             break
     return rows
 
@@ -231,16 +231,16 @@ def test_largest_tensors_come_first_and_the_rest_is_counted(tmp_path):
 def test_accounts_add_up_to_the_file(tmp_path):
     ledger = audit(tmp_path, layers(5))
 
-    *accounts, total = table(inspect(ledger), "bytes on disk")
+    *accounts, total = table(inspect(ledger), "role")
 
-    assert sum(number(row[1]) for row in accounts) == number(total[1]) == ledger.file_nbytes
+    assert sum(number(row[-1]) for row in accounts) == number(total[-1]) == ledger.file_nbytes
     assert "unattributed" in [row[0] for row in accounts]
 
 
 def test_roles_add_up_to_the_stored_elements(tmp_path):
     ledger = audit(tmp_path, layers(5))
 
-    rows = table(inspect(ledger), "role")
+    rows = table(inspect(ledger), "role")[:5]
 
     assert [row[0] for row in rows] == ["parameter", "buffer", "quantization", "constant", "unattributed"]
     assert sum(number(row[2]) for row in rows) == ledger.stored_elements

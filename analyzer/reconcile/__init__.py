@@ -121,17 +121,17 @@ def _bridge(books: Books) -> tuple[BridgeRow, ...]:
     holders: set[Key] = set()
     for settled in books.parameters.values():
         numel, row = numels[settled.name], rows[settled.line]
-        stored, nbytes = 0, 0
+        logical, stored, nbytes = 0, 0, 0
         first = settled.entries[0] if settled.entries else None
         if first is not None and books.entries[first].parameter == settled.name:
-            tensor = books.entry(first).tensor
-            stored, nbytes = tensor.numel, tensor.nbytes
+            entry = books.entry(first)
+            logical, stored, nbytes = entry.logical_numel, entry.tensor.numel, entry.tensor.nbytes
             holders.add(first)
-        _add(row, numel, stored - numel, stored - numel, nbytes)
+        _add(row, numel, logical - numel, stored - numel, nbytes)
     for line in books.entries.values():
         if line.key not in holders:
             tensor = books.entry(line.key).tensor
-            learned = tensor.numel if line.is_counted else 0
+            learned = books.entry(line.key).logical_numel if line.is_counted else 0
             _add(rows[line.line], tensor.numel, learned, tensor.numel, tensor.nbytes)
     return tuple(BridgeRow(line, *rows[line]) for line in Line)
 
@@ -146,7 +146,7 @@ def _count_parameters(books: Books) -> int:
 
     Each entry that some parameter is held in, once; copies, buffers and what the exporter made, never.
     """
-    return sum(books.entry(line.key).tensor.numel for line in books.entries.values() if line.is_counted)
+    return sum(books.entry(line.key).logical_numel for line in books.entries.values() if line.is_counted)
 
 
 def _check(result: Reconciliation) -> None:

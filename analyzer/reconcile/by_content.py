@@ -100,7 +100,7 @@ def match_deduplicated(books: Books) -> None:
                 holders[print_].append(entry)
     for parameter in list(books.free_parameters()):
         content = parameter.content
-        if content is None:
+        if content is None or books.contents.mode == "none":
             _match_deduplicated_by_reader(books, parameter)
             continue
         prints = (content.digest, content.digest_transposed, content.samples)
@@ -164,6 +164,8 @@ def _related(
     for print_ in books.contents.fingerprints(entry):
         for tensor in index.get(print_, ()):
             relation = books.contents.relation(entry, tensor)
-            if relation in _LINES:
+            # A few equal elements in another shape prove nothing without a name.
+            is_proof = relation is not Relation.RESHAPED or books.contents.mode == "full"
+            if relation in _LINES and is_proof:
                 found.append((tensor, relation))
     return found

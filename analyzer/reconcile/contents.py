@@ -68,7 +68,7 @@ class Contents:
             return Relation.UNKNOWN
         content = tensor.content
         if found.straight == (content.digest if self.mode == "full" else content.samples):
-            return Relation.SAME if stored.shape == tensor.shape else self._reshaped()
+            return Relation.SAME if stored.shape == tensor.shape else Relation.RESHAPED
         if len(stored.shape) == 2 and stored.shape == tensor.shape[::-1]:
             is_transpose = (
                 found.straight == content.digest_transposed
@@ -78,10 +78,6 @@ class Contents:
             if is_transpose:
                 return Relation.TRANSPOSED
         return Relation.DIFFERENT
-
-    def _reshaped(self) -> Relation:
-        # A few equal elements of another shape prove nothing.
-        return Relation.RESHAPED if self.mode == "full" else Relation.DIFFERENT
 
     def fingerprints(self, entry: Entry) -> tuple[str, ...]:
         """What to look up among the manifest's digests or samples, straight first."""

@@ -2,7 +2,7 @@
 
 W'[o] = W[o] * s[o] and b'[o] = (b[o] - mean[o]) * s[o] + beta[o], with s = gamma / sqrt(var + eps)
 (Ioffe and Szegedy 2015, section 3.1; onnxscript rewriter/rules/common/_fuse_batchnorm.py). The manifest has the
-BatchNorm's vectors whole, and of the weight W its samples and each channel's sum and norm, which scale with it.
+BatchNorm's vectors whole, and of the weight W its samples and each channel's projection and norm, which scale with it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def _match_by_name(books: Books, norms: list[BatchNorm]) -> None:
 def _nameless(books: Books) -> list[Suspect]:
     """Each unsettled entry that a convolution reads as its weight, beside each free parameter of its shape."""
     pairs = []
-    weights = [parameter for parameter in books.free_parameters() if parameter.channel_sums is not None]
+    weights = [
+        parameter for parameter in books.free_parameters() if parameter.channel_projections is not None
+    ]
     for entry in books.free_entries():
         is_weight = any(reader.node.op_type == "Conv" and reader.slot == 1 for reader in books.readers(entry))
         if not is_weight or entry.sources:
@@ -106,19 +108,19 @@ def _find(
 ) -> _Fold | None:
     """The first BatchNorm, in module order, under which weight and bias agree in every channel."""
     array, tolerance = stored.payload.array(), _TOLERANCE.get(stored.dtype)
-    if weight.channel_sums is None or weight.channel_norms is None or stored.shape != weight.shape:
+    if weight.channel_projections is None or weight.channel_norms is None or stored.shape != weight.shape:
         return None
     if array is None or tolerance is None or array.size == 0:
         return None
-    sums, sizes = _doubles(weight.channel_sums), _doubles(weight.channel_norms)
-    stored_sums, stored_sizes = channel_statistics(array)
+    projections, sizes = _doubles(weight.channel_projections), _doubles(weight.channel_norms)
+    stored_projections, stored_sizes = channel_statistics(array)
     slack = tolerance * np.sqrt(array[0].size) * stored_sizes + 1e-12  # (out,)
     for norm in norms:
         scale, shift = _scale_and_shift(manifest, norm, _vector(manifest, _bias_name(weight)))
-        if scale is None or shift is None or scale.shape != sums.shape:
+        if scale is None or shift is None or scale.shape != projections.shape:
             continue
         fits = np.abs(stored_sizes - np.abs(scale) * sizes) <= slack
-        fits &= np.abs(stored_sums - scale * sums) <= slack
+        fits &= np.abs(stored_projections - scale * projections) <= slack
         if fits.all() and _bias_fits(bias, shift, tolerance):
             error = _sample_error(weight, array, scale)
             room = tolerance * max(1.0, float(np.abs(scale).max())) * float(np.abs(array).max())

@@ -118,7 +118,7 @@ class Reconciliation:
         """
         told = []
         for entry, line in zip(self.ledger.entries, self.entries, strict=True):
-            known = replace(entry, parameters=entry.tensor.numel if line.is_counted else 0)
+            known = replace(entry, parameters=entry.logical_numel if line.is_counted else 0)
             if line.is_counted and line.parameter is not None:
                 known = replace(known, scope=module_of(line.parameter), scoped_by="provenance:manifest")
             told.append(known)
