@@ -63,8 +63,9 @@ class Comparison:
 
 def compare_ledgers(a: Ledger, b: Ledger, grouping_a: Grouping, grouping_b: Grouping) -> Comparison:
     """Set two groupings by the same key side by side, groups in natural order or in the user's."""
-    groups_a = {group.name: group for group in grouping_a.groups}
-    groups_b = {group.name: group for group in grouping_b.groups}
+    # Groups of nodes alone have nothing to compare, and a saved report has no nodes.
+    groups_a = {group.name: group for group in grouping_a.groups if group.tensors or grouping_a.by == "group"}
+    groups_b = {group.name: group for group in grouping_b.groups if group.tensors or grouping_b.by == "group"}
     names = list(dict.fromkeys((*groups_a, *groups_b)))
     if grouping_a.by != "group":
         names.sort(key=natural_order)

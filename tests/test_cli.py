@@ -1,0 +1,254 @@
+"""The command line: what is printed where, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+from models import save, text_model
+
+from analyzer.content import digest, encode_values, sample
+from analyzer.dtypes import DType
+from analyzer.manifest import Content, Manifest, Parameter, save_manifest
+from analyzer.schemas import load_schema
+
+WEIGHTS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    proto = text_model("g (float[1,2] x) => (float[1,3] y) { y = MatMul(x, w) }", {"w": WEIGHTS})
+    proto.graph.initializer[0].name = proto.graph.node[0].input[1] = "fc.weight"
+    return save(tmp_path, proto)
+
+
+@pytest.fixture
+def manifest(model: Path) -> Path:
+    content = Content(digest(WEIGHTS), digest(WEIGHTS.T), False, encode_values(sample(WEIGHTS)))
+    path = model.parent / "manifest.json"
+    save_manifest(Manifest((Parameter("fc.weight", (2, 3), DType.FLOAT, True, content=content),)), path)
+    return path
+
+
+def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "analyzer", *map(str, arguments)]
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **options)
+
+
+def test_inspect_prints_its_report_to_stdout_and_nothing_to_stderr(model: Path) -> None:
+    result = run("inspect", model)
+
+    assert result.returncode == 0
+    assert "6 parameters" in result.stdout
+    assert result.stderr == ""
+
+
+def test_json_is_valid_and_the_same_on_a_second_run(model: Path) -> None:
+    first, second = (run("inspect", model, "--format", "json").stdout for _ in range(2))
+
+    jsonschema.validate(json.loads(first), load_schema("inspect"))
+    assert first == second
+
+
+def test_stamp_and_digest_are_in_the_report_only_when_asked_for(model: Path) -> None:
+    plain = json.loads(run("inspect", model, "--format", "json").stdout)
+    full = json.loads(run("inspect", model, "--format", "json", "--stamp", "--digest").stdout)
+
+    jsonschema.validate(full, load_schema("inspect"))
+    assert "generated_at" not in plain
+    assert full["generated_at"]
+    assert len(full["model"]["files"][0]["sha256"]) == 64
+
+
+def test_outputs_are_written_by_suffix_beside_the_report_on_stdout(model: Path, tmp_path: Path) -> None:
+    result = run("inspect", model, "-o", tmp_path / "a.json", "-o", tmp_path / "b.txt")
+
+    assert json.loads((tmp_path / "a.json").read_text())["totals"]["parameters"] == 6
+    assert (tmp_path / "b.txt").read_text() == result.stdout
+
+
+def test_an_unknown_suffix_is_a_usage_error_and_nothing_is_written(model: Path, tmp_path: Path) -> None:
+    result = run("inspect", model, "-o", tmp_path / "a.json", "-o", tmp_path / "b.docx")
+
+    assert result.returncode == 2
+    assert "no format for the suffix '.docx'" in result.stderr
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_quiet_prints_nothing_and_the_exit_code_answers(model: Path, manifest: Path) -> None:
+    result = run("reconcile", model, "--quiet")
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_strict_makes_any_finding_fail_and_ignore_takes_it_back(model: Path) -> None:
+    proto = onnx.load(model)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, np.int64), "spare"))
+    onnx.save(proto, model)
+
+    assert run("inspect", model).returncode == 0
+    assert run("inspect", model, "--strict").returncode == 1
+    assert run("inspect", model, "--strict", "--ignore", "unused-initializer").returncode == 1
+    both = ("--ignore", "unused-initializer", "--ignore", "unattributed")
+    assert run("inspect", model, "--strict", *both).returncode == 0
+
+
+def test_reconcile_takes_the_manifest_beside_the_model(model: Path, manifest: Path) -> None:
+    result = run("reconcile", model, "--format", "json")
+
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("reconcile"))
+    assert result.returncode == 0
+    assert document["balanced"] is True
+    assert document["onnx"] == {"parameters": 6, "parameters_alone": 6, "stored_elements": 6}
+
+
+def test_reconcile_exits_1_and_names_the_culprit(model: Path, manifest: Path) -> None:
+    proto = onnx.load(model)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(WEIGHTS + 1, "fc.weight"))
+    onnx.save(proto, model)
+
+    result = run("reconcile", model)
+
+    assert result.returncode == 1
+    assert "DOES NOT BALANCE" in result.stdout
+    assert "  fc.weight\n" in result.stdout
+
+
+def test_reconcile_without_a_pytorch_side_is_an_error_that_says_what_to_do(model: Path) -> None:
+    result = run("reconcile", model)
+
+    assert result.returncode == 2
+    assert "--against SOURCE" in result.stderr
+    assert result.stdout == ""
+
+
+def test_contents_cannot_be_compared_with_a_manifest_that_has_none(model: Path) -> None:
+    save_manifest(
+        Manifest((Parameter("fc.weight", (2, 3), DType.FLOAT, True),)), model.parent / "manifest.json"
+    )
+
+    assert run("reconcile", model).returncode == 0
+    result = run("reconcile", model, "--content", "full")
+
+    assert result.returncode == 2
+    assert "--content none" in result.stderr
+
+
+def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> None:
+    run("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
+
+    models = json.loads(run("compare", model, model, "--format", "json").stdout)
+    saved = json.loads(run("compare", tmp_path / "saved.json", model, "--format", "json").stdout)
+
+    jsonschema.validate(models, load_schema("compare"))
+    assert models["groups"] == saved["groups"]
+    assert {group["status"] for group in models["groups"]} == {"unchanged"}
+    assert models["totals"]["parameters"] == {"a": 6, "b": 6, "difference": 0, "ratio": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("inspect", "nowhere.onnx"), "nowhere.onnx: cannot be read"),
+        (("inspect", "."), "is a folder"),
+        (("inspect",), "Missing argument 'MODEL'"),
+        (("inspect", "m.onnx", "--by", "colour"), "'colour' is not one of"),
+        (("inspect", "m.onnx", "--group", "nonsense"), "write NAME=REGEX"),
+        (("inspect", "m.onnx", "--group", "a=("), "unterminated subpattern"),
+        (("inspect", "m.onnx", "--depth", "0"), "0 is not in the range"),
+        (("compare", "nowhere.json", "nowhere.json"), "nowhere.json: cannot be read"),
+        (("frobnicate",), "No such command 'frobnicate'"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    result = run(*arguments, cwd=tmp_path)
+
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_verbose_adds_the_traceback(tmp_path: Path) -> None:
+    result = run("inspect", tmp_path / "nowhere.onnx", "--verbose")
+
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr
+
+
+def test_a_file_that_is_no_model_is_refused_by_name_and_id(tmp_path: Path) -> None:
+    (tmp_path / "page.onnx").write_text("<html>not found</html>")
+
+    result = run("inspect", tmp_path / "page.onnx")
+
+    assert result.returncode == 2
+    assert "page.onnx: [not-onnx]" in result.stderr
+
+
+def test_a_name_cannot_reach_the_terminal_as_an_escape_sequence(model: Path) -> None:
+    proto = onnx.load(model)
+    proto.graph.initializer[0].name = proto.graph.node[0].input[1] = "\x1b[2Jw\u202e"
+    onnx.save(proto, model)
+
+    result = run("inspect", model)
+
+    assert "\x1b" not in result.stdout
+    assert "\\x1b[2Jw\\u202e" in result.stdout
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback(model: Path) -> None:
+    command = f'"{sys.executable}" -m analyzer inspect "{model}" --format json | head -c 1'
+
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert "Traceback" not in result.stderr
+
+
+def test_the_input_is_never_written_to(model: Path, manifest: Path) -> None:
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.parent.iterdir()}
+
+    run("inspect", model)
+    run("reconcile", model)
+
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.parent.iterdir()} == before
+
+
+def test_exporting_without_torch_names_the_extra(tmp_path: Path) -> None:
+    blocked = (
+        "import sys; sys.modules['torch'] = None; sys.argv = ['onnxledger', 'export', 'gpt2', '-o', 'out']; "
+    )
+    command = [sys.executable, "-c", blocked + "from analyzer.cli import main; main()"]
+
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert result.returncode == 2
+    assert 'pip install "onnxledger[export]"' in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.export
+def test_export_writes_the_folder_and_reports_what_it_reconciled(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "tiny.py").write_text(
+        "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(4, 3)), (torch.randn(2, 4),)\n"
+    )
+
+    result = run("export", "tiny:build", "-o", "out", "--format", "json", cwd=tmp_path)
+
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("export"))
+    assert result.returncode == 0
+    assert {"out/manifest.json", "out/model.onnx"} <= set(document["files"])
+    assert document["reconcile"]["balanced"] is True
+    assert document["reconcile"]["pytorch"]["parameters"] == 15
