@@ -9,13 +9,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from analyzer.errors import MissingExtraError, OnnxLedgerError, UsageError
+from analyzer.options import grouping, judging, reporting, sourcing, writing
 from analyzer.terminal import emit, progress, say
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ __all__ = ["main"]
 
 EXIT_FINDING = 1
 EXIT_NO_ANSWER = 2
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def main() -> None:
@@ -68,78 +66,13 @@ def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 
 
-def _reporting(function: _F) -> _F:
-    """The options of every command that prints a report."""
-    for option in (
-        click.option("--verbose", is_flag=True, help="Say how each number was decided; tracebacks."),
-        click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
-        click.option(
-            "-n", "rows", type=click.IntRange(0), default=20, help="Rows of long tables; 0 shows all.  [20]"
-        ),
-        click.option(
-            "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of stdout."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def _writing(function: _F) -> _F:
-    """`-o PATH` for a report."""
-    path = click.Path(path_type=Path, dir_okay=False)
-    text = "Also write the report here; the format follows the suffix. Repeatable."
-    return click.option("-o", "outputs", type=path, multiple=True, metavar="PATH", help=text)(function)
-
-
-def _grouping(function: _F) -> _F:
-    """How entries are grouped."""
-    for option in (
-        click.option(
-            "--group", "groups", multiple=True, metavar="NAME=REGEX", help="A group of your own. Repeatable."
-        ),
-        click.option("--depth", type=click.IntRange(1), help="Leading parts of the scope that name a group."),
-        click.option(
-            "--by", type=click.Choice(["scope", "op", "dtype", "role"]), default="scope", help="The key."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def _judging(function: _F) -> _F:
-    """What makes a finding count."""
-    for option in (
-        click.option(
-            "--ignore", multiple=True, metavar="ID", help="A finding that does not count. Repeatable."
-        ),
-        click.option("--strict", is_flag=True, help="Any finding fails (exit 1)."),
-        click.option("--stamp", is_flag=True, help="Put the time into the JSON report."),
-    ):
-        function = option(function)
-    return function
-
-
-def _sourcing(function: _F) -> _F:
-    """How a SOURCE becomes a PyTorch model."""
-    for option in (
-        click.option(
-            "--trust-remote-code", is_flag=True, help="Run the Python code that a hub model brings."
-        ),
-        click.option(
-            "--class", "model_class", metavar="NAME", help="AutoModel, AutoModelForMaskedLM, BertModel, ..."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
 _MODEL = click.Path(path_type=Path)
 
 
 @command.command()
 @click.argument("source")
 @click.option("-o", "directory", type=_MODEL, required=True, metavar="DIR", help="Folder that is written.")
-@_sourcing
+@sourcing
 @click.option(
     "--random-weights", is_flag=True, help="Random weights, every value different; needs no download."
 )
@@ -155,8 +88,8 @@ _MODEL = click.Path(path_type=Path)
     type=click.Choice(["transformers", "dynamo", "torchscript"]),
     help="The exporter: transformers' own (default), torch.onnx, or its legacy tracer.",
 )
-@_grouping
-@_reporting
+@grouping
+@reporting
 def export(
     source: str,
     directory: Path,
@@ -183,8 +116,7 @@ def export(
     with progress("reading", quiet) as tick:
         ledger = audit_model(files.model, progress=tick)
     result = _reconcile(ledger, files.manifest, None, quiet)
-    written = tuple(str(path) for path in sorted(directory.iterdir()) if path.is_file())
-    report = ExportReport(written, _reconcile_report(result, by, depth, patterns, None))
+    report = ExportReport(tuple(map(str, files.files)), _reconcile_report(result, by, depth, patterns, None))
     emit(report, style, rows, (), quiet=quiet, verbose=verbose)
     if not result.balanced:
         raise click.exceptions.Exit(EXIT_FINDING)
@@ -192,11 +124,11 @@ def export(
 
 @command.command()
 @click.argument("model", type=_MODEL)
-@_grouping
-@_judging
+@grouping
+@judging
 @click.option("--digest", is_flag=True, help="Put the SHA-256 of every file into the JSON report.")
-@_writing
-@_reporting
+@writing
+@reporting
 def inspect(
     model: Path,
     by: str,
@@ -239,11 +171,11 @@ def inspect(
     type=click.Choice(["none", "sampled", "full"]),
     help="How far values are compared.  [full if known]",
 )
-@_sourcing
-@_grouping
-@_judging
-@_writing
-@_reporting
+@sourcing
+@grouping
+@judging
+@writing
+@reporting
 def reconcile(
     model: Path,
     against: str | None,
@@ -280,9 +212,9 @@ def reconcile(
 @command.command()
 @click.argument("a", type=_MODEL)
 @click.argument("b", type=_MODEL)
-@_grouping
-@_writing
-@_reporting
+@grouping
+@writing
+@reporting
 def compare(
     a: Path,
     b: Path,

@@ -38,6 +38,8 @@ class ExportedFiles:
     model: Path
     manifest_path: Path
     manifest: Manifest
+    files: tuple[Path, ...]
+    """Everything that was written, sorted."""
 
 
 def export_source(
@@ -145,8 +147,9 @@ def export_model(
         _write_companions(resolved, engine, folder)
         save_manifest(manifest, folder / MANIFEST_FILE)
         say(f"writing {directory / MODEL_FILE}")
+        files = tuple(directory / path.name for path in sorted(folder.iterdir()))
         _move_in(folder, directory)
-    return ExportedFiles(directory / MODEL_FILE, directory / MANIFEST_FILE, manifest)
+    return ExportedFiles(directory / MODEL_FILE, directory / MANIFEST_FILE, manifest, files)
 
 
 def _check(directory: Path, via: str | None) -> None:
