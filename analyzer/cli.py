@@ -5,8 +5,8 @@ Exit codes: 0 answered and clean, 1 a finding, 2 could not answer.
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import re
 import sys
 import traceback
 from pathlib import Path
@@ -15,10 +15,21 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from analyzer.errors import MissingExtraError, OnnxLedgerError, UsageError
-from analyzer.options import grouping, judging, reporting, sourcing, writing
+from analyzer.options import (
+    Grouped,
+    Judged,
+    Output,
+    Sourced,
+    grouping,
+    judging,
+    reporting,
+    sourcing,
+    writing,
+)
 from analyzer.terminal import emit, progress, say
 
 if TYPE_CHECKING:
+    from analyzer.group import Trainability
     from analyzer.ledger import Finding, Grouping, Ledger
     from analyzer.manifest import Manifest
     from analyzer.reconcile import ContentMode, Reconciliation
@@ -91,16 +102,7 @@ _MODEL = click.Path(path_type=Path)
 @grouping
 @reporting
 def export(
-    source: str,
-    directory: Path,
-    by: str,
-    depth: int | None,
-    groups: tuple[str, ...],
-    rows: int,
-    style: str,
-    quiet: bool,
-    verbose: bool,
-    **options: Any,
+    source: str, directory: Path, sourced: Sourced, grouped: Grouped, output: Output, **options: Any
 ) -> None:
     """Export SOURCE to ONNX, count it, and reconcile the two.
 
@@ -108,16 +110,15 @@ def export(
     bert-base-uncased) or package.module:factory.
     """
     exporter = _import_exporter("export")
-    patterns = _patterns(groups)
-    files = exporter.export_source(source, directory, say=_hush if quiet else say, **options)
-    from analyzer.audit import audit_model
+    grouped.patterns()  # a malformed one is found before minutes are spent
+    files = exporter.export_source(
+        source, directory, say=_hush if output.quiet else say, **dataclasses.asdict(sourced), **options
+    )
     from analyzer.report import ExportReport
 
-    with progress("reading", quiet) as tick:
-        ledger = audit_model(files.model, progress=tick)
-    result = _reconcile(ledger, files.manifest, None, quiet)
-    report = ExportReport(tuple(map(str, files.files)), _reconcile_report(result, by, depth, patterns, None))
-    emit(report, style, rows, (), quiet=quiet, verbose=verbose)
+    result = _reconcile(_audit(files.model, output), files.manifest, None, output)
+    report = ExportReport(tuple(map(str, files.files)), _reconcile_report(result, grouped, None))
+    emit(report, output)
     if not result.balanced:
         raise click.exceptions.Exit(EXIT_FINDING)
 
@@ -130,35 +131,22 @@ def export(
 @writing
 @reporting
 def inspect(
-    model: Path,
-    by: str,
-    depth: int | None,
-    groups: tuple[str, ...],
-    stamp: bool,
-    strict: bool,
-    ignore: tuple[str, ...],
-    digest: bool,
-    outputs: tuple[Path, ...],
-    rows: int,
-    style: str,
-    quiet: bool,
-    verbose: bool,
+    model: Path, grouped: Grouped, judged: Judged, digest: bool, outputs: tuple[Path, ...], output: Output
 ) -> None:
     """What is in MODEL: totals, subgraphs, bytes, largest tensors, findings."""
-    patterns = _patterns(groups)
-    from analyzer.audit import audit_model, file_digests
+    grouped.patterns()
+    from analyzer.audit import file_digests
     from analyzer.report import Inspection
 
-    with progress("reading", quiet) as tick:
-        ledger = audit_model(model, progress=tick)
+    ledger = _audit(model, output)
     report = Inspection(
         ledger=ledger,
-        grouping=_group(ledger, by, depth, patterns),
+        grouping=_group(ledger, grouped),
         digests=file_digests(ledger.model) if digest else {},
-        stamp=_now() if stamp else None,
+        stamp=_now() if judged.stamp else None,
     )
-    emit(report, style, rows, outputs, quiet=quiet, verbose=verbose)
-    _judge(ledger.findings, strict, ignore)
+    emit(report, output, outputs)
+    _judge(ledger.findings, judged)
 
 
 @command.command()
@@ -180,33 +168,21 @@ def reconcile(
     model: Path,
     against: str | None,
     content: ContentMode | None,
-    model_class: str | None,
-    trust_remote_code: bool,
-    by: str,
-    depth: int | None,
-    groups: tuple[str, ...],
-    stamp: bool,
-    strict: bool,
-    ignore: tuple[str, ...],
+    sourced: Sourced,
+    grouped: Grouped,
+    judged: Judged,
     outputs: tuple[Path, ...],
-    rows: int,
-    style: str,
-    quiet: bool,
-    verbose: bool,
+    output: Output,
 ) -> None:
     """Does MODEL hold the PyTorch model's parameters, all and nothing else?"""
-    patterns = _patterns(groups)
-    from analyzer.audit import audit_model
-
-    with progress("reading", quiet) as tick:
-        ledger = audit_model(model, progress=tick)
-    manifest = _manifest(model, against, model_class, trust_remote_code, quiet)
-    result = _reconcile(ledger, manifest, content, quiet)
-    report = _reconcile_report(result, by, depth, patterns, _now() if stamp else None)
-    emit(report, style, rows, outputs, quiet=quiet, verbose=verbose)
+    grouped.patterns()
+    ledger = _audit(model, output)
+    manifest = _manifest(model, against, sourced, output)
+    result = _reconcile(ledger, manifest, content, output)
+    emit(_reconcile_report(result, grouped, _now() if judged.stamp else None), output, outputs)
     if not result.balanced:
         raise click.exceptions.Exit(EXIT_FINDING)
-    _judge(ledger.findings, strict, ignore)
+    _judge(ledger.findings, judged)
 
 
 @command.command()
@@ -215,43 +191,27 @@ def reconcile(
 @grouping
 @writing
 @reporting
-def compare(
-    a: Path,
-    b: Path,
-    by: str,
-    depth: int | None,
-    groups: tuple[str, ...],
-    outputs: tuple[Path, ...],
-    rows: int,
-    style: str,
-    quiet: bool,
-    verbose: bool,
-) -> None:
+def compare(a: Path, b: Path, grouped: Grouped, outputs: tuple[Path, ...], output: Output) -> None:
     """Models A and B side by side, or their saved JSON reports."""
-    patterns = _patterns(groups)
+    is_custom = bool(grouped.patterns())
     from analyzer.compare import compare_ledgers
-
-    sides = [_load_side(path, quiet) for path in (a, b)]
-    if depth is None and by == "scope" and not patterns:
-        depth = min(_group(side, by, None, patterns).depth or 1 for side in sides)
-    groupings = [_group(side, by, depth, patterns) for side in sides]
-    report = compare_ledgers(sides[0], sides[1], groupings[0], groupings[1])
-    emit(report, style, rows, outputs, quiet=quiet, verbose=verbose)
-
-
-def _load_side(path: Path, quiet: bool) -> Ledger:
-    from analyzer.audit import audit_model
     from analyzer.saved import is_saved_report, load_report
 
-    if is_saved_report(path):
-        return load_report(path)
-    with progress(f"reading {path.name}", quiet) as tick:
+    ours, theirs = (load_report(path) if is_saved_report(path) else _audit(path, output) for path in (a, b))
+    if grouped.depth is None and grouped.by == "scope" and not is_custom:
+        depth = min(_group(side, grouped).depth or 1 for side in (ours, theirs))
+        grouped = dataclasses.replace(grouped, depth=depth)
+    emit(compare_ledgers(ours, theirs, _group(ours, grouped), _group(theirs, grouped)), output, outputs)
+
+
+def _audit(path: Path, output: Output) -> Ledger:
+    from analyzer.audit import audit_model
+
+    with progress(f"reading {path.name}", output.quiet) as tick:
         return audit_model(path, progress=tick)
 
 
-def _manifest(
-    model: Path, against: str | None, model_class: str | None, trust_remote_code: bool, quiet: bool
-) -> Manifest:
+def _manifest(model: Path, against: str | None, sourced: Sourced, output: Output) -> Manifest:
     """PyTorch's side: a manifest needs no PyTorch, any other SOURCE does."""
     from analyzer.manifest import is_manifest, load_manifest
 
@@ -260,13 +220,8 @@ def _manifest(
     if path.is_file() and is_manifest(path):
         return load_manifest(path)
     exporter = _import_exporter("reconciling against anything but a manifest.json")
-    manifest = exporter.census_source(
-        source,
-        model_class=model_class,
-        trust_remote_code=trust_remote_code,
-        say=_hush if quiet else say,
-    )
-    return cast("Manifest", manifest)
+    told = _hush if output.quiet else say
+    return cast("Manifest", exporter.census_source(source, say=told, **dataclasses.asdict(sourced)))
 
 
 def _beside(model: Path) -> str:
@@ -288,43 +243,31 @@ def _import_exporter(purpose: str) -> Any:
 
 
 def _reconcile(
-    ledger: Ledger, manifest: Manifest, content: ContentMode | None, quiet: bool
+    ledger: Ledger, manifest: Manifest, content: ContentMode | None, output: Output
 ) -> Reconciliation:
     from analyzer.reconcile import reconcile_ledger
 
-    with progress("comparing contents", quiet) as tick:
+    with progress("comparing contents", output.quiet) as tick:
         return reconcile_ledger(ledger, manifest, content, progress=tick)
 
 
-def _reconcile_report(
-    result: Reconciliation,
-    by: str,
-    depth: int | None,
-    patterns: dict[str, re.Pattern[str]],
-    stamp: str | None,
-) -> ReconcileReport:
-    from analyzer.group import group_by, group_by_patterns
+def _reconcile_report(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:
     from analyzer.report import ReconcileReport
 
-    ledger, known = result.in_pytorch_terms(), result.trainability
-    grouping = group_by_patterns(ledger, patterns, known) if patterns else group_by(ledger, by, depth, known)
-    return ReconcileReport(result, grouping, stamp)
+    return ReconcileReport(result, _group(result.in_pytorch_terms(), grouped, result.trainability), stamp)
 
 
-def _group(ledger: Ledger, by: str, depth: int | None, patterns: dict[str, re.Pattern[str]]) -> Grouping:
+def _group(ledger: Ledger, grouped: Grouped, known: Trainability | None = None) -> Grouping:
     from analyzer.group import group_by, group_by_patterns
 
-    return group_by_patterns(ledger, patterns) if patterns else group_by(ledger, by, depth)
+    patterns = grouped.patterns()
+    if patterns:
+        return group_by_patterns(ledger, patterns, known)
+    return group_by(ledger, grouped.by, grouped.depth, known)
 
 
-def _patterns(groups: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
-    from analyzer.group import parse_patterns
-
-    return parse_patterns(groups)
-
-
-def _judge(findings: tuple[Finding, ...], strict: bool, ignore: tuple[str, ...]) -> None:
-    if strict and any(finding.id not in ignore for finding in findings):
+def _judge(findings: tuple[Finding, ...], judged: Judged) -> None:
+    if judged.strict and any(finding.id not in judged.ignore for finding in findings):
         raise click.exceptions.Exit(EXIT_FINDING)
 
 

@@ -1,32 +1,137 @@
-"""The options that several commands share, as decorators: one spelling and one help text for each."""
+"""The options that several commands share: one spelling, one help text and one record for each set."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["grouping", "judging", "reporting", "sourcing", "writing"]
+__all__ = [
+    "Grouped",
+    "Judged",
+    "Output",
+    "Sourced",
+    "grouping",
+    "judging",
+    "reporting",
+    "sourcing",
+    "writing",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Option = Callable[[_F], _F]
 
 
-def reporting(function: _F) -> _F:
-    """The options of every command that prints a report."""
-    for option in (
-        click.option("--verbose", is_flag=True, help="Say how each number was decided; tracebacks."),
-        click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
-        click.option(
-            "-n", "rows", type=click.IntRange(0), default=20, help="Rows of long tables; 0 shows all.  [20]"
-        ),
-        click.option(
-            "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of stdout."
-        ),
-    ):
-        function = option(function)
-    return function
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How a report is shown."""
+
+    style: str
+    rows: int
+    quiet: bool
+    verbose: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """How entries are grouped."""
+
+    by: str
+    depth: int | None
+    groups: tuple[str, ...]
+
+    def patterns(self) -> dict[str, re.Pattern[str]]:
+        """The user's groups, compiled.
+
+        Raises:
+            UsageError: one is malformed.
+        """
+        from analyzer.group import parse_patterns
+
+        return parse_patterns(self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What makes a finding count, and whether the report bears its time."""
+
+    stamp: bool
+    strict: bool
+    ignore: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """How a SOURCE becomes a PyTorch model."""
+
+    model_class: str | None
+    trust_remote_code: bool
+
+
+def _bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable[[_F], _F]:
+    """A decorator that adds `options`, named like the fields of `kind`, and hands them over as one such record."""
+    names = [field.name for field in dataclasses.fields(kind)]
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **{keyword: kind(**{name: kwargs.pop(name) for name in names})}, **kwargs)
+
+        for option in reversed(options):
+            wrapper = option(wrapper)
+        return wrapper
+
+    return decorate
+
+
+reporting = _bundle(
+    "output",
+    Output,
+    click.option(
+        "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of stdout."
+    ),
+    click.option(
+        "-n", "rows", type=click.IntRange(0), default=20, help="Rows of long tables; 0 shows all.  [20]"
+    ),
+    click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
+    click.option("--verbose", is_flag=True, help="Say how each number was decided; tracebacks."),
+)
+"""The options of every command that prints a report."""
+
+grouping = _bundle(
+    "grouped",
+    Grouped,
+    click.option(
+        "--by", type=click.Choice(["scope", "op", "dtype", "role"]), default="scope", help="The key."
+    ),
+    click.option("--depth", type=click.IntRange(1), help="Leading parts of the scope that name a group."),
+    click.option(
+        "--group", "groups", multiple=True, metavar="NAME=REGEX", help="A group of your own. Repeatable."
+    ),
+)
+
+judging = _bundle(
+    "judged",
+    Judged,
+    click.option("--stamp", is_flag=True, help="Put the time into the JSON report."),
+    click.option("--strict", is_flag=True, help="Any finding fails (exit 1)."),
+    click.option("--ignore", multiple=True, metavar="ID", help="A finding that does not count. Repeatable."),
+)
+
+sourcing = _bundle(
+    "sourced",
+    Sourced,
+    click.option(
+        "--class", "model_class", metavar="NAME", help="AutoModel, AutoModelForMaskedLM, BertModel, ..."
+    ),
+    click.option("--trust-remote-code", is_flag=True, help="Run the Python code that a hub model brings."),
+)
 
 
 def writing(function: _F) -> _F:
@@ -34,45 +139,3 @@ def writing(function: _F) -> _F:
     path = click.Path(path_type=Path, dir_okay=False)
     text = "Also write the report here; the format follows the suffix. Repeatable."
     return click.option("-o", "outputs", type=path, multiple=True, metavar="PATH", help=text)(function)
-
-
-def grouping(function: _F) -> _F:
-    """How entries are grouped."""
-    for option in (
-        click.option(
-            "--group", "groups", multiple=True, metavar="NAME=REGEX", help="A group of your own. Repeatable."
-        ),
-        click.option("--depth", type=click.IntRange(1), help="Leading parts of the scope that name a group."),
-        click.option(
-            "--by", type=click.Choice(["scope", "op", "dtype", "role"]), default="scope", help="The key."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def judging(function: _F) -> _F:
-    """What makes a finding count."""
-    for option in (
-        click.option(
-            "--ignore", multiple=True, metavar="ID", help="A finding that does not count. Repeatable."
-        ),
-        click.option("--strict", is_flag=True, help="Any finding fails (exit 1)."),
-        click.option("--stamp", is_flag=True, help="Put the time into the JSON report."),
-    ):
-        function = option(function)
-    return function
-
-
-def sourcing(function: _F) -> _F:
-    """How a SOURCE becomes a PyTorch model."""
-    for option in (
-        click.option(
-            "--trust-remote-code", is_flag=True, help="Run the Python code that a hub model brings."
-        ),
-        click.option(
-            "--class", "model_class", metavar="NAME", help="AutoModel, AutoModelForMaskedLM, BertModel, ..."
-        ),
-    ):
-        function = option(function)
-    return function

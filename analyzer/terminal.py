@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from analyzer.errors import UsageError
+from analyzer.options import Output
 from analyzer.render import FORMATS, SUFFIXES, TextOptions
 from analyzer.render.units import printable
 from analyzer.report import Report
@@ -40,25 +41,23 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def emit(
-    report: Report, style: str, rows: int, outputs: Sequence[Path], *, quiet: bool, verbose: bool
-) -> None:
-    """Write the report to stdout in `style`, and to each of `outputs` in the format of its suffix.
+def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:
+    """Write the report to stdout, and to each of `outputs` in the format of its suffix.
 
     Everything is rendered before anything is opened, so that a failure leaves no half report.
 
     Raises:
         UsageError: an output's suffix names no format, or it cannot be written.
     """
-    plain = TextOptions(rows=rows, verbose=verbose)
+    plain = TextOptions(rows=output.rows, verbose=output.verbose)
     files = [(path, FORMATS[_format_of(path)](report, plain)) for path in outputs]
-    text = FORMATS[style](report, _screen_options(plain))
+    text = FORMATS[output.style](report, _screen_options(plain))
     for path, content in files:
         try:
             path.write_text(content, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"-o {path}: cannot be written: {error.strerror or error}") from error
-    if not quiet:
+    if not output.quiet:
         click.echo(text, nl=False)
 
 
