@@ -139,12 +139,15 @@ def varint_nbytes(numbers: Iterable[int]) -> int:
     return total
 
 
-def payload_mismatch(proto: onnx.TensorProto, dtype: DType, numel: int) -> str | None:
-    """What is wrong with the amount of data that a tensor in the file brings; None if it fits its shape."""
+def payload_mismatch(proto: onnx.TensorProto, dtype: DType, numel: int, nbytes: int) -> str | None:
+    """What is wrong with the amount of data that a tensor in the file brings; None if it fits its shape.
+
+    `nbytes` is `encoded_nbytes`: asking the proto for `raw_data` again would copy it again.
+    """
     if not dtype.bits and dtype is not DType.STRING:
         return None  # an unknown type: nobody knows what its elements need
     if proto.HasField("raw_data"):
-        needed, found, unit = dtype.nbytes(numel), len(proto.raw_data), "bytes"
+        needed, found, unit = dtype.nbytes(numel), nbytes, "bytes"
     else:
         needed, found, unit = _listed_items(dtype, numel), _count_items(proto), "list items"
     if needed == found:

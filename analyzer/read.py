@@ -230,7 +230,7 @@ class _Reader:
         if proto.data_location == TensorProto.EXTERNAL:
             extent, payload = self._external(proto, dtype, shape, (path, name))
             nbytes = extent.length if extent is not None else 0
-        elif (mismatch := payload_mismatch(proto, dtype, numel)) is not None:
+        elif (mismatch := payload_mismatch(proto, dtype, numel, nbytes)) is not None:
             self.unread.append(("payload-mismatch", (path, name), mismatch))
         return StoredTensor(name, path, carrier, dtype, shape, numel, nbytes, payload, extent, node)
 

@@ -6,12 +6,22 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import documents
 import pytest
 from exports import Exports
 
 TESTS = Path(__file__).parent
+
+# Files that share costly session fixtures: each set runs in one process, whatever number of processes there are.
+TOGETHER = {
+    "test_docs.py": "documents",
+    "test_full_size.py": "documents",
+    "test_export.py": "exports",
+    "test_oracle.py": "exports",
+    "test_reconcile_exports.py": "exports",
+}
 
 # Three numbers, as in 1.23.2, 2.13.0+cpu or 0.2.0.dev1; not a part of a dotted name such as layers.0.1.2.weight
 VERSION = re.compile(
@@ -30,6 +40,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is refused where CI is set, as nobody would read the diff")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests go one by one to the process that is free, but those of `TOGETHER` go as one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER.get(Path(nodeid.partition("::")[0]).name, nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,7 +101,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the exports of `make demo`, where the documents' commands are run. Use it in one xdist group."""
+    """A folder with the exports of `make demo`, where the documents' commands are run."""
     folder = tmp_path_factory.mktemp("workplace")
     documents.prepare(folder)
     yield folder
@@ -94,5 +116,5 @@ def printed(workplace: Path) -> dict[Path, list[documents.Step]]:
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Exports:
-    """`exported(name, dtype, via)`: a tiny model's export. Use it in one xdist group."""
+    """`exported(name, dtype, via)`: a tiny model's export."""
     return Exports(tmp_path_factory.mktemp("exports"))

@@ -12,8 +12,6 @@ from click.testing import CliRunner
 
 from analyzer.cli import command
 
-pytestmark = pytest.mark.xdist_group("documents")
-
 
 @pytest.mark.export
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from exporter import (  # noqa: E402  after the skip
 )
 from exporter.inputs import forward_names  # noqa: E402
 
-pytestmark = [pytest.mark.export, pytest.mark.xdist_group("exports")]
+pytestmark = pytest.mark.export
 
 # Largest difference allowed, as a share of the output's largest magnitude. fp16 has 11 bits (5e-4 a rounding), and
 # the two runtimes round after different operations.

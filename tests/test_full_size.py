@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from analyzer.schemas import load_schema
 
-pytestmark = [pytest.mark.export, pytest.mark.slow, pytest.mark.xdist_group("documents")]
+pytestmark = [pytest.mark.export, pytest.mark.slow]
 
 BERT, ALBERT = "build/demo/bert", "build/demo/albert"
 STUDY_GROUPS = "--group 'embeddings=^embeddings|embedding_hidden_mapping_in' --group 'encoder=^encoder'"

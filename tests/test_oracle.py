@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 
-pytestmark = [pytest.mark.export, pytest.mark.xdist_group("exports")]
+pytestmark = pytest.mark.export
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:

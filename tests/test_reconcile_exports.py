@@ -18,7 +18,7 @@ from analyzer.reconcile import Line, Reconciliation
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-pytestmark = [pytest.mark.export, pytest.mark.xdist_group("exports")]
+pytestmark = pytest.mark.export
 
 NAMES = [*CONFIGS, "factory"]
 FOLDED = {"resnet", "factory"}
