@@ -32,14 +32,15 @@ def audit_model(path: Path | str, *, progress: Callable[[int, int], None] | None
     """
     model = read_model(Path(path))
     graph = build_graph(model)
-    entries = find_copies(classify(model, graph), progress)
+    scopes = scope_nodes(model)
+    entries = find_copies(classify(model, graph, scopes), progress)
     ledger = Ledger(
         model=model,
         entries=entries,
         accounts=book_bytes(model, entries),
         findings=find(model, entries),
         graph=graph,
-        node_scopes={position: scope for position, (scope, _) in scope_nodes(model).items()},
+        node_scopes={position: scope for position, (scope, _) in scopes.items()},
     )
     _check(ledger)
     return ledger
@@ -58,10 +59,8 @@ def _check(ledger: Ledger) -> None:
 
 def file_digests(model: Model) -> dict[str, str]:
     """SHA-256 of each of the model's files, in hexadecimal, by its path in `model.files`."""
-    folder = model.path.parent.resolve()
     digests = {}
-    for index, file in enumerate(model.files):
-        path = folder / file.path if index else model.path
+    for file, path in zip(model.files, model.paths, strict=True):
         with path.open("rb") as stream:
             digests[file.path] = hashlib.file_digest(stream, "sha256").hexdigest()
     return digests

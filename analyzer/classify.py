@@ -60,6 +60,10 @@ _LEARNED_LEAVES = frozenset(
 """Last parts of a dotted name that are learned wherever PyTorch, or a framework that names alike, writes them."""
 
 
+NodeScopes = dict[tuple[GraphPath, int], tuple[str, str]]
+"""(scope, rule) of the nodes that tell where they come from, by (graph path, index)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A role, the rule that chose it, and the PyTorch tensors that the rule traced it to."""
@@ -80,8 +84,13 @@ class _Context:
     is_pytorch: bool
 
 
-def classify(model: Model, graph: nx.MultiDiGraph[Vertex]) -> tuple[Entry, ...]:
-    """Enter every stored tensor once, in file order. Content is not looked at (`analyzer.copies` does)."""
+def classify(
+    model: Model, graph: nx.MultiDiGraph[Vertex], scopes: NodeScopes | None = None
+) -> tuple[Entry, ...]:
+    """Enter every stored tensor once, in file order. Content is not looked at (`analyzer.copies` does).
+
+    `scopes` is what `scope_nodes` says of the model, if it is known already.
+    """
     context = _Context(
         graph=graph,
         provenance=read_provenance(model),
@@ -89,19 +98,17 @@ def classify(model: Model, graph: nx.MultiDiGraph[Vertex]) -> tuple[Entry, ...]:
         stored=frozenset(tensor.key for tensor in model.tensors()),
         is_pytorch=model.producer.startswith("pytorch"),
     )
-    scopes = scope_nodes(model)
+    scopes = scope_nodes(model) if scopes is None else scopes
     return tuple(_enter(tensor, context, scopes) for tensor in model.tensors())
 
 
-def scope_nodes(model: Model) -> dict[tuple[GraphPath, int], tuple[str, str]]:
+def scope_nodes(model: Model) -> NodeScopes:
     """(scope, rule) of every node that tells where it comes from, by (graph path, index)."""
     found = ((node, node_scope(node)) for node in model.nodes())
     return {(node.graph_path, node.index): scope for node, scope in found if scope is not None}
 
 
-def _enter(
-    tensor: StoredTensor, context: _Context, scopes: dict[tuple[GraphPath, int], tuple[str, str]]
-) -> Entry:
+def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry:
     decision = _decide(tensor, context)
     found = readers(context.graph, tensor_vertex(tensor.key))
     using = {(reader.node.graph_path, reader.node.index): reader.node for reader in found}
@@ -136,7 +143,15 @@ def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
     """The exporter's own note on the value: a traced parameter or buffer, or what it was folded from."""
     props = context.metadata[tensor.graph_path].get(tensor.name)
     origin = provenance_of(tensor.name, props, context.provenance)
-    return None if origin is None else Decision(origin.role, origin.rule, origin.sources)
+    if origin is None:
+        return None
+    if (
+        origin.role is Role.PARAMETER
+        and origin.rule == "provenance:folded-from"
+        and not tensor.dtype.is_floating
+    ):
+        return Decision(Role.CONSTANT, "provenance:folded-shape")  # a weight's shape, not its values
+    return Decision(origin.role, origin.rule, origin.sources)
 
 
 def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:

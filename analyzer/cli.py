@@ -26,11 +26,10 @@ from analyzer.options import (
     sourcing,
     writing,
 )
-from analyzer.terminal import emit, progress, say
+from analyzer.terminal import check_outputs, emit, progress, say
 
 if TYPE_CHECKING:
-    from analyzer.group import Trainability
-    from analyzer.ledger import Finding, Grouping, Ledger
+    from analyzer.ledger import Finding, Grouping, Ledger, Trainability
     from analyzer.manifest import Manifest
     from analyzer.reconcile import ContentMode, Reconciliation
     from analyzer.report import ReconcileReport
@@ -135,10 +134,12 @@ def inspect(
 ) -> None:
     """What is in MODEL: totals, subgraphs, bytes, largest tensors, findings."""
     grouped.patterns()
+    check_outputs(outputs, [model])
     from analyzer.audit import file_digests
     from analyzer.report import Inspection
 
     ledger = _audit(model, output)
+    check_outputs(outputs, ledger.model.paths)
     report = Inspection(
         ledger=ledger,
         grouping=_group(ledger, grouped),
@@ -176,8 +177,11 @@ def reconcile(
 ) -> None:
     """Does MODEL hold the PyTorch model's parameters, all and nothing else?"""
     grouped.patterns()
+    source = against if against is not None else _beside(model)
+    check_outputs(outputs, [model, Path(source)])
+    manifest = _manifest(source, sourced, output)
     ledger = _audit(model, output)
-    manifest = _manifest(model, against, sourced, output)
+    check_outputs(outputs, ledger.model.paths)
     result = _reconcile(ledger, manifest, content, output)
     emit(_reconcile_report(result, grouped, _now() if judged.stamp else None), output, outputs)
     if not result.balanced:
@@ -194,6 +198,7 @@ def reconcile(
 def compare(a: Path, b: Path, grouped: Grouped, outputs: tuple[Path, ...], output: Output) -> None:
     """Models A and B side by side, or their saved JSON reports."""
     is_custom = bool(grouped.patterns())
+    check_outputs(outputs, [a, b])
     from analyzer.compare import compare_ledgers
     from analyzer.saved import is_saved_report, load_report
 
@@ -211,11 +216,10 @@ def _audit(path: Path, output: Output) -> Ledger:
         return audit_model(path, progress=tick)
 
 
-def _manifest(model: Path, against: str | None, sourced: Sourced, output: Output) -> Manifest:
+def _manifest(source: str, sourced: Sourced, output: Output) -> Manifest:
     """PyTorch's side: a manifest needs no PyTorch, any other SOURCE does."""
     from analyzer.manifest import is_manifest, load_manifest
 
-    source = against if against is not None else _beside(model)
     path = Path(source)
     if path.is_file() and is_manifest(path):
         return load_manifest(path)

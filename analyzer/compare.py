@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from analyzer.group import natural_order
-from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.ledger import Group, Grouping, Ledger, natural_order
 
 __all__ = ["Comparison", "GroupPair", "Pair", "Status", "compare_ledgers"]
 

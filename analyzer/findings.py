@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from analyzer.ledger import Entry, Evidence, Finding, Role, Severity
-from analyzer.model import Carrier, Key, Model
+from analyzer.ledger import Entry, Finding, Role, Severity
+from analyzer.model import Carrier, Model, label
 
-__all__ = ["find", "label"]
+__all__ = ["find"]
 
 _UNREAD = {
     "external-escapes": Severity.ERROR,
@@ -28,16 +28,6 @@ def find(model: Model, entries: Sequence[Entry]) -> tuple[Finding, ...]:
         *_constant_weights(entries),
     ]
     return tuple(sorted(found, key=lambda finding: (finding.id, finding.subjects)))
-
-
-def label(key: Key) -> str:
-    """A tensor's name as findings and reports show it, with its graph where that is not the main one.
-
-    >>> label((("If_3.then_branch",), "w"))
-    'If_3.then_branch/w'
-    """
-    path, name = key
-    return "/".join((*path, name))
 
 
 def _unread(model: Model) -> Iterator[Finding]:
@@ -108,7 +98,6 @@ def _constant_weights(entries: Iterable[Entry]) -> Iterator[Finding]:
         entry
         for entry in entries
         if entry.role is Role.PARAMETER
-        and entry.evidence is not Evidence.NONE
         and entry.tensor.carrier in (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
     ]
     if inside:

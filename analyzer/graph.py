@@ -4,7 +4,8 @@ Vertices are tuples: `("node", path, index)`, `("tensor", path, name)`, `("input
 `("output", path, name)`. A tensor that a node carries (a Constant's `value`) has a vertex of its own with an edge to
 the vertex of its reader, not of its carrier, so that the readers of every entry are its successors.
 
-Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`), for tensors `tensor` (the `StoredTensor`).
+Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`) and `order` (its
+place in the file), for tensors `tensor` (the `StoredTensor`).
 Edge attributes: `value` (the name that flows) and `slot` (the input position; -1 for a carried attribute tensor,
 -2 for a value that a nested graph takes from outside or hands back).
 """
@@ -56,11 +57,11 @@ def tensor_vertex(key: Key) -> Vertex:
 def readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex) -> Iterator[Reader]:
     """The nodes that read what `vertex` provides, in file order, one item for each input that does."""
     edges = [
-        (target, edge["slot"])
+        (graph.nodes[target]["order"], edge["slot"], target)
         for _, target, edge in graph.out_edges(vertex, data=True)
         if target[0] == "node"
     ]
-    for target, slot in sorted(edges):
+    for _, slot, target in sorted(edges):
         yield Reader(graph.nodes[target]["node"], slot)
 
 
@@ -94,7 +95,7 @@ def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) 
         graph.add_node(provided[name], kind="input")
     for node in part.nodes:
         vertex: Vertex = ("node", part.path, node.index)
-        graph.add_node(vertex, kind="node", node=node)
+        graph.add_node(vertex, kind="node", node=node, order=len(graph))
         for name in node.outputs:
             if name:
                 provided[name] = vertex

@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from analyzer.errors import LedgerError, UsageError
-from analyzer.ledger import Entry, Group, Grouping, Ledger, Role
-from analyzer.model import Key
+from analyzer.ledger import Entry, Group, Grouping, Ledger, Role, Trainability, natural_order
 
 __all__ = ["KEYS", "UNGROUPED", "UNSCOPED", "Trainability", "group_by", "group_by_patterns", "parse_patterns"]
 
@@ -28,9 +27,6 @@ UNGROUPED = "[ungrouped]"
 """What no pattern of the user's matches."""
 
 OVERLAP = "[overlap]"
-
-Trainability = Mapping[Key, tuple[str, bool]]
-"""PyTorch name and `requires_grad` of each entry's parameter, where the PyTorch side is known."""
 
 _FEW_GROUPS = 3
 """The default depth is the first that gives this many groups: a head beside one large body says little."""
@@ -115,17 +111,6 @@ def group_by_patterns(
             ungrouped=_total(UNGROUPED, left, nodes_left, known),
         ),
     )
-
-
-def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key that counts: layer.2 before layer.10, bracketed groups last.
-
-    >>> sorted(["[unscoped]", "layer.10", "layer.2"], key=natural_order)
-    ['layer.2', 'layer.10', '[unscoped]']
-    """
-    bracketed = (1 if name.startswith("[") else 0, 0, "")
-    parts = re.split(r"(\d+)", name)
-    return (bracketed, *((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts))
 
 
 def _by_scope(depth: int) -> Callable[[Entry], str]:

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import networkx as nx
+from analyzer.model import Key, Model, StoredTensor
 
-from analyzer.model import Key, Model, StoredTensor, Vertex
+if TYPE_CHECKING:  # 0.1 s, which a saved report and `--help` need not spend
+    import networkx as nx
 
-__all__ = ["Account", "Entry", "Evidence", "Finding", "Group", "Grouping", "Ledger", "Role", "Severity"]
+    from analyzer.model import Vertex
+
+__all__ = [
+    "Account",
+    "Entry",
+    "Evidence",
+    "Finding",
+    "Group",
+    "Grouping",
+    "Ledger",
+    "Role",
+    "Severity",
+    "Trainability",
+    "natural_order",
+]
 
 
 class Role(enum.StrEnum):
@@ -91,6 +108,28 @@ class Finding:
     message: str
     subjects: tuple[str, ...] = ()
     """The tensors, nodes or files that it is about, sorted."""
+
+
+Trainability = Mapping[Key, tuple[str, bool]]
+"""PyTorch name and `requires_grad` of each entry's parameter, where the PyTorch side is known."""
+
+
+def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key that counts: layer.2 before layer.10, bracketed groups last.
+
+    >>> sorted(["[unscoped]", "layer.10", "layer.2"], key=natural_order)
+    ['layer.2', 'layer.10', '[unscoped]']
+    """
+    bracketed = (1 if name.startswith("[") else 0, 0, "")
+    parts = re.split(r"(\d+)", name)
+    # A number goes by its length, then its digits: int() refuses one of thousands of digits.
+    return (
+        bracketed,
+        *(
+            (0, len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (1, 0, part)
+            for part in parts
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

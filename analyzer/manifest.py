@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,8 +159,12 @@ class Manifest:
         if text is None:
             return None
         tensor = next(tensor for tensor in self.tensors if name in tensor.names)
-        dtype = tensor.dtype.to_numpy()
-        return None if dtype is None else decode_values(text, dtype).reshape(tensor.shape)
+        return _decode(text, tensor)
+
+
+def _decode(text: str, tensor: Parameter | Buffer) -> Array | None:
+    element = tensor.dtype.to_numpy()
+    return None if element is None else decode_values(text, element).reshape(tensor.shape)
 
 
 _Tensor = TypeVar("_Tensor", "Parameter", "Buffer")
@@ -180,7 +185,8 @@ def is_manifest(path: Path) -> bool:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return path.name == "manifest.json"  # let `load_manifest` say what is wrong with it
-    return isinstance(document, dict) and document.get("kind") == KIND
+    # A report of ours is no config either: `load_manifest` says what it is not.
+    return isinstance(document, dict) and (document.get("kind") == KIND or "schema_version" in document)
 
 
 def load_manifest(path: Path | str) -> Manifest:
@@ -224,9 +230,11 @@ def _check(manifest: Manifest) -> None:
         ValueError: a name twice, evidence of the wrong size or no base64, a reference to no tensor.
         TypeError: a field of the wrong kind.
     """
-    names = [name for tensor in manifest.tensors for name in tensor.names]
-    if len(set(names)) != len(names):
-        raise ValueError(f"name {next(name for name in names if names.count(name) > 1)!r} stands twice")
+    counted = Counter(name for tensor in manifest.tensors for name in tensor.names)
+    repeated = [name for name, count in counted.items() if count > 1]
+    if repeated:
+        raise ValueError(f"name {repeated[0]!r} stands twice")
+    named = {name: tensor for tensor in manifest.tensors for name in tensor.names}
     for tensor in manifest.tensors:
         if tensor.content is not None:
             _check_content(tensor, tensor.content)
@@ -242,12 +250,12 @@ def _check(manifest: Manifest) -> None:
         if type(norm.eps) not in (int, float):
             raise TypeError(f"{norm.module}: eps {norm.eps!r}")
         for name in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
-            if name is not None and name not in names:
+            if name is not None and name not in named:
                 raise ValueError(f"{norm.module}: no tensor {name!r}")
-    for name in manifest.values:
-        if name not in names:
+    for name, text in manifest.values.items():
+        if name not in named:
             raise ValueError(f"values: no tensor {name!r}")
-        manifest.value(name)
+        _decode(text, named[name])
 
 
 def _check_content(tensor: Parameter | Buffer, content: Content) -> None:

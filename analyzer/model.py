@@ -23,6 +23,7 @@ __all__ = [
     "Payload",
     "StoredTensor",
     "Vertex",
+    "label",
 ]
 
 GraphPath = tuple[str, ...]
@@ -36,6 +37,16 @@ Key = tuple[GraphPath, str]
 
 Vertex = tuple[Literal["node", "tensor", "input", "output"], GraphPath, int | str]
 """A vertex of `analyzer.graph.build_graph`: what it is, its graph, and its position or name there."""
+
+
+def label(key: Key) -> str:
+    """A tensor's name as findings and reports show it, with its graph where that is not the main one.
+
+    >>> label((("If_3.then_branch",), "w"))
+    'If_3.then_branch/w'
+    """
+    path, name = key
+    return "/".join((*path, name))
 
 
 class Carrier(enum.StrEnum):
@@ -161,6 +172,12 @@ class Model:
     functions: int
     unread: tuple[tuple[str, Key, str], ...] = ()
     """What could not be read: (finding id, tensor, sentence)."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where its files are, the model file first."""
+        folder = self.path.parent.resolve()
+        return (self.path, *(folder / file.path for file in self.files[1:]))
 
     @property
     def nested_graphs(self) -> int:

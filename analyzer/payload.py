@@ -132,7 +132,7 @@ def varint_nbytes(numbers: Iterable[int]) -> int:
     >>> varint_nbytes([0, 127, 128, -1])
     14
     """
-    unsigned = np.array([number & 0xFFFFFFFFFFFFFFFF for number in numbers], dtype=np.uint64)
+    unsigned = np.fromiter((number & 0xFFFFFFFFFFFFFFFF for number in numbers), dtype=np.uint64)
     total = len(unsigned)
     for bits in range(7, 64, 7):
         total += int((unsigned >= np.uint64(1) << np.uint64(bits)).sum())

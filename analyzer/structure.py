@@ -7,14 +7,12 @@ The weakest evidence that still explains: it is asked only where neither metadat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import networkx as nx
 
 from analyzer.dtypes import DType
 from analyzer.graph import CARRIED, Reader, readers
 from analyzer.ledger import Role
-from analyzer.model import Carrier, Node, StoredTensor, Vertex
+from analyzer.model import Node, StoredTensor, Vertex
 
 __all__ = ["role_by_structure"]
 
@@ -154,15 +152,28 @@ _PRODUCERS = frozenset(
 _NORMALIZERS = frozenset(
     {
         "BatchNormalization",
-        "Div",
         "InstanceNormalization",
         "LayerNormalization",
         "LpNormalization",
-        "Mul",
-        "Sqrt",
+        "RMSNormalization",
+        "ReduceL2",
+        "ReduceMean",
+        "ReduceSumSquare",
     }
 )
-"""Operators that end a normalization written out, whose output is scaled and shifted by learned vectors."""
+"""Operators that take a mean or a norm: what follows is scaled and shifted by learned vectors."""
+
+_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub"})
+"""Operators of which a normalization is written out."""
+
+_MICROSOFT_ONLY = frozenset({"Attention", "MultiHeadAttention"})
+"""Operators whose weights are inputs in onnxruntime's domain and not in ONNX's."""
+
+_INDEX_TYPES = frozenset({DType.INT32, DType.INT64, DType.BOOL, DType.UINT32, DType.UINT64})
+"""Types of shapes, indices and masks. Narrow integers may be weights."""
+
+_FEW = 64
+"""Elements up to which a narrow integer operand is taken for a shape, an axis or a flag."""
 
 _LEARNED_LISTS = frozenset(
     {
@@ -196,47 +207,79 @@ def role_by_structure(
 
     The first reader in file order that explains the tensor decides.
     """
-    if tensor.carrier is Carrier.ATTRIBUTE_LIST:
-        attribute = tensor.name.rpartition(".")[2].removesuffix("_as_tensor")
-        return (
-            Role.PARAMETER if attribute in _LEARNED_LISTS else Role.CONSTANT,
-            f"structure:list-{attribute}",
-        )
-    final = list(_final_readers(graph, vertex, tensor))
+    final = _final_readers(graph, vertex, tensor)
     for reader in final:
-        decided = _by_slot(reader, tensor)
+        decided = _by_attribute(reader, tensor) if reader.slot == CARRIED else _by_slot(reader, tensor)
         if decided is not None:
             return decided
+    known = next((reader for reader in final if _is_known(reader.node)), None)
+    if known is None or known.slot == CARRIED:
+        return None
     if not tensor.dtype.is_floating:
-        return (Role.CONSTANT, f"structure:{final[0].node.op_type}-operand") if final else None
+        is_index = tensor.dtype in _INDEX_TYPES or tensor.numel <= _FEW
+        return (Role.CONSTANT, f"structure:{known.node.op_type}-operand") if is_index else None
     if tensor.numel <= 1:
-        return (Role.CONSTANT, "structure:scalar") if final else None
+        return Role.CONSTANT, "structure:scalar"
     for reader in final:
         if _is_affine(graph, reader, tensor):
-            return (Role.PARAMETER, f"structure:{reader.node.op_type}-vector")
+            return Role.PARAMETER, f"structure:{reader.node.op_type}-vector"
     return None
 
 
-def _final_readers(
-    graph: nx.MultiDiGraph[Vertex], vertex: Vertex, tensor: StoredTensor, hops: int = _MAX_HOPS
-) -> Iterator[Reader]:
-    """The readers of a vertex; past those that only move it, the readers of what they hand on."""
-    for reader in readers(graph, vertex):
-        yield reader
-        moved = reader.slot == 0 and (
-            reader.node.op_type in _PASS_THROUGH
-            or (reader.node.op_type == "Gather" and tensor.dtype in _QUANTIZED)
-        )
-        if hops and (moved or reader.node.op_type == "Concat"):
-            node = reader.node
-            yield from _final_readers(graph, ("node", node.graph_path, node.index), tensor, hops - 1)
+def _is_known(node: Node) -> bool:
+    """Whether the operator is one that ONNX or onnxruntime defines: of any other, a name says nothing."""
+    return node.domain in ("", "ai.onnx", "ai.onnx.ml") or node.domain.startswith(
+        ("com.microsoft", "com.ms.")
+    )
+
+
+def _final_readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex, tensor: StoredTensor) -> list[Reader]:
+    """The readers of a vertex, then, past those that only move it, the readers of what they hand on."""
+    found: dict[tuple[Vertex, int], Reader] = {}
+    layer = [vertex]
+    for _ in range(_MAX_HOPS + 1):
+        following: list[Vertex] = []
+        for source in layer:
+            for reader in readers(graph, source):
+                target: Vertex = ("node", reader.node.graph_path, reader.node.index)
+                if (target, reader.slot) not in found:
+                    found[target, reader.slot] = reader
+                    if _moves(reader, tensor):
+                        following.append(target)
+        layer = following
+    return list(found.values())
+
+
+def _moves(reader: Reader, tensor: StoredTensor) -> bool:
+    """Whether a reader hands the tensor on, moved, cut or re-encoded."""
+    op_type = reader.node.op_type
+    if not _is_known(reader.node):
+        return False
+    if op_type == "Concat":
+        return True
+    return reader.slot == 0 and (
+        op_type in _PASS_THROUGH or (op_type == "Gather" and tensor.dtype in _QUANTIZED)
+    )
+
+
+def _by_attribute(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
+    """What a tensor or list in a node's own attribute is."""
+    node = reader.node
+    attribute = tensor.name.rpartition(".")[2].removesuffix("_as_tensor")
+    if node.domain == "ai.onnx.ml":
+        return (
+            Role.PARAMETER if attribute in _LEARNED_LISTS else Role.CONSTANT
+        ), f"structure:list-{attribute}"
+    return (Role.CONSTANT, f"structure:{node.op_type}-attribute") if _is_known(node) else None
 
 
 def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
     node, slot = reader.node, reader.slot
     rule = f"structure:{node.op_type}[{slot}]"
-    if slot == CARRIED:
-        return (Role.CONSTANT, f"structure:{node.op_type}-attribute")
+    if not _is_known(node) or (
+        node.op_type in _MICROSOFT_ONLY and not node.domain.startswith("com.microsoft")
+    ):
+        return None
     if slot in _QUANTIZATION_SLOTS.get(node.op_type, ()):
         return Role.QUANTIZATION, rule
     if slot in _CONSTANT_SLOTS.get(node.op_type, ()):
@@ -253,20 +296,31 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
 def _is_affine(graph: nx.MultiDiGraph[Vertex], reader: Reader, tensor: StoredTensor) -> bool:
     """Whether the tensor is the bias of a linear operator, or the scale or shift of a normalization written out.
 
-    Such a tensor is a vector along one axis, and the other operand comes from the operator in question.
+    Such a tensor is a vector along one axis, and what it is combined with comes from a linear operator, or from a mean
+    or a norm within a few operators (the mean of a picture, subtracted as a constant, is none).
     """
-    if reader.node.op_type not in ("Add", "Mul", "Sub", "Div") or sum(dim != 1 for dim in tensor.shape) != 1:
+    node = reader.node
+    if node.op_type not in ("Add", "Mul", "Sub", "Div") or sum(dim != 1 for dim in tensor.shape) != 1:
         return False
-    wanted = _PRODUCERS | _NORMALIZERS if reader.node.op_type in ("Add", "Mul") else _PRODUCERS
-    return any(producer.op_type in wanted for producer in _operand_producers(graph, reader.node, _MAX_HOPS))
+    if any(producer.op_type in _PRODUCERS for producer in _upstream(graph, node, _PASS_THROUGH)):
+        return True
+    is_scaling = node.op_type in ("Add", "Mul")
+    return is_scaling and any(
+        p.op_type in _NORMALIZERS for p in _upstream(graph, node, _PASS_THROUGH | _ARITHMETIC)
+    )
 
 
-def _operand_producers(graph: nx.MultiDiGraph[Vertex], node: Node, hops: int) -> Iterator[Node]:
-    """The nodes that compute a node's operands, seen through those that only move them."""
-    for source, _ in graph.in_edges(("node", node.graph_path, node.index)):
-        if source[0] != "node":
-            continue
-        producer: Node = graph.nodes[source]["node"]
-        yield producer
-        if hops and producer.op_type in _PASS_THROUGH:
-            yield from _operand_producers(graph, producer, hops - 1)
+def _upstream(graph: nx.MultiDiGraph[Vertex], node: Node, through: frozenset[str]) -> list[Node]:
+    """The nodes that compute a node's operands, and those before them as far as operators of `through` lead."""
+    found: dict[Vertex, Node] = {}
+    layer: list[Vertex] = [("node", node.graph_path, node.index)]
+    for _ in range(_MAX_HOPS):
+        following: list[Vertex] = []
+        for vertex in layer:
+            for source, _ in graph.in_edges(vertex):
+                if source[0] == "node" and source not in found:
+                    found[source] = graph.nodes[source]["node"]
+                    if found[source].op_type in through:
+                        following.append(source)
+        layer = following
+    return list(found.values())

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from analyzer.errors import UsageError
 from analyzer.options import Output
-from analyzer.render import FORMATS, SUFFIXES, TextOptions
-from analyzer.render.units import printable
-from analyzer.report import Report
 
-__all__ = ["emit", "progress", "say"]
+if TYPE_CHECKING:  # these bring rich and the whole analyzer, which `--help` does not need
+    from analyzer.render import TextOptions
+    from analyzer.report import Report
+
+__all__ = ["check_outputs", "emit", "progress", "say"]
 
 _NARROWEST = 80
 
 
 def say(message: str) -> None:
     """One line for a person, on stderr."""
+    from analyzer.render.units import printable
+
     click.echo(printable(message), err=True)
 
 
@@ -41,6 +46,19 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+def check_outputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
+    """Refuse, before any work, an output without a format, or one that is among what is read.
+
+    Raises:
+        UsageError: as said.
+    """
+    read = {path.resolve() for path in inputs}
+    for path in outputs:
+        _format_of(path)
+        if path.resolve() in read:
+            raise UsageError(f"-o {path}: is what is read here; name another file")
+
+
 def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:
     """Write the report to stdout, and to each of `outputs` in the format of its suffix.
 
@@ -49,6 +67,8 @@ def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:
     Raises:
         UsageError: an output's suffix names no format, or it cannot be written.
     """
+    from analyzer.render import FORMATS, TextOptions
+
     plain = TextOptions(rows=output.rows, verbose=output.verbose)
     files = [(path, FORMATS[_format_of(path)](report, plain)) for path in outputs]
     text = FORMATS[output.style](report, _screen_options(plain))
@@ -62,6 +82,8 @@ def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:
 
 
 def _format_of(path: Path) -> str:
+    from analyzer.render import SUFFIXES
+
     if path.suffix not in SUFFIXES:
         known = ", ".join(SUFFIXES)
         raise UsageError(f"-o {path}: no format for the suffix {path.suffix!r}; use one of {known}")
@@ -77,4 +99,4 @@ def _screen_options(plain: TextOptions) -> TextOptions:
 
         width = max(_NARROWEST, shutil.get_terminal_size((plain.width, 24)).columns)
     color = is_terminal and not os.environ.get("NO_COLOR")
-    return TextOptions(rows=plain.rows, width=width, color=color, verbose=plain.verbose)
+    return dataclasses.replace(plain, width=width, color=color)

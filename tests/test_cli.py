@@ -252,3 +252,40 @@ def test_export_writes_the_folder_and_reports_what_it_reconciled(tmp_path: Path)
     assert {"out/manifest.json", "out/model.onnx"} <= set(document["files"])
     assert document["reconcile"]["balanced"] is True
     assert document["reconcile"]["pytorch"]["parameters"] == 15
+
+
+@pytest.mark.parametrize("command", ["inspect", "reconcile", "compare"])
+def test_what_is_read_is_never_written(model: Path, manifest: Path, tmp_path: Path, command: str) -> None:
+    run("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    arguments = {
+        "inspect": (model, "-o", model),
+        "reconcile": (model, "-o", manifest),
+        "compare": (tmp_path / "saved.json", model, "-o", tmp_path / "saved.json"),
+    }[command]
+
+    result = run(command, *arguments)
+
+    assert result.returncode == 2
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_report_is_no_pytorch_side(model: Path, tmp_path: Path) -> None:
+    run("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
+
+    result = run("reconcile", model, "--against", tmp_path / "saved.json")
+
+    assert result.returncode == 2
+    assert "not a manifest" in result.stderr
+
+
+def test_an_unreadable_weight_does_not_balance(model: Path, manifest: Path) -> None:
+    proto = onnx.load(model)
+    proto.graph.initializer[0].raw_data = b"short"
+    onnx.save(proto, model)
+
+    result = run("reconcile", model)
+
+    assert result.returncode == 1
+    assert "[payload-mismatch]" in result.stdout
+    assert "DOES NOT BALANCE" in result.stdout

@@ -8,8 +8,8 @@ import pytest
 from models import audit, external, finding_ids, ramp, raw, text_model
 from onnx import helper, numpy_helper
 
-from analyzer.findings import label
 from analyzer.ledger import Finding, Ledger, Severity
+from analyzer.model import label
 
 LINEAR = "g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }"
 

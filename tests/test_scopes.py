@@ -23,7 +23,7 @@ from analyzer.scopes import (
     read_provenance,
 )
 
-NOTHING = Provenance(frozenset(), frozenset(), is_traced=True)
+NOTHING = Provenance(frozenset(), frozenset())
 
 
 def node(name: str = "", **metadata: str) -> Node:
@@ -98,7 +98,7 @@ def test_notes_on_values_tell_their_origin(props, origin):
 
 
 def test_placeholders_of_traced_nodes_decide_what_a_source_is():
-    provenance = Provenance(frozenset({"table"}), frozenset({"a_weight"}), is_traced=True)
+    provenance = Provenance(frozenset({"table"}), frozenset({"a_weight"}))
 
     assert provenance_of("v", {FOLDED_FROM: "['table']"}, provenance).role is Role.PARAMETER
     assert provenance_of("v", {FOLDED_FROM: "['a.weight']"}, provenance).role is Role.BUFFER
@@ -111,13 +111,13 @@ def test_traced_nodes_name_the_placeholders_they_read(tmp_path: Path):
 
     provenance = read_provenance(read_model(save(tmp_path, proto)))
 
-    assert provenance == Provenance(frozenset({"fc_weight"}), frozenset({"scale"}), is_traced=True)
+    assert provenance == Provenance(frozenset({"fc_weight"}), frozenset({"scale"}))
 
 
-def test_file_without_notes_is_not_traced(tmp_path: Path):
+def test_file_without_notes_mentions_no_placeholders(tmp_path: Path):
     proto = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
 
-    assert not read_provenance(read_model(save(tmp_path, proto))).is_traced
+    assert read_provenance(read_model(save(tmp_path, proto))) == NOTHING
 
 
 @pytest.mark.parametrize(

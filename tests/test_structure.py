@@ -92,8 +92,8 @@ def test_lone_number_is_a_constant(tmp_path, node, shape):
         ("h = MatMul(x, x) y = Add(h, w)", "Add-vector"),
         ("h = MatMul(x, x) y = Add(w, h)", "Add-vector"),
         ("h = Conv(x, x) y = Sub(h, w)", "Sub-vector"),
-        ("h = Sqrt(x) d = Div(x, h) y = Mul(d, w)", "Mul-vector"),
-        ("h = Div(x, x) s = Mul(h, x) y = Add(s, w)", "Add-vector"),
+        ("m = ReduceMean(x) c = Sub(x, m) d = Div(c, m) y = Mul(d, w)", "Mul-vector"),
+        ("m = ReduceMean(x) c = Sub(x, m) d = Div(c, m) s = Mul(d, x) y = Add(s, w)", "Add-vector"),
         ("h = MatMul(x, x) r = Reshape(h, x) y = Add(r, w)", "Add-vector"),
     ],
 )
@@ -198,3 +198,21 @@ def test_chain_of_operators_that_only_move_is_followed_without_growing(tmp_path)
     found = decide(tmp_path, f"{nodes} y = Relu(h39)", ramp(2, 3))
 
     assert found.role is Role.UNATTRIBUTED
+
+
+def test_the_mean_of_a_picture_is_no_parameter(tmp_path):
+    found = decide(tmp_path, "h = Div(x, x) s = Mul(h, x) y = Add(s, w)", ramp(3))
+
+    assert found.role is Role.UNATTRIBUTED
+
+
+def test_layers_of_concat_are_walked_once_each(tmp_path):
+    layers = "\n".join(
+        f"c{i}_{j} = Concat<axis=0>({', '.join(f'c{i - 1}_{k}' if i else 'w' for k in range(7))})"
+        for i in range(12)
+        for j in range(7)
+    )
+
+    found = decide(tmp_path, f"{layers}\ny = MatMul(x, c3_0)", ramp(2, 2))
+
+    assert (found.role, found.decided_by) == (Role.PARAMETER, "structure:MatMul[1]")

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from analyzer.errors import LedgerError, UsageError
-from analyzer.findings import label
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
-from analyzer.model import Key
+from analyzer.model import Key, label
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.by_content import match_by_content, match_by_reader, match_copies, match_deduplicated
 from analyzer.reconcile.by_name import match_by_name

@@ -44,6 +44,7 @@ class Books:
     suspects: list[Suspect] = field(default_factory=list)
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
+    _modules: dict[Key, frozenset[str]] = field(default_factory=dict)
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
     _by_key: dict[Key, Entry] = field(default_factory=dict)
 
@@ -79,11 +80,14 @@ class Books:
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
         """The PyTorch modules whose nodes read a stored tensor, as far as nodes tell their module."""
-        positions = {(reader.node.graph_path, reader.node.index) for reader in self.readers(entry)}
-        scopes = self.ledger.node_scopes
-        return frozenset(
-            self.aligned.module(scopes[position]) for position in positions if position in scopes
-        )
+        key = entry.tensor.key
+        if key not in self._modules:
+            positions = {(reader.node.graph_path, reader.node.index) for reader in self.readers(entry)}
+            scopes = self.ledger.node_scopes
+            self._modules[key] = frozenset(
+                self.aligned.module(scopes[position]) for position in positions if position in scopes
+            )
+        return self._modules[key]
 
     def is_dropped_zero(self, parameter: Parameter) -> bool:
         """Whether it is all zeros and a traced node names it: the optimizer takes a bias of zeros off its node."""

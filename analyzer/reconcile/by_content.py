@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Buffer, Parameter
+from analyzer.model import Key
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.contents import Relation
 from analyzer.reconcile.lines import Line
@@ -23,41 +24,54 @@ _LINES = {
 def match_by_content(books: Books) -> None:
     """Give each nameless entry the PyTorch tensor of the same content.
 
-    Among several of equal content, the one whose module reads the entry goes first.
+    Among several of equal content, the one whose module reads the entry goes first. Constant-filled contents are equal
+    by nature, so there the module must read it, or the file have no scopes at all.
     """
     index = _index(books)
     for entry in books.free_entries():
         if entry.tensor.numel <= 1 or entry.role is Role.QUANTIZATION:
             continue
-        candidates = _related(books, index, entry)
-        modules = books.reader_modules(entry) if len(candidates) > 1 else frozenset()
+        modules = books.reader_modules(entry)
+        candidates = [
+            item for item in _related(books, index, entry) if _is_free_for(books, entry, item[0], modules)
+        ]
         candidates.sort(key=lambda item: not _is_read_in(item[0], modules))
-        for tensor, relation in candidates:
+        for tensor, relation in candidates[:1]:
             if isinstance(tensor, Buffer):
-                books.settle(entry, Line.BUFFER, "content", tensor.name)
-                break
-            if tensor.name not in books.parameters:
-                books.hold(tensor, entry, _LINES[relation], "content", 0.0)
-                break
+                books.settle(entry, Line.BUFFER, books.contents.evidence, tensor.name)
+            else:
+                books.hold(tensor, entry, _LINES[relation], books.contents.evidence, 0.0)
+
+
+def _is_free_for(books: Books, entry: Entry, tensor: Parameter | Buffer, modules: frozenset[str]) -> bool:
+    """Whether equal content may make `entry` the place of `tensor`."""
+    if tensor.name in books.parameters:
+        return False
+    if tensor.content is None or not tensor.content.constant_filled:
+        return True
+    is_like = isinstance(tensor, Parameter) == (entry.role is Role.PARAMETER)
+    return is_like and (not modules or _is_read_in(tensor, modules))
 
 
 def match_by_reader(books: Books) -> None:
-    """Where contents were not compared: the nameless weight that a module's only matrix product reads is its weight.
+    """Where contents were not compared: the one nameless matrix that a module reads is its weight.
 
     TorchScript exports rename a transposed weight to `onnx::MatMul_123`, but name the node after the module.
     """
+    if books.contents.mode != "none":
+        return
+    read: dict[str, list[Entry]] = defaultdict(list)
     for entry in books.free_entries():
         modules = books.reader_modules(entry)
-        is_matrix = entry.role is Role.PARAMETER and len(entry.tensor.shape) == 2
-        if not is_matrix or len(modules) != 1 or books.contents.mode != "none":
+        is_matrix = entry.role is Role.PARAMETER and len(entry.tensor.shape) == 2 and entry.copy_of is None
+        if is_matrix and len(modules) == 1:
+            read[next(iter(modules))].append(entry)
+    for module, entries in read.items():
+        tensor = books.tensor(f"{module}.weight")
+        if len(entries) != 1 or not isinstance(tensor, Parameter) or tensor.name in books.parameters:
             continue
-        tensor = books.tensor(f"{next(iter(modules))}.weight")
-        if not isinstance(tensor, Parameter) or entry.tensor.shape not in (tensor.shape, tensor.shape[::-1]):
-            continue
-        if tensor.name in books.parameters:
-            books.copy(tensor, entry, "structure:reader-module+shape")
-        else:
-            books.hold(tensor, entry, Line.TRANSPOSED, "structure:reader-module+shape")
+        if entries[0].tensor.shape in (tensor.shape, tensor.shape[::-1]):
+            books.hold(tensor, entries[0], Line.TRANSPOSED, "structure:reader-module+shape")
 
 
 def match_copies(books: Books) -> None:
@@ -91,11 +105,11 @@ def match_deduplicated(books: Books) -> None:
     a zero bias, which the optimizer also takes from the node, a traced node that still names it.
     """
     holders: dict[str, list[Entry]] = defaultdict(list)
-    load: dict[str, int] = defaultdict(int)
+    load: dict[Key, int] = defaultdict(int)
     for line in books.parameters.values():
         if line.entries:
             entry = books.entry(line.entries[0])
-            load[line.entries[0][1]] += 1
+            load[line.entries[0]] += 1
             for print_ in books.contents.fingerprints(entry):
                 holders[print_].append(entry)
     for parameter in list(books.free_parameters()):
@@ -105,12 +119,12 @@ def match_deduplicated(books: Books) -> None:
             continue
         prints = (content.digest, content.digest_transposed, content.samples)
         for entry in (entry for print_ in prints if print_ for entry in holders.get(print_, ())):
-            evidence = _reads(books, entry, parameter, load[entry.tensor.name])
+            evidence = _reads(books, entry, parameter, load[entry.tensor.key])
             if evidence is None and books.is_dropped_zero(parameter):
                 evidence = "traced-zero"
             if evidence and books.contents.relation(entry, parameter) in _LINES:
-                books.merge(parameter, entry, Line.DEDUPLICATED, f"content+{evidence}", 0.0)
-                load[entry.tensor.name] += 1
+                books.merge(parameter, entry, Line.DEDUPLICATED, f"{books.contents.evidence}+{evidence}", 0.0)
+                load[entry.tensor.key] += 1
                 break
 
 

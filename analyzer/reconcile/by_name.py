@@ -25,7 +25,8 @@ def match_by_name(books: Books) -> None:
     for entry, tensor, relation in ranked:
         if isinstance(tensor, Buffer):
             _match_buffer(books, entry, tensor, relation)
-        elif relation is Relation.DIFFERENT:
+        elif relation in (Relation.DIFFERENT, Relation.UNKNOWN):
+            # Unknown: contents are compared, and this one cannot be read. That is no proof of anything.
             books.suspects.append(Suspect(entry, tensor))
         else:
             _match_parameter(books, entry, tensor, relation)
@@ -39,7 +40,7 @@ def _named(books: Books) -> Iterator[tuple[Entry, Parameter | Buffer, Relation]]
         if tensor is None:
             continue
         relation = books.contents.relation(entry, tensor)
-        if relation is Relation.UNKNOWN:
+        if not books.contents.compares(tensor):
             relation = _relation_by_shape(entry, tensor)
         yield entry, tensor, relation
 
@@ -58,6 +59,8 @@ def _relation_by_shape(entry: Entry, tensor: Parameter | Buffer) -> Relation:
 
     onnxscript folds a lone matrix by transposing it, so a square one that it folded is taken as transposed.
     """
+    if entry.tensor.dtype is not tensor.dtype:
+        return Relation.DIFFERENT
     stored = entry.tensor.shape
     folded = entry.decided_by == "provenance:folded-from"
     if stored == tensor.shape and not (folded and len(stored) == 2 and stored[0] == stored[1]):
@@ -68,11 +71,11 @@ def _relation_by_shape(entry: Entry, tensor: Parameter | Buffer) -> Relation:
 
 
 def _match_parameter(books: Books, entry: Entry, parameter: Parameter, relation: Relation) -> None:
-    compared = books.contents.mode != "none" and parameter.content is not None
+    compared = books.contents.compares(parameter)
     evidence = entry.evidence if entry.sources else Evidence.NAME
     if evidence is Evidence.CONTENT:
         evidence = Evidence.PROVENANCE  # a copy, known by the note that the copy's rule replaced
-    decided_by = f"{evidence}+{'content' if compared else 'shape'}"
+    decided_by = f"{evidence}+{books.contents.evidence if compared else 'shape'}"
     if parameter.name in books.parameters:
         books.copy(parameter, entry, decided_by)
         return
@@ -87,7 +90,7 @@ def _match_parameter(books: Books, entry: Entry, parameter: Parameter, relation:
 def _match_buffer(books: Books, entry: Entry, buffer: Buffer, relation: Relation) -> None:
     """A buffer under its own name must be that buffer; one that was folded may be cut or broadcast."""
     own_name = entry.tensor.name in buffer.names or books.aligned(entry.tensor.name) in buffer.names
-    if relation is Relation.DIFFERENT and own_name:
+    if relation in (Relation.DIFFERENT, Relation.UNKNOWN) and own_name:
         books.suspects.append(Suspect(entry, buffer))
         return
     books.settle(entry, Line.BUFFER, f"{entry.evidence}+{relation}", buffer.name)

@@ -34,7 +34,7 @@ class Relation(enum.StrEnum):
     RESHAPED = "reshaped"
     DIFFERENT = "different"
     UNKNOWN = "unknown"
-    """Not compared: the mode forbids it, or one side has no content."""
+    """Not compared: the mode forbids it, or one side has no content that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,18 @@ class Contents:
     _prints: dict[Key, _Print | None] = field(default_factory=dict)
     _done: int = 0
 
+    @property
+    def evidence(self) -> str:
+        """What an equality found here is called in `decided_by`."""
+        return "sampled" if self.mode == "sampled" else "content"
+
+    def compares(self, tensor: Parameter | Buffer) -> bool:
+        """Whether contents of `tensor` are compared at all: by the mode, and because PyTorch's side has them."""
+        return self.mode != "none" and tensor.content is not None
+
     def relation(self, entry: Entry, tensor: Parameter | Buffer) -> Relation:
         """How `entry`'s content relates to `tensor`'s; sampled contents are equal where they were looked at."""
-        if self.mode == "none" or tensor.content is None:
+        if tensor.content is None or not self.compares(tensor):
             return Relation.UNKNOWN
         stored = entry.tensor
         if stored.dtype is not tensor.dtype or stored.numel != tensor.numel:

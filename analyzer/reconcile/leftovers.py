@@ -7,6 +7,7 @@ from dataclasses import replace
 from analyzer.ledger import Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
+from analyzer.reconcile.contents import Relation
 from analyzer.reconcile.lines import Line
 
 __all__ = ["mark_ties", "settle_entries", "settle_parameters", "settle_suspects"]
@@ -20,14 +21,17 @@ _BY_ROLE = {
 
 
 def settle_suspects(books: Books) -> None:
-    """A PyTorch name with other content, which no formula explains."""
+    """A PyTorch name with other content, which no formula explains, or with content that cannot be read."""
     for suspect in books.suspects:
         entry, tensor = suspect.entry, suspect.tensor
+        is_unread = books.contents.relation(entry, tensor) is Relation.UNKNOWN and books.contents.compares(
+            tensor
+        )
+        rule = "none:unreadable" if is_unread else f"name+{books.contents.evidence}"
         if isinstance(tensor, Parameter) and tensor.name not in books.parameters:
-            error = books.contents.error(entry, tensor)
-            books.hold(tensor, entry, Line.DIFFERING, "name+content", error)
+            books.hold(tensor, entry, Line.DIFFERING, rule, books.contents.error(entry, tensor))
         else:
-            books.settle(entry, Line.DIFFERING, "name+content", tensor.name)
+            books.settle(entry, Line.DIFFERING, rule, tensor.name)
     books.suspects.clear()
 
 

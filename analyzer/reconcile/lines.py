@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from analyzer.group import Trainability
-from analyzer.ledger import Finding, Ledger
+from analyzer.ledger import Finding, Ledger, Trainability
 from analyzer.manifest import Manifest
 from analyzer.model import Key
 from analyzer.scopes import module_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -45,7 +45,11 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
     'model.'
     """
     targets = frozenset(known)
-    endings = {name.partition(".")[2]: name.partition(".")[0] + "." for name in targets if "." in name}
+    endings: dict[str, set[str]] = defaultdict(set)
+    for name in targets:
+        head, dot, tail = name.partition(".")
+        if dot:
+            endings[tail].add(f"{head}.")
     stripped: Counter[str] = Counter()
     added: Counter[str] = Counter()
     for name in names:
@@ -55,8 +59,7 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
         for depth in range(1, min(_DEEPEST_PREFIX + 1, len(parts))):
             if ".".join(parts[depth:]) in targets:
                 stripped[".".join(parts[:depth]) + "."] += 1
-        if name in endings:
-            added[endings[name]] += 1
+        added.update(endings.get(name, ()))
     strip, strip_count = _best(stripped)
     add, add_count = _best(added)
     return Alignment(targets, strip=strip) if strip_count >= add_count else Alignment(targets, add=add)

@@ -11,8 +11,8 @@ from importlib import metadata
 from typing import Any
 
 from analyzer.compare import Comparison, GroupPair, Pair
-from analyzer.findings import label
 from analyzer.ledger import Entry, Evidence, Finding, Group, Grouping, Ledger, Role
+from analyzer.model import label
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
 
 __all__ = ["SCHEMA_VERSION", "render_json", "to_document"]
@@ -158,7 +158,7 @@ def _group(group: Group, parameters: int) -> Document:
 def _tensor(entry: Entry) -> Document:
     tensor = entry.tensor
     return {
-        "name": tensor.name,
+        "name": tensor.key[1],
         "graph_path": "/".join(tensor.graph_path),
         "carrier": tensor.carrier.value,
         "dtype": tensor.dtype.name,
@@ -250,7 +250,9 @@ def _reconciliation(report: ReconcileReport) -> Document:
             key=lambda item: (str(item["graph_path"]), str(item["name"])),
         ),
         **_grouping(report.grouping, result.onnx_parameters),
-        "findings": _findings((*result.findings, *ledger.findings)),
+        "findings": _findings(
+            tuple(sorted((*result.findings, *ledger.findings), key=lambda finding: finding.id))
+        ),
     }
 
 

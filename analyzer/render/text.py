@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.compare import Comparison, GroupPair
-from analyzer.findings import label
 from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role
+from analyzer.model import label
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.units import (
     format_bytes,
@@ -163,9 +163,8 @@ def _cut(groups: Sequence[Group], rows: int) -> tuple[list[Group], list[Group]]:
     if not rows or len(groups) <= rows:
         return list(groups), []
     largest = sorted(groups, key=lambda group: (-group.parameters, -group.nbytes, -group.tensors))[:rows]
-    return [group for group in groups if group in largest], [
-        group for group in groups if group not in largest
-    ]
+    shown = {id(group) for group in largest}
+    return [g for g in groups if id(g) in shown], [g for g in groups if id(g) not in shown]
 
 
 def _sum(name: str, groups: Sequence[Group], overlap: Group | None = None) -> Group:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 __all__ = [
     "format_bytes",
     "format_count",
@@ -104,7 +102,7 @@ def printable(text: str) -> str:
     >>> printable("w\x1b[2J\u202egpj.exe")
     'w\\x1b[2J\\u202egpj.exe'
     """
-    return "".join(c if c.isprintable() and unicodedata.category(c) != "Cf" else _escape(c) for c in text)
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
 def _escape(character: str) -> str:
