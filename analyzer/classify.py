@@ -168,7 +168,8 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
         return Decision(Role.PARAMETER, "name:folded-bias", (base,))
     if not tensor.dtype.is_floating:
         return None
-    if leaf in _LEARNED_LEAVES or leaf.endswith(("weight", "bias")) or leaf.startswith(("weight_", "bias_")):
+    is_recurrent = leaf.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh"))
+    if leaf in _LEARNED_LEAVES or leaf.endswith(("weight", "bias")) or is_recurrent:
         return Decision(Role.PARAMETER, "name:parameter", (name,))
     return None
 
@@ -211,11 +212,12 @@ def _scope(tensor: StoredTensor, decision: Decision, reader_scopes: list[tuple[s
 def logical_numel(tensor: StoredTensor, using: Iterable[Node]) -> int:
     """Learned elements that a stored tensor stands for.
 
-    A packed `MatMulNBits` weight (N, blocks, bytes) holds K x N of them (onnxruntime ContribOperators.md); any other
-    tensor as many as it stores.
+    A packed `MatMulNBits` weight (N, blocks, bytes) holds K x N of them (onnxruntime ContribOperators.md), if its bytes
+    have room for as many; any other tensor as many as it stores.
     """
     for node in using:
         packed = node.op_type == "MatMulNBits" and len(node.inputs) > 1 and node.inputs[1] == tensor.name
-        if packed and {"K", "N"} <= node.integers.keys():
-            return node.integers["K"] * node.integers["N"]
+        count = node.integers.get("K", 0) * node.integers.get("N", 0)
+        if packed and 0 < count * node.integers.get("bits", 4) <= 8 * tensor.numel:
+            return count
     return tensor.numel

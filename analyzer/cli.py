@@ -6,6 +6,7 @@ Exit codes: 0 answered and clean, 1 a finding, 2 could not answer.
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import sys
 import traceback
@@ -27,6 +28,7 @@ from analyzer.options import (
     writing,
 )
 from analyzer.terminal import check_outputs, emit, progress, say
+from analyzer.version import version
 
 if TYPE_CHECKING:
     from analyzer.ledger import Finding, Grouping, Ledger, Trainability
@@ -42,6 +44,11 @@ EXIT_NO_ANSWER = 2
 
 def main() -> None:
     """Run the command; the only place that turns an exception into an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # an encoding that lacks a character is no reason to fail
     try:
         # Not standalone: click hands back the code of an Exit, and None after a command that ran to its end.
         sys.exit(command(prog_name="onnxledger", standalone_mode=False) or 0)
@@ -57,6 +64,8 @@ def main() -> None:
         sys.exit(EXIT_NO_ANSWER)
     except OnnxLedgerError as error:
         _explain(f"onnxledger: {error}")
+    except OSError as error:
+        _explain(f"onnxledger: the report cannot be written: {error.strerror or error}")
     except Exception as error:  # noqa: BLE001 - a defect of ours must not look like a finding, nor print a traceback
         _explain(
             f"onnxledger: internal error: {type(error).__name__}: {error}; run with --verbose and report it"
@@ -71,7 +80,7 @@ def _explain(message: str) -> None:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
-@click.version_option(package_name="onnxledger", message="%(prog)s %(version)s")
+@click.version_option(version(), message="%(prog)s %(version)s")
 def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 

@@ -93,13 +93,23 @@ def is_constant_filled(array: Array) -> bool:
 def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Projection and Euclidean norm of each output channel of a convolution weight (out, in / groups, *kernel).
 
-    The projection is the sum of a channel's elements, the i-th (from 1) times 2 * frac(i * 0.6180339887498949) - 1,
-    so that it changes with the elements' order. Scaling a channel scales both, which is how a folded BatchNorm is
-    recognised and a changed element found.
+    The projection is the sum of a channel's elements, the i-th (from 0) times +-(0.5 + u), where sign and u in [0, 1)
+    come from the splitmix64 hash of i: it changes with every element and with their order. Scaling a channel scales
+    both, which is how a folded BatchNorm is recognised and a changed element found.
     """
     rows = weight.reshape(weight.shape[0], -1).astype(np.float64)  # (out, in * kernel)
-    direction = 2 * np.modf(np.arange(1, rows.shape[1] + 1) * 0.6180339887498949)[0] - 1
-    return rows @ direction, np.sqrt((rows * rows).sum(axis=1))
+    return rows @ _direction(rows.shape[1]), np.sqrt((rows * rows).sum(axis=1))
+
+
+def _direction(length: int) -> npt.NDArray[np.float64]:
+    """Fixed factors of magnitude 0.5 to 1.5: bit 63 of splitmix64(i) is the sign, bits 0 to 52 are u."""
+    with np.errstate(over="ignore"):  # the hash is modulo 2^64
+        z = np.arange(1, length + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    fraction = (z & np.uint64((1 << 53) - 1)).astype(np.float64) / float(1 << 53)
+    return np.where(z >> np.uint64(63), -1.0, 1.0) * (0.5 + fraction)
 
 
 def encode_values(array: Array) -> str:

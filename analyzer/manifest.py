@@ -126,7 +126,7 @@ class Manifest:
     source: Mapping[str, str] = field(default_factory=dict)
     """Where the model came from: SOURCE, class, weights, dtype; for people to read, no rule depends on it."""
     trace: str | None = None
-    """What decided `read`: `exported-program`, `autograd`, or None."""
+    """What decided `read`: `exported-program`, `function-calls`, or None."""
 
     @property
     def tensors(self) -> tuple[Parameter | Buffer, ...]:
@@ -150,8 +150,13 @@ class Manifest:
 
     @property
     def has_content(self) -> bool:
-        """Whether every tensor's content is described, so that values and not only names can be compared."""
-        return all(tensor.content is not None for tensor in self.tensors)
+        """Whether contents are described, so that values and not only names can be compared."""
+        return any(tensor.content is not None for tensor in self.tensors)
+
+    @property
+    def without_content(self) -> int:
+        """How many tensors have no content described; of those, only names and shapes can be compared."""
+        return sum(tensor.content is None for tensor in self.tensors)
 
     def value(self, name: str) -> Array | None:
         """The whole content of a small tensor that the manifest carries, in its shape; None if it does not."""
@@ -218,7 +223,7 @@ def load_manifest(path: Path | str) -> Manifest:
             trace=document["trace"],
         )
         _check(manifest)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ManifestError(f"{path}: not a whole manifest ({error!r}); export the model again") from error
     return manifest
 
@@ -230,6 +235,8 @@ def _check(manifest: Manifest) -> None:
         ValueError: a name twice, evidence of the wrong size or no base64, a reference to no tensor.
         TypeError: a field of the wrong kind.
     """
+    if manifest.trace is not None and not isinstance(manifest.trace, str):
+        raise TypeError(f"trace {manifest.trace!r}")
     counted = Counter(name for tensor in manifest.tensors for name in tensor.names)
     repeated = [name for name, count in counted.items() if count > 1]
     if repeated:
@@ -241,13 +248,15 @@ def _check(manifest: Manifest) -> None:
     for parameter in manifest.parameters:
         if type(parameter.trainable) is not bool:
             raise TypeError(f"{parameter.name}: trainable {parameter.trainable!r}")
+        if parameter.read not in (True, False, None):
+            raise TypeError(f"{parameter.name}: read {parameter.read!r}")
         for text in (parameter.channel_projections, parameter.channel_norms):
             if text is not None and decode_values(text, np.dtype("<f8")).shape != parameter.shape[:1]:
                 raise ValueError(
                     f"{parameter.name}: not one channel statistic for each of {parameter.shape[:1]}"
                 )
     for norm in manifest.batch_norms:
-        if type(norm.eps) not in (int, float):
+        if type(norm.eps) not in (int, float) or not math.isfinite(norm.eps):
             raise TypeError(f"{norm.module}: eps {norm.eps!r}")
         for name in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
             if name is not None and name not in named:

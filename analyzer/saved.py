@@ -70,10 +70,16 @@ def _number(value: object) -> int:
     return value
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r}: not a text")
+    return value
+
+
 def _entry(item: dict[str, Any]) -> Entry:
     Evidence(item["decided_by"].partition(":")[0])
     tensor = StoredTensor(
-        name=item["name"],
+        name=_text(item["name"]),
         graph_path=tuple(filter(None, item["graph_path"].split("/"))),
         carrier=Carrier(item["carrier"]),
         dtype=DType[item["dtype"]],
@@ -87,11 +93,11 @@ def _entry(item: dict[str, Any]) -> Entry:
         tensor=tensor,
         role=Role(item["role"]),
         decided_by=item["decided_by"],
-        scope=item["scope"] or "",
-        scoped_by=item["scoped_by"],
-        sources=tuple(item["sources"]),
+        scope=_text(item["scope"] or ""),
+        scoped_by=_text(item["scoped_by"]),
+        sources=tuple(map(_text, item["sources"])),
         uses=item["uses"],
-        read_by=item["read_by"],
+        read_by=_text(item["read_by"]),
         parameters=_number(item["parameters"]),
         logical_numel=item["parameters"] or item["stored_elements"],
         copy_of=copied,

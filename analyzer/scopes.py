@@ -86,7 +86,7 @@ def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Proven
         role = _KINDS[kind]
         return Origin(role, (name,) if role is not Role.CONSTANT else (), "provenance:input-spec")
     sources = _list(props.get(_FOLDED_FROM))
-    if sources is None:
+    if not sources:
         return None
     roles = {source: _source_role(source, provenance) for source in sources}
     named = {source for source, found in roles.items() if found is not None}
@@ -221,6 +221,6 @@ def _list(text: str | None) -> list[str] | None:
         return _ITEM.findall(text)
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     return [str(item) for item in value] if isinstance(value, (list, tuple, set)) else None

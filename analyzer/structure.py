@@ -205,13 +205,16 @@ def role_by_structure(
 ) -> tuple[Role, str] | None:
     """The role that a tensor's readers give it, and the rule; None where they say nothing.
 
-    The first reader in file order that explains the tensor decides.
+    The first reader in file order that explains the tensor decides; one that makes it a constant goes after the others.
     """
     final = _final_readers(graph, vertex, tensor)
-    for reader in final:
-        decided = _by_attribute(reader, tensor) if reader.slot == CARRIED else _by_slot(reader, tensor)
-        if decided is not None:
-            return decided
+    decisions = [
+        _by_attribute(reader, tensor) if reader.slot == CARRIED else _by_slot(reader, tensor)
+        for reader in final
+    ]
+    # One reader that only takes a bound or a size from it does not make a weight a constant.
+    for decided in sorted(filter(None, decisions), key=lambda decision: decision[0] is Role.CONSTANT):
+        return decided
     known = next((reader for reader in final if _is_known(reader.node)), None)
     if known is None or known.slot == CARRIED:
         return None
@@ -282,7 +285,7 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
         return None
     if slot in _QUANTIZATION_SLOTS.get(node.op_type, ()):
         return Role.QUANTIZATION, rule
-    if slot in _CONSTANT_SLOTS.get(node.op_type, ()):
+    if slot in _CONSTANT_SLOTS.get(node.op_type, ()) and tensor.numel <= _FEW:
         return Role.CONSTANT, rule
     if slot in _BUFFER_SLOTS.get(node.op_type, ()) and tensor.dtype.is_floating:
         return Role.BUFFER, rule

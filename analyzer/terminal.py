@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -19,9 +19,14 @@ if TYPE_CHECKING:  # these bring rich and the whole analyzer, which `--help` doe
     from analyzer.render import TextOptions
     from analyzer.report import Report
 
-__all__ = ["check_outputs", "emit", "progress", "say"]
+__all__ = ["check_outputs", "emit", "is_terminal", "progress", "say"]
 
 _NARROWEST = 80
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person watches the stream; a process may be started without it."""
+    return stream is not None and stream.isatty()
 
 
 def say(message: str) -> None:
@@ -34,7 +39,7 @@ def say(message: str) -> None:
 @contextmanager
 def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A (done, total) callback that draws a bar while stderr is a terminal; None where nobody watches."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or not is_terminal(sys.stderr):
         yield None
         return
     from rich.console import Console  # 0.05 s that only a terminal needs
@@ -92,11 +97,11 @@ def _format_of(path: Path) -> str:
 
 def _screen_options(plain: TextOptions) -> TextOptions:
     """The terminal's width and colour, where there is one; COLUMNS and NO_COLOR are honoured."""
-    is_terminal = sys.stdout.isatty()
+    on_terminal = is_terminal(sys.stdout)
     width = plain.width
-    if is_terminal or "COLUMNS" in os.environ:
+    if on_terminal or "COLUMNS" in os.environ:
         import shutil
 
         width = max(_NARROWEST, shutil.get_terminal_size((plain.width, 24)).columns)
-    color = is_terminal and not os.environ.get("NO_COLOR")
+    color = on_terminal and not os.environ.get("NO_COLOR")
     return dataclasses.replace(plain, width=width, color=color)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from exporter.inputs import ExampleInputs, forward_names
-from exporter.reads import Reads, reads_of_autograd, reads_of_program
+from exporter.reads import Reads, reads_of_calls, reads_of_program
 
 __all__ = ["ENGINES", "MODEL_FILE", "EngineOptions"]
 
@@ -145,7 +145,7 @@ def export_with_torchscript(
     """`torch.onnx.export(dynamo=False)`, as files of earlier years were made."""
     _use_translatable_experts(model)
     with _flat_forward(model, inputs) as flat:
-        reads = reads_of_autograd(model, flat.args, dict(flat.kwargs))
+        reads = reads_of_calls(model, flat.args, dict(flat.kwargs))
         torch.onnx.export(
             model,
             flat.args,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.overrides import TorchFunctionMode
 
 from exporter.quiet import quiet
 
-__all__ = ["Reads", "reads_of_autograd", "reads_of_program"]
+__all__ = ["Reads", "reads_of_calls", "reads_of_program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Reads:
     buffers: frozenset[str] | None
     """None where the trace cannot see buffers."""
     trace: str
-    """`exported-program` or `autograd`."""
+    """`exported-program` or `function-calls`."""
 
 
 def reads_of_program(program: torch.export.ExportedProgram) -> Reads:
@@ -49,42 +49,36 @@ def _reached_placeholders(graph: fx.Graph) -> set[str]:
     return {node.name for node in seen if node.op == "placeholder"}
 
 
-def reads_of_autograd(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reads:
-    """Run forward with gradients and walk the autograd graph; for exporters that keep no program.
+def reads_of_calls(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reads:
+    """Run forward and note every parameter and buffer that enters a torch function; for exporters without a program.
 
-    Gradients see float parameters only, so a parameter of another type counts as read and buffers stay unknown.
+    What enters a function may still not reach an output, so this never calls unread what is read. Gradients would:
+    they end at an argmax and inside `no_grad`.
     """
-    names = {id(p): name for name, p in model.named_parameters()}
-    frozen = [p for p in model.parameters() if p.is_floating_point() and not p.requires_grad]
-    try:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
-        with torch.enable_grad(), quiet():
-            outputs = model(*args, **kwargs)
-        reached = {id(leaf) for leaf in _reached_leaves(_tensors(outputs))}
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-    opaque = {id(p) for p in model.parameters() if not p.is_floating_point()}
-    read = frozenset(name for key, name in names.items() if key in reached | opaque)
-    return Reads(parameters=read, buffers=None, trace="autograd")
+    entered: set[int] = set()
+    with torch.no_grad(), quiet(), _Noting(entered):
+        model(*args, **kwargs)
+    return Reads(
+        parameters=frozenset(name for name, tensor in model.named_parameters() if id(tensor) in entered),
+        buffers=frozenset(name for name, tensor in model.named_buffers() if id(tensor) in entered),
+        trace="function-calls",
+    )
 
 
-def _tensors(outputs: Any) -> list[torch.Tensor]:
-    leaves, _ = torch.utils._pytree.tree_flatten(outputs)
+class _Noting(TorchFunctionMode):
+    """Notes the identity of every tensor from which a torch function makes another; `x.dtype` makes none."""
+
+    def __init__(self, entered: set[int]) -> None:
+        super().__init__()
+        self._entered = entered
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if _tensors(result):
+            self._entered.update(id(tensor) for tensor in _tensors((args, kwargs)))
+        return result
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    leaves, _ = torch.utils._pytree.tree_flatten(tree)
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-def _reached_leaves(outputs: Iterable[torch.Tensor]) -> Iterable[torch.Tensor]:
-    pending = [t.grad_fn for t in outputs if t.grad_fn is not None]
-    seen = set(pending)
-    while pending:
-        function = pending.pop()
-        leaf = getattr(function, "variable", None)  # only AccumulateGrad has one
-        if leaf is not None:
-            yield leaf
-        for source, _ in function.next_functions:
-            if source is not None and source not in seen:
-                seen.add(source)
-                pending.append(source)
-    yield from (t for t in outputs if t.grad_fn is None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyzer.content import decode_values, digest
+from analyzer.content import channel_statistics, decode_values, digest
 from analyzer.dtypes import DType
 from analyzer.manifest import load_manifest, save_manifest
 
@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from exporter import census_source, take_census, with_reads  # noqa: E402  after the skip
-from exporter.reads import Reads, reads_of_autograd, reads_of_program  # noqa: E402
+from exporter.reads import Reads, reads_of_calls, reads_of_program  # noqa: E402
 
 pytestmark = pytest.mark.export
 
@@ -214,8 +214,10 @@ def test_batch_norm_vectors_and_convolution_channels_travel_whole():
     assert (norm.module, norm.eps, norm.running_var) == ("1", 0.5, "1.running_var")
     assert np.array_equal(manifest.value("1.weight"), model[1].weight.detach().numpy())
     assert np.array_equal(manifest.value("0.bias"), model[0].bias.detach().numpy())
-    sums = decode_values(manifest.parameters[0].channel_projections, np.dtype("<f8"))
-    assert sums == pytest.approx(model[0].weight.detach().double().sum((1, 2, 3)).numpy())
+    projections = decode_values(manifest.parameters[0].channel_projections, np.dtype("<f8"))
+    norms = decode_values(manifest.parameters[0].channel_norms, np.dtype("<f8"))
+    assert projections == pytest.approx(channel_statistics(model[0].weight.detach().numpy())[0])
+    assert norms == pytest.approx(model[0].weight.detach().double().flatten(1).norm(dim=1).numpy())
 
 
 def test_batch_norm_without_affine_has_no_weight_to_name():
@@ -247,14 +249,37 @@ def test_exported_program_shows_what_is_read(corners):
     assert manifest.trace == "exported-program"
 
 
-def test_autograd_shows_the_same_parameters_and_knows_nothing_of_buffers(corners):
-    reads = reads_of_autograd(corners, (torch.ones(2, 3, dtype=torch.long),), {})
+def test_function_calls_show_the_same_parameters_and_buffers(corners):
+    reads = reads_of_calls(corners, (torch.ones(2, 3, dtype=torch.long),), {})
 
     manifest = with_reads(take_census(corners), reads)
 
     assert [p.name for p in manifest.parameters if not p.read] == ["unused.weight", "unused.bias"]
-    assert all(b.read is None for b in manifest.buffers)
-    assert not corners.frozen.requires_grad
+    assert {b.name: b.read for b in manifest.buffers} == {"saved": True, "derived": True, "idle": False}
+
+
+def test_function_calls_see_past_argmax_and_no_grad_and_into_lists_of_weights():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.rnn, self.spare = (
+                torch.nn.Linear(3, 4),
+                torch.nn.LSTM(4, 5),
+                torch.nn.Linear(2, 2),
+            )
+
+        def forward(self, x):
+            with torch.no_grad():
+                hidden = self.first(x)
+            assert self.spare.weight.dtype is torch.float32
+            return self.rnn(hidden)[0].argmax(-1)
+
+    model = Net()
+
+    reads = reads_of_calls(model, (torch.randn(2, 1, 3),), {})
+
+    unread = {name for name, _ in model.named_parameters()} - reads.parameters
+    assert unread == {"spare.weight", "spare.bias"}
 
 
 def test_tied_tensor_is_read_if_any_of_its_names_is(corners):

@@ -90,12 +90,9 @@ def test_one_element_between_the_samples_is_seen():
 
 def test_channel_statistics_scale_with_the_channel():
     weight = ramp(2, 3, 1, 1)  # 1 2 3, 4 5 6
-    golden = 0.6180339887498949
-    direction = [
-        2 * golden - 1,
-        2 * (2 * golden - 1) - 1,
-        2 * (3 * golden - 1) - 1,
-    ]  # frac(i * golden), i = 1 2 3
+    # splitmix64 seeded with 0: its first outputs, from the reference implementation by Sebastiano Vigna
+    outputs = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    direction = [(-1 if z >> 63 else 1) * (0.5 + (z % 2**53) / 2**53) for z in outputs]
 
     projections, norms = channel_statistics(weight)
 

@@ -93,7 +93,7 @@ def match_copies(books: Books) -> None:
                 and candidate.content
                 and not candidate.content.constant_filled
             ):
-                books.copy(candidate, entry, "content")
+                books.copy(candidate, entry, books.contents.evidence)
                 break
 
 
@@ -145,11 +145,23 @@ def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
 
 
 def _reads(books: Books, entry: Entry, parameter: Parameter, load: int) -> str | None:
-    """The evidence that `entry` is read as `parameter`, if there is any."""
+    """The evidence that `entry` is read as `parameter`, if there is any.
+
+    TorchScript hands a merged tensor on through an `Identity` whose output bears the parameter's name. A module whose
+    child keeps the weight (MultiheadAttention's `out_proj`) reads it in its own name; that is no evidence for a
+    constant-filled tensor, of which the module may have others.
+    """
+    identities = (reader.node for reader in books.readers(entry) if reader.node.op_type == "Identity")
+    if any(books.aligned(node.outputs[0]) in parameter.names for node in identities if node.outputs):
+        return "identity-name"
     modules = books.reader_modules(entry)
-    if modules:
-        return "reader-module" if _is_read_in(parameter, modules) else None
-    return "reader-count" if len(books.readers(entry)) > load else None
+    if not modules:
+        return "reader-count" if len(books.readers(entry)) > load else None
+    if _is_read_in(parameter, modules):
+        return "reader-module"
+    is_constant = parameter.content is None or parameter.content.constant_filled
+    parents = {module_of(module_of(name)) for name in parameter.names}
+    return "reader-parent" if not is_constant and parents & modules else None
 
 
 def _is_read_in(tensor: Parameter | Buffer, modules: frozenset[str]) -> bool:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from importlib import metadata
 from typing import Any
 
 from analyzer.compare import Comparison, GroupPair, Pair
 from analyzer.ledger import Entry, Evidence, Finding, Group, Grouping, Ledger, Role
 from analyzer.model import label
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
+from analyzer.version import version
 
 __all__ = ["SCHEMA_VERSION", "render_json", "to_document"]
 
@@ -47,14 +47,10 @@ def to_document(report: Report) -> Document:
 
 
 def _head(command: str, stamp: str | None = None) -> Document:
-    try:
-        version = metadata.version("onnxledger")
-    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        version = "unknown"
     head: Document = {
         "schema_version": SCHEMA_VERSION,
         "command": command,
-        "tool": {"name": "onnxledger", "version": version},
+        "tool": {"name": "onnxledger", "version": version()},
     }
     return head if stamp is None else {**head, "generated_at": stamp}
 

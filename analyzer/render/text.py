@@ -297,6 +297,10 @@ def _verdict(result: Reconciliation) -> Text:
     else:
         text.append("DOES NOT BALANCE", style="bold red")
     text.append(f"; {compared}")
+    if result.content != "none" and result.manifest.without_content:
+        text.append(
+            f", except {format_count(result.manifest.without_content)} that PyTorch's side does not describe"
+        )
     return text
 
 

@@ -77,7 +77,7 @@ def format_share(part: int, whole: int) -> str:
     percent = 100 * part / whole
     if 0 < percent < 0.0001:
         return "<0.0001 %"
-    if part != whole and percent > 99.9999:
+    if part < whole and percent > 99.9999:
         return ">99.9999 %"
     return f"{percent:.4f} %"
 

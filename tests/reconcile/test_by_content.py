@@ -235,3 +235,32 @@ def test_one_scalar_merged_into_another_is_deduplicated(tmp_path):
     )
 
     assert lines_of(result)["b.weight"] == "deduplicated"
+
+
+def test_two_matrices_that_one_module_reads_are_no_copies_of_its_weight(tmp_path):
+    proto = text_model(
+        "g (float[8,8] x) => (float[8,8] y) { [one] a = MatMul(x, m1) [two] y = MatMul(a, m2) }",
+        {"m1": ramp(8, 8), "m2": ramp(8, 8, start=9)},
+    )
+    for node in proto.graph.node:
+        node.name = f"/fc/{node.name}"
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("fc.weight", ramp(8, 8))), "none")
+
+    assert not result.balanced
+    assert set(bridge_of(result)) == {"missing", "unexpected"}
+
+
+def test_equal_zeros_of_another_module_prove_nothing(tmp_path):
+    proto = text_model(
+        "g (float[8] x) => (float[8] y) { a = MatMul(x, w) y = Add(a, b9) }",
+        {"w": ramp(8, 8), "b9": np.zeros(8, np.float32)},
+    )
+    for node in proto.graph.node:
+        node.name = f"/fc/{node.op_type}"
+    known = manifest_of(parameter("fc.weight", ramp(8, 8)), parameter("other.bias", np.zeros(8, np.float32)))
+
+    result = reconcile(tmp_path, proto, known)
+
+    assert not result.balanced
+    assert {line.name: line.line.value for line in result.parameters}["other.bias"] == "missing"

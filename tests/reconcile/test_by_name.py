@@ -238,3 +238,27 @@ def test_tied_parameter_stored_under_both_names_is_copied(tmp_path):
 
     assert bridge_of(result) == {"identical": (1, 6, 0, 0), "copied": (1, 6, 0, 6)}
     assert result.balanced
+
+
+@pytest.mark.parametrize("content", ["full", "sampled"])
+def test_content_that_cannot_be_read_proves_nothing(tmp_path, content):
+    proto = text_model("g (float[2] x) => (float[3] y) { y = MatMul(x, fcw) }", {"fcw": ramp(2, 3)})
+    proto.graph.initializer[0].raw_data = b"short"
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("fcw", ramp(2, 3))), content)
+
+    assert not result.balanced
+    assert (result.parameters[0].line.value, result.parameters[0].decided_by) == (
+        "differing",
+        "none:unreadable",
+    )
+
+
+def test_another_dtype_is_not_identical_where_contents_are_not_compared(tmp_path):
+    proto = text_model(
+        "g (float[2] x) => (float[3] y) { y = MatMul(x, fcw) }", {"fcw": ramp(2, 3).astype("f2")}
+    )
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("fcw", ramp(2, 3))), "none")
+
+    assert result.parameters[0].line.value == "differing"

@@ -21,7 +21,7 @@ RELU = "g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }"
 MATMUL = 'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }'
 
 
-@pytest.mark.parametrize("trace", ["exported-program", "autograd"])
+@pytest.mark.parametrize("trace", ["exported-program", "function-calls"])
 def test_absent_parameter_that_the_trace_saw_nobody_read_is_unused(tmp_path, trace):
     manifest = manifest_of(parameter("fc.weight", FC, read=False), trace=trace)
 

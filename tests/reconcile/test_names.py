@@ -78,3 +78,12 @@ def test_wrapped_export_balances(tmp_path):
 
     assert result.balanced
     assert set(lines_of(result).values()) == {"renamed"}
+
+
+def test_of_equally_good_prefixes_always_the_same_is_taken():
+    names = [f"block.{i}.weight" for i in range(4)]
+    known = [f"{side}.{name}" for side in ("decoder", "encoder") for name in names]
+
+    assert {align(names, order).add for order in (known, known[::-1], sorted(known, key=hash))} == {
+        "encoder."
+    }

@@ -1,0 +1,15 @@
+"""The installed distribution -> its version."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+__all__ = ["version"]
+
+
+def version() -> str:
+    """The version that was installed, "unknown" where the sources are run without installing them."""
+    try:
+        return metadata.version("onnxledger")
+    except metadata.PackageNotFoundError:
+        return "unknown"
