@@ -209,12 +209,13 @@ def role_by_structure(
     """
     final = _final_readers(graph, vertex, tensor)
     decisions = [
-        _by_attribute(reader, tensor) if reader.slot == CARRIED else _by_slot(reader, tensor)
+        decided
         for reader in final
+        if (decided := (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)) is not None
     ]
-    # One reader that only takes a bound or a size from it does not make a weight a constant.
-    for decided in sorted(filter(None, decisions), key=lambda decision: decision[0] is Role.CONSTANT):
-        return decided
+    if decisions:
+        # One reader that only takes a bound or a size from it does not make a weight a constant.
+        return min(decisions, key=lambda decision: decision[0] is Role.CONSTANT)
     known = next((reader for reader in final if _is_known(reader.node)), None)
     if known is None or known.slot == CARRIED:
         return None

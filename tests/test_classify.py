@@ -305,3 +305,41 @@ def test_string_list_of_a_classical_operator_is_no_parameter(tmp_path):
     (found,) = audit(tmp_path, helper.make_model(helper.make_graph([node], "g", [], []))).entries
 
     assert (found.role, found.parameters, found.tensor.numel) == (Role.CONSTANT, 0, 2)
+
+
+@pytest.mark.parametrize(("k", "n"), [(10**12, 10**6), (-5, 8), (0, 8)])
+def test_a_packed_weight_stands_for_no_more_elements_than_its_bytes_have_room_for(tmp_path, k, n):
+    proto = text_model(
+        "g (float[1,8] x) => (float[1,8] y) { y = com.microsoft.MatMulNBits <bits=4, block_size=32> (x, w, s) }",
+        {"w": np.zeros((8, 1, 4), np.uint8), "s": np.ones(8, np.float32)},
+    )
+    proto.graph.node[0].attribute.extend([helper.make_attribute("K", k), helper.make_attribute("N", n)])
+
+    assert entry(audit(tmp_path, proto), "w").parameters == 32
+
+
+def test_scales_that_quantization_named_after_a_weight_are_no_parameters(tmp_path):
+    proto = text_model(
+        "g (float[1,2] x) => (float[1,3] y) { d = DequantizeLinear(q, s, z) y = MatMul(x, d) }",
+        {"q": np.ones((2, 3), np.int8), "s": np.float32(0.1), "z": np.int8(0)},
+    )
+    for initializer, name in zip(proto.graph.initializer, ("quantized", "scale", "zero_point"), strict=True):
+        initializer.name = f"fc.weight_{name}"
+    proto.graph.node[0].input[:] = [initializer.name for initializer in proto.graph.initializer]
+
+    roles = {e.tensor.name: e.role.value for e in audit(tmp_path, proto).entries}
+
+    assert roles == {
+        "fc.weight_quantized": "parameter",
+        "fc.weight_scale": "quantization",
+        "fc.weight_zero_point": "quantization",
+    }
+
+
+def test_an_operator_of_an_unknown_domain_says_nothing_by_its_name(tmp_path):
+    proto = text_model(
+        "g (float[1,2] x) => (float[1,3] y) { y = Conv(x, w) }", {"w": np.ones((2, 3), np.float32)}
+    )
+    proto.graph.node[0].domain = "acme"
+
+    assert entry(audit(tmp_path, proto), "w").decided_by == "none:no-rule"

@@ -289,3 +289,43 @@ def test_an_unreadable_weight_does_not_balance(model: Path, manifest: Path) -> N
     assert result.returncode == 1
     assert "[payload-mismatch]" in result.stdout
     assert "DOES NOT BALANCE" in result.stdout
+
+
+def test_an_encoding_without_the_characters_of_the_report_still_shows_it(model: Path) -> None:
+    command = [sys.executable, "-m", "analyzer", "inspect", str(model)]
+
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )
+
+    assert result.returncode == 0
+    assert "6 parameters" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code"),
+    [(">&-", 0), ("2>&-", 0), ("> /dev/full", 2)],
+    ids=["no stdout", "no stderr", "full disk"],
+)
+def test_streams_that_cannot_be_written_to_end_without_a_traceback(
+    model: Path, redirection: str, code: int
+) -> None:
+    command = f'"{sys.executable}" -m analyzer inspect "{model}" {redirection}'
+
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert result.returncode == code
+    assert "Traceback" not in result.stderr
+    assert "internal error" not in result.stderr
+
+
+def test_metadata_that_is_no_list_is_no_scope(model: Path) -> None:
+    proto = onnx.load(model)
+    proto.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes", value="{[1]}")
+    onnx.save(proto, model)
+
+    assert run("inspect", model).returncode == 0

@@ -74,6 +74,17 @@ def test_a_fresh_initialisation_reconciles_to_zero(exported: Exports, name: str)
     assert elements(result).get(Line.DEDUPLICATED) or name == "resnet"
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2", "vit"])
+def test_a_fresh_initialisation_by_the_legacy_exporter_reconciles_to_zero(
+    exported: Exports, name: str
+) -> None:
+    files = exported(name, via="torchscript", fresh=True).files
+
+    result = reconcile_ledger(audit_model(files.model), load_manifest(files.manifest_path))
+
+    assert result.balanced
+
+
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "vit", "resnet", "llama"])
 def test_names_and_shapes_balance_where_contents_are_not_compared(exported: Exports, name: str) -> None:
     files = exported(name).files

@@ -114,6 +114,7 @@ def _facts(ledger: Ledger) -> Text:
         facts.append(f"{format_count(model.nested_graphs)} nested graphs")
     if model.functions:
         facts.append(f"{format_count(model.functions)} functions")
+    facts.append(f"{format_bytes(ledger.file_nbytes)} on disk")
     return Text(printable(", ".join(facts)))
 
 
@@ -121,8 +122,7 @@ def _headline(ledger: Ledger) -> Text:
     short = f" ({short_count(ledger.parameters)})" if ledger.parameters >= 1000 else ""
     text = Text(f"{format_count(ledger.parameters)} parameters{short}", style="bold")
     text.append(
-        f", {format_count(ledger.stored_elements)} elements in {format_count(len(ledger.entries))} stored tensors, "
-        f"{format_bytes(ledger.file_nbytes)} on disk",
+        f", {format_count(ledger.stored_elements)} elements in {format_count(len(ledger.entries))} stored tensors",
         style="not bold",
     )
     return text
