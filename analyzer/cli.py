@@ -46,9 +46,8 @@ def main() -> None:
     """Run the command; the only place that turns an exception into an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # an encoding that lacks a character is no reason to fail
+            # An encoding that lacks a character is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     try:
         # Not standalone: click hands back the code of an Exit, and None after a command that ran to its end.
         sys.exit(command(prog_name="onnxledger", standalone_mode=False) or 0)
@@ -65,7 +64,7 @@ def main() -> None:
     except OnnxLedgerError as error:
         _explain(f"onnxledger: {error}")
     except OSError as error:
-        _explain(f"onnxledger: the report cannot be written: {error.strerror or error}")
+        _explain(f"onnxledger: {error.filename or 'the report'}: {error.strerror or error}")
     except Exception as error:  # noqa: BLE001 - a defect of ours must not look like a finding, nor print a traceback
         _explain(
             f"onnxledger: internal error: {type(error).__name__}: {error}; run with --verbose and report it"

@@ -149,6 +149,9 @@ _PRODUCERS = frozenset(
 )
 """Operators to whose output a bias is added."""
 
+_INTEGER_PRODUCERS = frozenset({"ConvInteger", "MatMulInteger"})
+"""Those of them whose output is in units of the quantization."""
+
 _NORMALIZERS = frozenset(
     {
         "BatchNormalization",
@@ -307,6 +310,11 @@ def _is_affine(graph: nx.MultiDiGraph[Vertex], reader: Reader, tensor: StoredTen
     if node.op_type not in ("Add", "Mul", "Sub", "Div") or sum(dim != 1 for dim in tensor.shape) != 1:
         return False
     if any(producer.op_type in _PRODUCERS for producer in _upstream(graph, node, _PASS_THROUGH)):
+        return True
+    # An integer product is scaled back before its bias is added.
+    if any(
+        producer.op_type in _INTEGER_PRODUCERS for producer in _upstream(graph, node, _PASS_THROUGH | {"Mul"})
+    ):
         return True
     is_scaling = node.op_type in ("Add", "Mul")
     return is_scaling and any(

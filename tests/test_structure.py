@@ -95,6 +95,7 @@ def test_lone_number_is_a_constant(tmp_path, node, shape):
         ("m = ReduceMean(x) c = Sub(x, m) d = Div(c, m) y = Mul(d, w)", "Mul-vector"),
         ("m = ReduceMean(x) c = Sub(x, m) d = Div(c, m) s = Mul(d, x) y = Add(s, w)", "Add-vector"),
         ("h = MatMul(x, x) r = Reshape(h, x) y = Add(r, w)", "Add-vector"),
+        ("h = ConvInteger(x, x) c = Cast<to=1>(h) s = Mul(c, x) y = Add(s, w)", "Add-vector"),
     ],
 )
 def test_vector_beside_a_linear_or_normalized_value_is_learned(tmp_path, nodes, rule):
