@@ -21,6 +21,7 @@ __all__ = [
     "digest_transposed",
     "encode_values",
     "is_constant_filled",
+    "row_digests",
     "sample",
     "sample_positions",
     "sample_transposed",
@@ -99,6 +100,16 @@ def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDAr
     """
     rows = weight.reshape(weight.shape[0], -1).astype(np.float64)  # (out, in * kernel)
     return rows @ _direction(rows.shape[1]), np.sqrt((rows * rows).sum(axis=1))
+
+
+def row_digests(array: Array) -> Array:
+    """First 8 bytes of the SHA-256 of each row along the last axis, as little-endian uint64 (rows,).
+
+    Rows of a table are recognised by it wherever they went: cut, gathered, repeated.
+    """
+    rows = np.ascontiguousarray(array.reshape(-1, array.shape[-1]))  # (rows, width)
+    digests = [hashlib.sha256(_as_bytes(row).data).digest()[:8] for row in rows]
+    return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 def _direction(length: int) -> npt.NDArray[np.float64]:

@@ -67,6 +67,8 @@ class Parameter:
     channel_projections: str | None = None
     """Base64 float64 `channel_statistics` of a convolution weight, in models that have a BatchNorm."""
     channel_norms: str | None = None
+    row_digests: str | None = None
+    """Base64 uint64 `row_digests` of a table that an export may cut or gather: embeddings, tokens, position tables."""
 
     @property
     def numel(self) -> int:
@@ -255,6 +257,10 @@ def _check(manifest: Manifest) -> None:
                 raise ValueError(
                     f"{parameter.name}: not one channel statistic for each of {parameter.shape[:1]}"
                 )
+        if parameter.row_digests is not None and parameter.shape:
+            rows = parameter.numel // max(1, parameter.shape[-1])
+            if decode_values(parameter.row_digests, np.dtype("<u8")).size != rows:
+                raise ValueError(f"{parameter.name}: not one digest for each of {rows} rows")
     for norm in manifest.batch_norms:
         if type(norm.eps) not in (int, float) or not math.isfinite(norm.eps):
             raise TypeError(f"{norm.module}: eps {norm.eps!r}")

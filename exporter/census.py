@@ -18,6 +18,7 @@ from analyzer.content import (
     digest_transposed,
     encode_values,
     is_constant_filled,
+    row_digests,
     sample,
 )
 from analyzer.dtypes import DType
@@ -84,8 +85,9 @@ def take_census(
     buffers = _group_ties(model.named_buffers(remove_duplicate=False))
     step = _counter(progress, len(parameters) + len(buffers))
     has_batch_norm = any(is_batch_norm(module) for module in model.modules())
+    tables = _tables(model)
     return Manifest(
-        parameters=tuple(step(_parameter(tied, has_batch_norm)) for tied in parameters),
+        parameters=tuple(step(_parameter(t, has_batch_norm, id(t.tensor) in tables)) for t in parameters),
         buffers=tuple(step(_buffer(tied, model)) for tied in buffers),
         batch_norms=tuple(_batch_norms(model)),
         values=_whole_values(model) if has_batch_norm else {},
@@ -137,7 +139,28 @@ def _counter(progress: Progress | None, total: int) -> Callable[[_T], _T]:
     return step
 
 
-def _parameter(tied: _Tied, has_batch_norm: bool) -> Parameter:
+_TABLE_ROWS = 4096
+"""Rows up to which a table's are described one by one: 8 bytes each in the manifest."""
+
+
+def _tables(model: nn.Module) -> set[int]:
+    """Identities of the parameters that an export may cut or gather: embeddings, and what is no `weight` of a layer."""
+    return {
+        id(parameter)
+        for module in model.modules()
+        for leaf, parameter in module.named_parameters(recurse=False)
+        if isinstance(module, nn.Embedding) or leaf != "weight"
+    }
+
+
+def _row_digests(tensor: torch.Tensor) -> str | None:
+    if tensor.ndim < 2 or not tensor.numel() or not _has_data(tensor) or _dtype(tensor) is DType.UNDEFINED:
+        return None
+    rows = tensor.numel() // tensor.shape[-1]
+    return encode_values(row_digests(_array(tensor))) if rows <= _TABLE_ROWS else None
+
+
+def _parameter(tied: _Tied, has_batch_norm: bool, is_table: bool) -> Parameter:
     tensor = tied.tensor
     projections = norms = None
     if has_batch_norm and tensor.ndim >= 3 and tensor.numel() and _has_data(tensor):
@@ -152,6 +175,7 @@ def _parameter(tied: _Tied, has_batch_norm: bool) -> Parameter:
         content=_content(tensor),
         channel_projections=projections,
         channel_norms=norms,
+        row_digests=_row_digests(tensor) if is_table else None,
     )
 
 

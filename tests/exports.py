@@ -110,29 +110,41 @@ class Exported:
 
 @dataclass
 class Exports:
-    """Exports by name, dtype and exporter, each made when it is first asked for."""
+    """Exports by name and by how they are made, each made when it is first asked for."""
 
     folder: Path
-    _done: dict[tuple[str, str, str | None, bool], Exported] = field(default_factory=dict)
+    _done: dict[tuple[str, str, str | None, bool, bool], Exported] = field(default_factory=dict)
 
     def __call__(
-        self, name: str, dtype: str = "fp32", via: str | None = None, fresh: bool = False
+        self,
+        name: str,
+        dtype: str = "fp32",
+        via: str | None = None,
+        fresh: bool = False,
+        static: bool = False,
     ) -> Exported:
-        key = (name, dtype, via, fresh)
+        key = (name, dtype, via, fresh, static)
         if key not in self._done:
             self._done[key] = self._export(*key)
         return self._done[key]
 
-    def _export(self, name: str, dtype: str, via: str | None, fresh: bool) -> Exported:
+    def _export(self, name: str, dtype: str, via: str | None, fresh: bool, static: bool) -> Exported:
         from exporter import SourceOptions, export_model, resolve_source
 
-        folder = self.folder / "-".join((name, dtype, via or "default", "fresh" if fresh else "random"))
+        words = (
+            name,
+            dtype,
+            via or "default",
+            "fresh" if fresh else "random",
+            "static" if static else "dynamic",
+        )
+        folder = self.folder / "-".join(words)
         folder.mkdir()
         options = SourceOptions(random_weights=not fresh, fresh_init=fresh, dtype=dtype)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             resolved = resolve_source(write_source(name, folder), options)
-        return Exported(export_model(resolved, folder / "out", via=via), resolved)
+        return Exported(export_model(resolved, folder / "out", via=via, static=static), resolved)
 
 
 def write_source(name: str, folder: Path) -> str:

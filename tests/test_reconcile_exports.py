@@ -74,6 +74,26 @@ def test_a_fresh_initialisation_reconciles_to_zero(exported: Exports, name: str)
     assert elements(result).get(Line.DEDUPLICATED) or name == "resnet"
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("bert", Line.SLICED),
+        ("gpt2", Line.SLICED),
+        ("t5", Line.GATHERED),
+        ("vit", Line.BROADCAST),
+        ("whisper", Line.SLICED),
+    ],
+)
+def test_a_static_export_reconciles_to_zero(exported: Exports, name: str, line: Line) -> None:
+    files = exported(name, static=True).files
+
+    for content in ("full", "none"):
+        result = reconcile_ledger(audit_model(files.model), load_manifest(files.manifest_path), content)
+
+        assert result.balanced
+        assert content == "none" or elements(result)[line]
+
+
 @pytest.mark.parametrize("name", ["bert", "gpt2", "vit"])
 def test_a_fresh_initialisation_by_the_legacy_exporter_reconciles_to_zero(
     exported: Exports, name: str

@@ -26,6 +26,7 @@ from analyzer.reconcile.lines import (
     Reconciliation,
 )
 from analyzer.reconcile.names import align
+from analyzer.reconcile.rows import match_rows
 
 __all__ = [
     "RULES",
@@ -41,6 +42,7 @@ __all__ = [
 RULES: tuple[Callable[[Books], None], ...] = (
     match_by_name,
     match_folded_batchnorm,
+    match_rows,
     match_by_content,
     match_by_reader,
     match_copies,
@@ -124,14 +126,13 @@ def _bridge(books: Books) -> tuple[BridgeRow, ...]:
         first = settled.entries[0] if settled.entries else None
         if first is not None and books.entries[first].parameter == settled.name:
             entry = books.entry(first)
-            logical, stored, nbytes = entry.logical_numel, entry.tensor.numel, entry.tensor.nbytes
+            logical, stored, nbytes = books.entries[first].learned, entry.tensor.numel, entry.tensor.nbytes
             holders.add(first)
         _add(row, numel, logical - numel, stored - numel, nbytes)
     for line in books.entries.values():
         if line.key not in holders:
             tensor = books.entry(line.key).tensor
-            learned = books.entry(line.key).logical_numel if line.is_counted else 0
-            _add(rows[line.line], tensor.numel, learned, tensor.numel, tensor.nbytes)
+            _add(rows[line.line], tensor.numel, line.learned, tensor.numel, tensor.nbytes)
     return tuple(BridgeRow(line, *rows[line]) for line in Line)
 
 
@@ -145,7 +146,7 @@ def _count_parameters(books: Books) -> int:
 
     Each entry that some parameter is held in, once; copies, buffers and what the exporter made, never.
     """
-    return sum(books.entry(line.key).logical_numel for line in books.entries.values() if line.is_counted)
+    return sum(line.learned for line in books.entries.values())
 
 
 def _check(result: Reconciliation) -> None:

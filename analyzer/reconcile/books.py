@@ -99,13 +99,28 @@ class Books:
         return any(mangle(name) in self.traced for name in parameter.names)
 
     def hold(
-        self, parameter: Parameter, entry: Entry, line: Line, decided_by: str, error: float | None = None
+        self,
+        parameter: Parameter,
+        entry: Entry,
+        line: Line,
+        decided_by: str,
+        error: float | None = None,
+        learned: int | None = None,
     ) -> None:
-        """Settle that `entry` is where `parameter` is counted; error is 0 where contents were found equal."""
+        """Settle that `entry` is where `parameter` is counted; error is 0 where contents were found equal.
+
+        `learned` is how many of its elements count, all unless it is said.
+        """
         self.parameters[parameter.name] = ParameterLine(
             parameter.name, line, (line,), (entry.tensor.key,), decided_by, error
         )
-        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by, True)
+        self.entries[entry.tensor.key] = EntryLine(
+            entry.tensor.key,
+            line,
+            parameter.name,
+            decided_by,
+            entry.logical_numel if learned is None else learned,
+        )
 
     def merge(
         self, parameter: Parameter, entry: Entry, line: Line, decided_by: str, error: float | None
@@ -133,4 +148,5 @@ class Books:
         self, entry: Entry, line: Line, decided_by: str, name: str | None = None, *, is_counted: bool = False
     ) -> None:
         """Settle what an entry is that holds no one parameter; it may still be learned, and counted."""
-        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by, is_counted)
+        learned = entry.logical_numel if is_counted else 0
+        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by, learned)

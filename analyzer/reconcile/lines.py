@@ -20,6 +20,12 @@ class Line(enum.StrEnum):
     RENAMED = "renamed"
     TRANSPOSED = "transposed"
     RESHAPED = "reshaped"
+    SLICED = "sliced"
+    """Some rows of a table, in order."""
+    GATHERED = "gathered"
+    """Rows of a table as some indices pick them."""
+    BROADCAST = "broadcast"
+    """All rows of a table, repeated."""
     TIED = "tied"
     """Several PyTorch names, stored once."""
     DEDUPLICATED = "deduplicated"
@@ -71,8 +77,8 @@ class EntryLine:
     parameter: str | None
     """The PyTorch name that it holds, if it holds one."""
     decided_by: str
-    is_counted: bool = False
-    """Whether its elements count as parameters: a copy's do not, nor what the exporter made."""
+    learned: int = 0
+    """Elements that count as parameters: none of a copy's, nor of what the exporter made; repeated rows once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +123,8 @@ class Reconciliation:
         """
         told = []
         for entry, line in zip(self.ledger.entries, self.entries, strict=True):
-            known = replace(entry, parameters=entry.logical_numel if line.is_counted else 0)
-            if line.is_counted and line.parameter is not None:
+            known = replace(entry, parameters=line.learned)
+            if line.learned and line.parameter is not None:
                 known = replace(known, scope=module_of(line.parameter), scoped_by="provenance:manifest")
             told.append(known)
         return replace(self.ledger, entries=tuple(told))
