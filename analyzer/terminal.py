@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -51,17 +51,23 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
     """Refuse, before any work, an output without a format, or one that is among what is read.
 
     Raises:
         UsageError: as said.
     """
-    read = {path.resolve() for path in inputs}
     for path in outputs:
         _format_of(path)
-        if path.resolve() in read:
+        if any(_is_same(path, other) for other in inputs):
             raise UsageError(f"-o {path}: is what is read here; name another file")
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.resolve() == other.resolve()
+    except (OSError, RuntimeError):  # links in a circle: whoever opens them says so
+        return False
 
 
 def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:

@@ -329,3 +329,12 @@ def test_metadata_that_is_no_list_is_no_scope(model: Path) -> None:
     onnx.save(proto, model)
 
     assert run("inspect", model).returncode == 0
+
+
+def test_links_in_a_circle_are_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").symlink_to(tmp_path / "model.onnx")
+
+    result = run("inspect", tmp_path / "model.onnx", "-o", tmp_path / "model.json")
+
+    assert result.returncode == 2
+    assert "model.onnx: cannot be read" in result.stderr
