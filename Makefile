@@ -7,7 +7,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 # Tests run in this many processes.
 JOBS ?= 2
-# More options for pytest: make test ARGS="-k bert"
+# More options for pytest, or for the benchmark: make test ARGS="-k bert"
 ARGS ?=
 
 BIN := .venv/bin
@@ -41,10 +41,8 @@ format: .venv/.installed  ## rewrite the sources in the house format
 golden: .venv/.installed  ## rewrite tests/golden from what the code prints now; read the diff
 	$(PYTEST) --update-golden $(ARGS)
 
-bench: .venv/.installed  ## run the benchmarks, one after the other
-	@set -e; for script in $(sort $(wildcard benchmarks/bench_*.py)); do \
-	    echo "\$$ python $$script"; $(BIN)/python $$script; \
-	done
+bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other tools (ARGS="..." goes to the script)
+	$(BIN)/python benchmarks/bench_inspect.py $(ARGS)
 
 dev: .venv/.installed  ## make the virtual environment in .venv
 	@echo "ready: source $(BIN)/activate"
@@ -60,5 +58,12 @@ clean:  ## remove build outputs and caches, not .venv
 	@echo "setting up .venv: this downloads PyTorch and takes minutes" >&2
 	@$(PYTHON) -m venv .venv
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --no-deps torch
-	@$(PIP) -e ".[export,time,report,dev]"
+	@$(PIP) -e ".[export,time,report,remote,dev]"
 	@touch $@
+
+# The other tools live apart, so that none of their dependencies reaches .venv. Without them the benchmark still runs,
+# and their rows say that they are not installed; the next `make bench` tries again.
+.venv-bench/.installed: benchmarks/requirements.txt constraints.txt
+	@$(PYTHON) -m venv .venv-bench
+	@if .venv-bench/bin/python -m pip --disable-pip-version-check install -qq -r $<; then touch $@; \
+	else echo "the other tools could not be installed: see above" >&2; fi

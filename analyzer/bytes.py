@@ -2,72 +2,143 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from analyzer.errors import LedgerError
 from analyzer.ledger import Account, Entry, Role
 from analyzer.model import Model
+from analyzer.read.book import ORPHANED, STRUCTURE
+from analyzer.read.source import Source
 
-__all__ = ["GRAPH_STRUCTURE", "UNCLAIMED", "book_bytes"]
+__all__ = ["PADDING", "Booked", "Gap", "book_bytes"]
 
-GRAPH_STRUCTURE = "[graph structure]"
-"""What is left of the model file: nodes, names, metadata, shapes, protobuf's tags and lengths."""
+PADDING = "[padding]"
+"""Zeros before a tensor in an external file, or at the file's end: fewer than an alignment takes."""
 
-UNCLAIMED = "[unclaimed external]"
-"""Bytes of external files that no tensor claims: padding between tensors, and what was orphaned."""
+_ALIGNMENT = 1 << 16
+"""Bytes that external data is aligned to at most (ONNX docs/ExternalData.md: 64 KiB on Windows, 4 KiB else)."""
 
 
-def book_bytes(model: Model, entries: Sequence[Entry]) -> tuple[Account, ...]:
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes of an external file that no tensor claims."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """What the bytes of all files are."""
+
+    accounts: tuple[Account, ...]
+    """They sum to the files' sizes."""
+    shared: int
+    """Payload bytes that several tensors claim, beyond the first in file order: the accounts hold each byte once."""
+    overlaps: tuple[tuple[Entry, Entry], ...]
+    """Neighbours in an external file whose ranges overlap without being the same."""
+    orphans: tuple[Gap, ...]
+    """Unclaimed bytes that are no padding."""
+
+
+def book_bytes(model: Model, entries: Sequence[Entry]) -> Booked:
     """Payload by role, then the rest of each file. A byte that several tensors claim goes to the first in file order.
 
     Raises:
         LedgerError: the accounts do not sum to the files' sizes.
     """
-    booked: dict[Role, int] = dict.fromkeys(Role, 0)
-    claims: dict[Path, list[tuple[int, int, int, Role]]] = defaultdict(list)
-    inline = 0
+    nbytes: dict[str, int] = {role.value: 0 for role in Role} | dict(model.structure) | {PADDING: 0}
+    claims: dict[str, list[_Claim]] = defaultdict(list)
     for order, entry in enumerate(entries):
         extent = entry.tensor.extent
         outside = extent.length if extent is not None else 0
-        booked[entry.role] += entry.tensor.nbytes - outside
-        inline += entry.tensor.nbytes - outside
-        if extent is not None:
-            claims[extent.file].append((order, extent.offset, extent.offset + extent.length, entry.role))
-    for ranges in claims.values():
-        for role, nbytes in _book_ranges(ranges).items():
-            booked[role] += nbytes
-    main, *external = (file.nbytes for file in model.files)
-    claimed = sum(booked.values()) - inline
-    accounts = [Account(role.value, booked[role]) for role in Role]
-    accounts += [Account(GRAPH_STRUCTURE, main - inline), Account(UNCLAIMED, sum(external) - claimed)]
+        nbytes[entry.role.value] += entry.tensor.nbytes - outside
+        if extent is not None and extent.length:
+            claims[extent.file].append(_Claim(extent.offset, extent.offset + extent.length, order, entry))
+    gaps: list[Gap] = []
+    overlaps: list[tuple[Entry, Entry]] = []
+    shared = 0
+    for file in model.files[1:]:
+        ranges = sorted(claims[file.key], key=lambda claim: (claim.start, claim.end, claim.order))
+        for role, booked in _book_ranges(ranges).items():
+            nbytes[role.value] += booked
+            shared -= booked
+        shared += sum(claim.end - claim.start for claim in ranges)
+        overlaps += _overlaps(ranges)
+        gaps += _gaps(file.key, file.nbytes, ranges)
+    orphans = []
+    for gap in gaps:
+        is_padding = _is_padding(model.sources.get(gap.file), gap)
+        nbytes[PADDING if is_padding else ORPHANED] += gap.length
+        if not is_padding:
+            orphans.append(gap)
+    accounts = tuple(Account(name, nbytes[name]) for name in _order(nbytes))
     if any(account.nbytes < 0 for account in accounts):
         raise LedgerError(f"{model.path}: the payloads claim more bytes than the files have: {accounts}")
-    return tuple(accounts)
+    return Booked(accounts, shared, tuple(overlaps), tuple(orphans))
 
 
-def _book_ranges(ranges: list[tuple[int, int, int, Role]]) -> dict[Role, int]:
-    """Bytes per role where each byte goes to the lowest order that claims it. Ranges are (order, start, end, role).
+def _order(nbytes: Iterable[str]) -> Iterator[str]:
+    yield from (role.value for role in Role)
+    yield from (name for name in STRUCTURE if name in nbytes and name != ORPHANED)
+    yield from (name for name in (PADDING, ORPHANED) if name in nbytes)
 
-    >>> _book_ranges([(0, 0, 8, Role.PARAMETER), (1, 4, 12, Role.BUFFER)])
-    {<Role.PARAMETER: 'parameter'>: 8, <Role.BUFFER: 'buffer'>: 4}
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    start: int
+    end: int
+    order: int
+    entry: Entry
+
+
+def _book_ranges(ranges: Sequence[_Claim]) -> dict[Role, int]:
+    """Bytes per role where each byte goes to the lowest order that claims it. The ranges are sorted by their start."""
     booked: dict[Role, int] = defaultdict(int)
-    open_claims: dict[int, Role] = {}
-    events: dict[int, list[tuple[int, Role | None]]] = defaultdict(list)
-    for order, start, end, claimed in ranges:
-        if end > start:
-            events[start].append((order, claimed))
-            events[end].append((order, None))
-    previous = 0
-    for position in sorted(events):
+    edges = sorted({edge for claim in ranges for edge in (claim.start, claim.end)})
+    open_claims: list[tuple[int, int, Role]] = []  # a heap of (order, end, role)
+    following = iter(ranges)
+    claim = next(following, None)
+    for start, end in zip(edges, edges[1:], strict=False):
+        while claim is not None and claim.start <= start:
+            heapq.heappush(open_claims, (claim.order, claim.end, claim.entry.role))
+            claim = next(following, None)
+        while open_claims and open_claims[0][1] <= start:
+            heapq.heappop(open_claims)
         if open_claims:
-            booked[open_claims[min(open_claims)]] += position - previous
-        for order, role in events[position]:
-            if role is None:
-                del open_claims[order]
-            else:
-                open_claims[order] = role
-        previous = position
+            booked[open_claims[0][2]] += end - start
     return dict(booked)
+
+
+def _overlaps(ranges: Sequence[_Claim]) -> Iterator[tuple[Entry, Entry]]:
+    """Each range that begins within an earlier one and is not the same range."""
+    furthest: _Claim | None = None
+    for claim in ranges:
+        if furthest is not None and claim.start < furthest.end:
+            if (claim.start, claim.end) != (furthest.start, furthest.end):
+                yield furthest.entry, claim.entry
+        if furthest is None or claim.end > furthest.end:
+            furthest = claim
+
+
+def _gaps(file: str, size: int, ranges: Sequence[_Claim]) -> Iterator[Gap]:
+    position = 0
+    for claim in ranges:
+        if claim.start > position:
+            yield Gap(file, position, claim.start - position)
+        position = max(position, claim.end)
+    if position < size:
+        yield Gap(file, position, size - position)
+
+
+def _is_padding(source: Source | None, gap: Gap) -> bool:
+    """Whether a gap is alignment: short, and zero where it can be looked at (remote data is not)."""
+    if gap.length >= _ALIGNMENT:
+        return False
+    if source is None or source.is_remote:
+        return True
+    return not any(source.read(gap.offset, gap.length))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import numpy.typing as npt
 __all__ = [
     "SAMPLES",
     "Array",
+    "ContentMode",
     "channel_statistics",
     "decode_values",
     "digest",
@@ -25,9 +27,13 @@ __all__ = [
     "sample",
     "sample_positions",
     "sample_transposed",
+    "transposed_positions",
 ]
 
 Array = npt.NDArray[np.generic]
+
+ContentMode = Literal["none", "sampled", "full"]
+"""How far contents are looked at: not at all, at fixed positions, or whole."""
 
 SAMPLES = 64
 """Elements of a tensor that are looked at when its content is sampled."""
@@ -77,9 +83,17 @@ def sample(array: Array) -> Array:
 
 def sample_transposed(matrix: Array) -> Array:
     """What `sample` would give for the transpose of a (rows, columns) matrix."""
-    rows = matrix.shape[0]
-    positions = sample_positions(matrix.size)
-    return matrix[positions % rows, positions // rows] if matrix.size else matrix.reshape(-1)
+    return matrix.reshape(-1)[transposed_positions(*matrix.shape)]
+
+
+def transposed_positions(rows: int, columns: int) -> npt.NDArray[np.int64]:
+    """Where in a (rows, columns) matrix the elements stand that `sample` would take of its transpose.
+
+    >>> transposed_positions(2, 3).tolist()
+    [0, 3, 1, 4, 2, 5]
+    """
+    positions = sample_positions(rows * columns)
+    return positions % max(rows, 1) * columns + positions // max(rows, 1)
 
 
 def is_constant_filled(array: Array) -> bool:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from analyzer.content import Array, is_constant_filled, sample, sample_transposed
+from analyzer.content import Array, is_constant_filled, transposed_positions
+from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
 from analyzer.model import StoredTensor
 
@@ -31,69 +32,74 @@ def find_copies(
     The original is the one with a PyTorch name, else the first in file order. `progress` is told how many of the
     candidates are done.
     """
-    candidates = [entry for entry in entries if entry.role is Role.PARAMETER and entry.tensor.numel > 1]
-    originals = _Originals()
+    groups: dict[tuple[DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.role is Role.PARAMETER and entry.tensor.numel > 1:
+            groups[entry.tensor.dtype, _either_way(entry.tensor.shape)].append(entry)
+    candidates = [group for group in groups.values() if _may_hold_copies(group)]
+    total = sum(map(len, candidates))
     decided: dict[int, Entry] = {}
-    # Named entries first: they are what the others are copies of.
-    ordered = sorted(candidates, key=lambda entry: not entry.sources)
-    for done, entry in enumerate(ordered, start=1):
-        found = originals.find(entry)
-        if found is None:
-            originals.add(entry)
-        else:
-            original, transposed = found
-            rule = "content:transposed-copy" if transposed else "content:copy"
-            decided[id(entry)] = dataclasses.replace(
-                entry, decided_by=rule, parameters=0, copy_of=original.tensor.key
-            )
-        if progress is not None:
-            progress(done, len(ordered))
+    done = 0
+    for group in candidates:
+        originals = _Originals()
+        # Named entries first: they are what the others are copies of.
+        for entry in sorted(group, key=lambda entry: not entry.sources):
+            copy = originals.match(entry)
+            if copy is not None:
+                decided[id(entry)] = copy
+            done += 1
+            if progress is not None:
+                progress(done, total)
     return tuple(decided.get(id(entry), entry) for entry in entries)
 
 
+def _either_way(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """One shape for a matrix and its transpose."""
+    return min(shape, shape[::-1]) if len(shape) == 2 else shape
+
+
+def _may_hold_copies(group: Sequence[Entry]) -> bool:
+    """Whether any two of a group may be copies at all; most files name every tensor, and nothing need be read."""
+    sources = {entry.sources for entry in group if entry.sources}
+    return len(group) > 1 and len(sources) < len(group)
+
+
 class _Originals:
-    """The entries met so far, by dtype, shape and a few of their elements."""
+    """The entries of one dtype and shape met so far, by a few of their elements."""
 
     def __init__(self) -> None:
-        self._by_samples: dict[tuple[object, ...], list[Entry]] = defaultdict(list)
-        self._shapes: set[tuple[object, ...]] = set()
-        self._pending: dict[tuple[object, ...], list[Entry]] = defaultdict(list)
+        self._by_samples: dict[tuple[tuple[int, ...], bytes], list[Entry]] = defaultdict(list)
 
-    def add(self, entry: Entry) -> None:
-        """Remember an entry; its content is read only once another of its shape turns up."""
+    def match(self, entry: Entry) -> Entry | None:
+        """The entry as a copy of an original; None where it is an original itself, which is then remembered."""
         tensor = entry.tensor
-        self._pending[tensor.dtype, tensor.shape].append(entry)
-
-    def find(self, entry: Entry) -> tuple[Entry, bool] | None:
-        """The original that `entry` repeats, and whether transposed."""
-        tensor = entry.tensor
-        straight = (tensor.dtype, tensor.shape)
-        turned = (tensor.dtype, tensor.shape[::-1]) if len(tensor.shape) == 2 else None
-        if not self._known(straight) and not (turned and self._known(turned)):
+        straight = tensor.payload.sample()
+        if straight is None:
             return None
-        array = tensor.payload.array()
-        if array is None or is_constant_filled(array):
-            return None
-        for original in self._like(straight, sample(array)):
-            if _may_be_copy(entry, original) and _is_equal(array, original.tensor):
-                return original, False
-        if turned is not None:
-            for original in self._like(turned, sample_transposed(array)):
-                if _may_be_copy(entry, original) and _is_equal(array.T, original.tensor):
-                    return original, True
+        key = (tensor.shape, straight.tobytes())
+        for original in self._by_samples.get(key, ()):
+            if _may_be_copy(entry, original) and _is_copy(entry, original, transposed=False):
+                return _copy(entry, original, "content:copy")
+        if len(tensor.shape) == 2:
+            turned = tensor.payload.at(transposed_positions(tensor.shape[0], tensor.shape[1]))
+            if turned is not None:
+                for original in self._by_samples.get((tensor.shape[::-1], turned.tobytes()), ()):
+                    if _may_be_copy(entry, original) and _is_copy(entry, original, transposed=True):
+                        return _copy(entry, original, "content:transposed-copy")
+        self._by_samples[key].append(entry)
         return None
 
-    def _known(self, shape: tuple[object, ...]) -> bool:
-        return shape in self._pending or shape in self._shapes
 
-    def _like(self, shape: tuple[object, ...], samples: Array) -> list[Entry]:
-        """Originals of this dtype and shape that agree with `samples`."""
-        for entry in self._pending.pop(shape, ()):
-            self._shapes.add(shape)
-            array = entry.tensor.payload.array()
-            if array is not None:
-                self._by_samples[(*shape, sample(array).tobytes())].append(entry)
-        return self._by_samples.get((*shape, samples.tobytes()), [])
+def _copy(entry: Entry, original: Entry, rule: str) -> Entry:
+    return dataclasses.replace(entry, decided_by=rule, parameters=0, copy_of=original.tensor.key)
+
+
+def _is_copy(entry: Entry, original: Entry, *, transposed: bool) -> bool:
+    """Whether the whole contents are equal and not constant-filled."""
+    array = entry.tensor.payload.array()
+    if array is None or is_constant_filled(array):
+        return False
+    return _is_equal(array.T if transposed else array, original.tensor)
 
 
 def _may_be_copy(entry: Entry, original: Entry) -> bool:

@@ -8,6 +8,8 @@ Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`) and `ord
 place in the file), for tensors `tensor` (the `StoredTensor`).
 Edge attributes: `value` (the name that flows) and `slot` (the input position; -1 for a carried attribute tensor,
 -2 for a value that a nested graph takes from outside or hands back).
+Graph attributes: `undefined`, values (graph path, name) that are read and nothing provides; `unsorted`, those that a
+node reads before they are computed; `repeated`, those that are computed more than once.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ __all__ = ["CARRIED", "CROSSING", "Reader", "build_graph", "readers", "tensor_ve
 CARRIED = -1
 CROSSING = -2
 
+_INITIALIZERS = frozenset({Carrier.INITIALIZER, Carrier.SPARSE_INITIALIZER})
 _CONSTANTS = frozenset({Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST})
+_NAMED = _INITIALIZERS | _CONSTANTS
+"""Carriers whose tensor has a value's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,14 @@ def build_graph(model: Model) -> nx.MultiDiGraph[Vertex]:
 
     A name that nothing defines has no edge: the file is invalid there, and counting it needs none.
     """
-    graph: nx.MultiDiGraph[Vertex] = nx.MultiDiGraph()
+    graph: nx.MultiDiGraph[Vertex] = nx.MultiDiGraph(undefined=[], unsorted=[], repeated=[])
     scopes = _Scopes({part.path: part.parent[0] for part in model.graphs if part.parent is not None})
     for part in model.graphs:
         _add_vertices(graph, part, scopes)
+    bodies = {(), *(function.path for function in model.functions)}
     for part in model.graphs:
-        _add_edges(graph, part, scopes)
+        # A training graph also reads what is trained, by rules of its own (onnx.proto, TrainingInfoProto).
+        _add_edges(graph, part, scopes, is_closed=scopes.root(part.path) in bodies)
     return graph
 
 
@@ -78,6 +85,12 @@ class _Scopes:
     def of(self, path: GraphPath) -> dict[str, Vertex]:
         return self.providers.setdefault(path, {})
 
+    def root(self, path: GraphPath) -> GraphPath:
+        """The outermost graph around this one."""
+        while path in self.parents:
+            path = self.parents[path]
+        return path
+
     def find(self, path: GraphPath, name: str) -> Vertex | None:
         around: GraphPath | None = path
         while around is not None:
@@ -89,34 +102,50 @@ class _Scopes:
 
 
 def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) -> None:
-    provided = scopes.of(part.path)
+    path, provided = part.path, scopes.of(part.path)
     for name in part.inputs:
-        provided[name] = ("input", part.path, name)
+        provided[name] = ("input", path, name)
         graph.add_node(provided[name], kind="input")
-    for node in part.nodes:
-        vertex: Vertex = ("node", part.path, node.index)
-        graph.add_node(vertex, kind="node", node=node, order=len(graph))
-        for name in node.outputs:
-            if name:
-                provided[name] = vertex
     for tensor in part.tensors:
         vertex = tensor_vertex(tensor.key)
         graph.add_node(vertex, kind="tensor", tensor=tensor)
-        if tensor.occurrence == 1 and (tensor.node is None or tensor.carrier in _CONSTANTS):
+        if tensor.occurrence == 1 and tensor.carrier in _INITIALIZERS:
             provided[tensor.name] = vertex
-
-
-def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) -> None:
+    order = len(graph)
     for node in part.nodes:
-        target: Vertex = ("node", part.path, node.index)
+        vertex = ("node", path, node.index)
+        graph.add_node(vertex, kind="node", node=node, order=order + node.index)
+        for name in node.outputs:
+            if name:
+                if name in provided:
+                    graph.graph["repeated"].append((path, name))
+                provided[name] = vertex
+    for (
+        tensor
+    ) in part.tensors:  # where a node computes the same name, which is invalid, what is stored goes first
+        if tensor.occurrence == 1 and tensor.carrier in _NAMED:
+            provided[tensor.name] = tensor_vertex(tensor.key)
+
+
+def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes, *, is_closed: bool) -> None:
+    path, provided = part.path, scopes.of(part.path)
+    for node in part.nodes:
+        target: Vertex = ("node", path, node.index)
         for slot, name in enumerate(node.inputs):
-            source = scopes.find(part.path, name) if name else None
-            if source is not None:
-                graph.add_edge(source, target, value=name, slot=slot)
+            if not name:
+                continue
+            source = provided.get(name) or scopes.find(path, name)
+            if source is None:
+                if is_closed:
+                    graph.graph["undefined"].append((path, name))
+                continue
+            if source[0] == "node" and source[1] == path and source[2] >= node.index:  # type: ignore[operator]
+                graph.graph["unsorted"].append((path, name))
+            graph.add_edge(source, target, slot, value=name, slot=slot)
     for tensor in part.tensors:
         if tensor.node is not None and tensor.carrier not in _CONSTANTS:
             graph.add_edge(
-                tensor_vertex(tensor.key), ("node", part.path, tensor.node), value=tensor.name, slot=CARRIED
+                tensor_vertex(tensor.key), ("node", path, tensor.node), value=tensor.name, slot=CARRIED
             )
     for name in part.outputs:
         source = scopes.find(part.path, name)

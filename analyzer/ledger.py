@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from analyzer.content import ContentMode
 from analyzer.model import Key, Model, StoredTensor
 
 if TYPE_CHECKING:  # 0.1 s, which a saved report and `--help` need not spend
@@ -183,6 +184,10 @@ class Ledger:
     """The model as `analyzer.graph.build_graph` made it."""
     node_scopes: Mapping[tuple[tuple[str, ...], int], str] = field(default_factory=dict)
     """Scope of each node that has one, by (graph path, index)."""
+    shared_nbytes: int = 0
+    """Payload bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
+    content: ContentMode = "sampled"
+    """How far contents were looked at."""
 
     @property
     def parameters(self) -> int:

@@ -6,22 +6,32 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from analyzer.content import Array
 from analyzer.dtypes import DType
+
+if TYPE_CHECKING:
+    from analyzer.read.source import Source
 
 __all__ = [
     "Carrier",
     "Extent",
     "File",
+    "Function",
     "Graph",
     "GraphPath",
     "Key",
     "Model",
+    "NoPayload",
     "Node",
     "Payload",
     "StoredTensor",
+    "Traffic",
     "Vertex",
     "label",
 ]
@@ -34,6 +44,9 @@ values are unique only within one graph."""
 Key = tuple[GraphPath, str]
 """What identifies a stored tensor: its graph and its name there."""
 
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""An empty mapping that records share: most nodes have no attributes of interest, and a dict each is 64 bytes."""
 
 Vertex = tuple[Literal["node", "tensor", "input", "output"], GraphPath, int | str]
 """A vertex of `analyzer.graph.build_graph`: what it is, its graph, and its position or name there."""
@@ -67,18 +80,41 @@ class Carrier(enum.StrEnum):
 
 
 class Payload(Protocol):
-    """The elements of one tensor, read only when asked. Implementations: inline in the file, or external."""
+    """The elements of one tensor, read only when asked. `analyzer.read.payload` has them in files."""
 
     def array(self) -> Array | None:
-        """All elements in the tensor's shape; None where they are strings, packed below a byte, or not there."""
+        """All elements in the tensor's shape; None where they are strings, or cannot be had."""
         ...
+
+    def sample(self) -> Array | None:
+        """The elements at `analyzer.content.sample_positions`, flat."""
+        ...
+
+    def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
+        """The elements at these row-major positions, flat."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoPayload:
+    """The elements are strings, or cannot be had."""
+
+    def array(self) -> Array | None:
+        return None
+
+    def sample(self) -> Array | None:
+        return None
+
+    def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
     """A range of bytes of one external file, clipped to what the file has."""
 
-    file: Path
+    file: str
+    """What the file's location resolves to, as in `Model.external`."""
     offset: int
     length: int
 
@@ -116,9 +152,8 @@ class StoredTensor:
         return self.dtype.nbytes(self.numel)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One node, keyed by position: names may be empty or repeated."""
+class Node(NamedTuple):
+    """One node, keyed by position: names may be empty or repeated. A tuple, as there are many."""
 
     graph_path: GraphPath
     index: int
@@ -128,10 +163,12 @@ class Node:
     inputs: tuple[str, ...]
     """Value names; an omitted optional input is ""."""
     outputs: tuple[str, ...]
-    integers: Mapping[str, int] = field(default_factory=dict)
+    integers: Mapping[str, int] = NOTHING
     """Its single-integer attributes."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = NOTHING
     """The `metadata_props` that tell where the node comes from (`analyzer.scopes` reads them)."""
+    overload: str = ""
+    """Which of several functions of one name it calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +177,7 @@ class Graph:
 
     path: GraphPath
     inputs: tuple[str, ...]
+    """What a caller feeds: without the initializers that are inputs too."""
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     tensors: tuple[StoredTensor, ...]
@@ -147,6 +185,20 @@ class Graph:
     """The If, Loop or Scan node that holds it, by (graph path, index); None for the main graph and for functions."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """`value_info[*].metadata_props`, by value name."""
+    overridable: tuple[str, ...] = ()
+    """Initializers that are inputs too: all of them before IR 4, since then those that a caller may replace."""
+    annotations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """`quantization_annotation`: for a value, which tensor is its SCALE_TENSOR, its ZERO_POINT_TENSOR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A local function's identity, and where its body is among the model's graphs."""
+
+    domain: str
+    name: str
+    overload: str
+    path: GraphPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,29 +207,49 @@ class File:
 
     path: str
     nbytes: int
+    key: str = ""
+    """What it resolves to, as in `Extent.file`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What reading a remote model took."""
+
+    requests: int
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model file as read. `files[0]` is the model file itself, the rest its external data."""
 
-    path: Path
+    path: str
+    """As it was named: a path or a URL."""
     files: tuple[File, ...]
     ir_version: int
     opsets: tuple[tuple[str, int], ...]
-    """(domain, version), sorted; the default domain is "ai.onnx"."""
+    """(domain, version) as the file lists them; the default domain is "ai.onnx"."""
     producer: str
     graphs: tuple[Graph, ...]
     """The main graph first; then nested graphs, training graphs and functions in file order."""
-    functions: int
+    functions: tuple[Function, ...] = ()
+    structure: tuple[tuple[str, int], ...] = ()
+    """(account, bytes) of the model file besides its tensors' elements; with these they sum to its size."""
     unread: tuple[tuple[str, Key, str], ...] = ()
     """What could not be read: (finding id, tensor, sentence)."""
+    not_utf8: tuple[str, ...] = ()
+    """Names that are no UTF-8, as they were escaped."""
+    odd_names: tuple[str, ...] = ()
+    """Names with control or invisible characters."""
+    traffic: Traffic | None = None
+    """None for a local file."""
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
+    """The files themselves, by `File.key`."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where its files are, the model file first."""
-        folder = self.path.parent.resolve()
-        return (self.path, *(folder / file.path for file in self.files[1:]))
+        """Where its files are if they are local, the model file first."""
+        return tuple(Path(file.key) for file in self.files if file.key and self.traffic is None)
 
     @property
     def nested_graphs(self) -> int:

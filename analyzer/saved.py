@@ -11,8 +11,7 @@ import networkx as nx
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.ledger import Account, Entry, Evidence, Ledger, Role
-from analyzer.model import Carrier, File, Key, Model, StoredTensor
-from analyzer.payload import NoPayload
+from analyzer.model import Carrier, File, Function, Key, Model, NoPayload, StoredTensor
 
 __all__ = ["is_saved_report", "load_report"]
 
@@ -49,13 +48,13 @@ def _ledger(document: dict[str, Any]) -> Ledger:
     model = document["model"]
     return Ledger(
         model=Model(
-            path=Path(model["path"]),
+            path=_text(model["path"]),
             files=tuple(File(file["path"], _number(file["bytes"])) for file in model["files"]),
             ir_version=model["ir_version"],
             opsets=tuple(sorted(model["opsets"].items())),
             producer=model["producer"],
             graphs=(),
-            functions=model["functions"],
+            functions=(Function("", "", "", ()),) * _number(model["functions"]),
         ),
         entries=tuple(_entry(item) for item in document["tensors"]),
         accounts=tuple(Account(item["account"], _number(item["bytes"])) for item in document["accounts"]),

@@ -1,83 +1,221 @@
-"""CPU and memory of a whole `onnxledger inspect` process, side by side with `onnx.load` on the same file.
+"""CPU and memory of whole processes, side by side: `onnxledger inspect`, its imports alone, onnx.load, other tools.
 
-The file has BERT-base's shape: 199 float tensors, 109,482,240 elements of random values, once embedded and once as
-external data. Processes alternate, so that a noisy machine disturbs both alike; what counts is the ratio.
+Processes alternate, so that a noisy machine disturbs all alike; what counts is the ratio. A run prints what it
+measured and which goals that meets, and exits with 0 whatever the machine was like.
 
-    python benchmarks/bench_inspect.py [rounds]
+    make bench ARGS="--rounds 3 --only bert,2gb"
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from contenders import (
+    CPU_LIMIT,
+    MEMORY_LIMIT,
+    Contender,
+    Failed,
+    Imports,
+    Used,
+    contenders,
+    counted,
+    imports_of_inspect,
+    measure,
+)
 
-LAYER = [(768, 768)] * 4 + [(768,)] * 4 + [(768, 3072), (3072,), (3072, 768), (768,)] + [(768,)] * 4
-SHAPES = [(30522, 768), (512, 768), (2, 768), (768,), (768,), *LAYER * 12, (768, 768), (768,)]
+# Nothing heavy is imported here: a child's peak memory counts what its parent held when it forked. For the same
+# reason models are made in processes of their own.
 
-
-def make_model(folder: Path, external: bool) -> Path:
-    random = np.random.default_rng(0)
-    tensors, nodes = [], []
-    for index, shape in enumerate(SHAPES):
-        values = random.standard_normal(shape, dtype=np.float32)
-        tensors.append(numpy_helper.from_array(values, f"encoder.layer.{index}.weight"))
-        nodes.append(helper.make_node("Identity", [f"encoder.layer.{index}.weight"], [f"y{index}"]))
-    output = helper.make_tensor_value_info("y0", TensorProto.FLOAT, None)
-    model = helper.make_model(helper.make_graph(nodes, "bert", [], [output], tensors))
-    path = folder / ("external.onnx" if external else "embedded.onnx")
-    onnx.save(model, path, save_as_external_data=external, location="external.data")
-    return path
-
-
-def measure(command: list[str]) -> tuple[float, float]:
-    """CPU seconds and peak MiB of one process, from wait4."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{' '.join(command)}: exit {os.waitstatus_to_exitcode(status)}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("bert", "2gb", "6gb", "nodes", "constants", "3gb")
+COLUMNS = ("", "CPU s", "x imports", "x onnx.load", "peak MiB", "over imports", "parameters")
+INSPECT, IMPORTS, LOAD, OPCOUNTER = "onnxledger inspect", "its imports alone", "onnx.load", "onnx_opcounter"
 
 
-def contenders(path: Path) -> dict[str, list[str]]:
-    load = f"import onnx; onnx.load({str(path)!r})"
-    imports = "import onnx, networkx, rich.table, click, analyzer.audit"
-    return {
-        "onnxledger inspect": [sys.executable, "-m", "analyzer", "inspect", str(path), "--format", "json"],
-        "its imports alone": [sys.executable, "-c", imports],
-        "onnx.load": [sys.executable, "-c", load],
-    }
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Medians of a contender's runs, and the parameter count that it printed."""
+
+    used: Used
+    count: int | None
+
+
+Results = dict[str, Result | Failed]
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--make"]:
-        print(make_model(Path(sys.argv[2]), sys.argv[3] == "1"))
-        return
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
-    with tempfile.TemporaryDirectory() as folder:
-        for external in (True, False):
-            # In a process of its own: a child's peak memory counts what its parent held when it forked.
-            command = [sys.executable, __file__, "--make", folder, str(int(external))]
-            path = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
-            figures: dict[str, list[tuple[float, float]]] = {}
-            for _ in range(rounds):
-                for name, command in contenders(path).items():
-                    figures.setdefault(name, []).append(measure(command))
-            print(f"\n{path.name}, median of {rounds}")
-            base = statistics.median(cpu for cpu, _ in figures["onnx.load"])
-            for name, values in figures.items():
-                cpu, peak = (statistics.median(column) for column in zip(*values, strict=True))
-                print(f"  {name:20} {cpu:6.2f} s CPU  {cpu / base:5.2f} x onnx.load  {peak:7.0f} MiB")
-            for file in Path(folder).iterdir():
-                file.unlink()
+    options = arguments()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
+    build = ROOT / "build"  # on the checkout's disk: where /tmp is memory, 6 GB there would be memory too
+    build.mkdir(exist_ok=True)
+    results: dict[str, Results] = {}
+    sections: list[str] = []
+
+    def report(section: str) -> None:
+        print(section, end="\n\n", flush=True)
+        sections.append(section)
+
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=build) as folder:
+        models = (options.keep or Path(folder)).absolute()
+        if reason := make("tiny", models):
+            raise SystemExit(reason)
+        imports = imports_of_inspect(models / "tiny.onnx")
+        report(introduction(imports, options.rounds))
+        for name in options.only:
+            if reason := make(name, models):
+                report(f"## {name}\n\nLeft out, as it could not be made: {reason}")
+                continue
+            print(f"measuring {name}", file=sys.stderr)
+            found = contenders(models / f"{name}.onnx", imports, options.peers.absolute())
+            results[name] = measure_all(found, options.rounds, Path(folder, "output"))
+            title = (models / f"{name}.txt").read_text().strip()
+            report(f"## {name}: {title}\n\n{measured(results[name], models)}")
+            if not options.keep:
+                for file in models.glob(f"{name}.*"):
+                    file.unlink()
+    report(f"## Goals\n\n{table(('goal', 'measured', 'limit', 'met'), list(verdicts(results)))}")
+    if options.markdown:
+        options.markdown.write_text("\n\n".join(sections) + "\n")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="runs of each process, of which the median counts"
+    )
+    parser.add_argument("--only", type=lambda names: names.split(","), default=FILES, help=",".join(FILES))
+    parser.add_argument("--keep", type=Path, help="folder of model files to use again; made there if absent")
+    parser.add_argument("--markdown", type=Path, help="write what is printed to this file too")
+    parser.add_argument(
+        "--peers", type=Path, default=ROOT / ".venv-bench" / "bin", help="where other tools are"
+    )
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(FILES):
+        parser.error(f"no such file: {', '.join(sorted(unknown))}; there are {', '.join(FILES)}")
+    return options
+
+
+def make(name: str, folder: Path) -> str:
+    """Make a model file unless it is there; why that failed, or nothing."""
+    if (folder / f"{name}.txt").exists():
+        return ""
+    print(f"making {name}", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(ROOT / "benchmarks" / "models.py"), name, str(folder)]
+    run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    return run.stderr.strip().rpartition("\n")[2] if run.returncode else ""
+
+
+def measure_all(found: list[Contender], rounds: int, output: Path) -> Results:
+    """Each contender `rounds` times, in turn; one that fails is not tried again."""
+    runs: dict[str, list[Used]] = {contender.name: [] for contender in found}
+    counts: dict[str, int | None] = {}
+    failed: dict[str, Failed] = {}
+    for _ in range(rounds):
+        for contender in found:
+            if contender.name in failed:
+                continue
+            match measure(contender.command, output):
+                case Failed() as failure:
+                    failed[contender.name] = failure
+                case used:
+                    runs[contender.name].append(used)
+                    if contender.count and contender.name not in counts:
+                        counts[contender.name] = counted(contender.count, output)
+    return {name: failed.get(name) or Result(median(used), counts.get(name)) for name, used in runs.items()}
+
+
+def median(runs: list[Used]) -> Used:
+    return Used(statistics.median(run.cpu for run in runs), statistics.median(run.peak for run in runs))
+
+
+def introduction(imports: Imports, rounds: int) -> str:
+    lines = [
+        f"# CPU and memory of whole processes, medians of {rounds} alternating rounds",
+        f"Python {platform.python_version()}, onnx {version('onnx')}, {platform.machine()}, {os.cpu_count()} cores. "
+        f"A run is stopped after {CPU_LIMIT} s CPU, or where it asks for over {MEMORY_LIMIT / 2**30:.1f} GiB.",
+        f"`{IMPORTS}` loads the {imports.loaded} modules that an inspect loads: "
+        f"`import {', '.join(imports.modules)}`",
+    ]
+    if imports.differing:
+        lines.append(f"Loaded by one of the two only: {', '.join(imports.differing)}")
+    return "\n\n".join(lines)
+
+
+def measured(results: Results, models: Path) -> str:
+    """The table of one file, and below it why contenders failed."""
+    imports, load = results[IMPORTS], results[LOAD]
+    rows, notes = [], []
+    for name, result in results.items():
+        if isinstance(result, Failed):
+            rows.append((name, "fails", "", "", "", "", ""))
+            notes.append(f"- {name}: {result.reason.replace(f'{models}/', '')}")
+            continue
+        used = result.used
+        rows.append(
+            (
+                name,
+                f"{used.cpu:.2f}",
+                f"{used.cpu / imports.used.cpu:.2f}" if isinstance(imports, Result) else "",
+                f"{used.cpu / load.used.cpu:.2f}" if isinstance(load, Result) else "",
+                f"{used.peak:,.0f}",
+                f"{used.peak - imports.used.peak:+,.0f}" if isinstance(imports, Result) else "",
+                "" if result.count is None else f"{result.count:,}",
+            )
+        )
+    return "\n".join([table(COLUMNS, rows), *([""] if notes else []), *notes])
+
+
+def verdicts(results: dict[str, Results]) -> Iterator[tuple[str, str, str, str]]:
+    """Each goal beside what was measured."""
+
+    def used(file: str, contender: str) -> Used:
+        result = results.get(file, {}).get(contender)
+        return result.used if isinstance(result, Result) else Used(math.nan, math.nan)
+
+    bert, two, nodes = (used(file, INSPECT) for file in ("bert", "2gb", "nodes"))
+    bert_imports, nodes_imports = used("bert", IMPORTS), used("nodes", IMPORTS)
+    goals = (
+        ("bert: CPU, as a multiple of its imports", bert.cpu / bert_imports.cpu, 1.3, "x"),
+        ("bert: peak memory over its imports", bert.peak - bert_imports.peak, 25, "MiB"),
+        ("bert: CPU, as a part of onnx_opcounter's", bert.cpu / used("bert", OPCOUNTER).cpu, 1 / 2, "x"),
+        ("2gb: CPU, as a multiple of bert's", two.cpu / bert.cpu, 1.1, "x"),
+        ("2gb: CPU, as a part of onnx_opcounter's", two.cpu / used("2gb", OPCOUNTER).cpu, 1 / 6, "x"),
+        ("nodes: CPU over its imports", nodes.cpu - nodes_imports.cpu, 1.5, "s"),
+        ("nodes: peak memory", nodes.peak, 400, "MiB"),
+    )
+    for goal, value, limit, unit in goals:
+        if math.isnan(value):
+            yield goal, "not measured", f"{limit:.4g} {unit}", ""
+        else:
+            yield goal, f"{value:.2f} {unit}", f"{limit:.4g} {unit}", "yes" if value <= limit else "no"
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table whose columns line up, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+    def line(cells: tuple[str, ...]) -> str:
+        first, *others = zip(cells, widths, strict=True)
+        return (
+            " | ".join([f"| {first[0]:{first[1]}}", *(f"{cell:>{width}}" for cell, width in others)]) + " |"
+        )
+
+    rule = (
+        "|-" + "|-".join(f"{'-' * width}{':' if index else '-'}" for index, width in enumerate(widths)) + "|"
+    )
+    return "\n".join([line(header), rule, *map(line, rows)])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.errors import ExternalDataError
-from analyzer.payload import InlinePayload, encoded_nbytes, locate_external, varint_nbytes
+from analyzer.read.payload import InlinePayload, encoded_nbytes, locate_external, varint_nbytes
 from analyzer.read import read_model
 
 

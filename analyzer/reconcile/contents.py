@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from analyzer.content import (
     Array,
+    ContentMode,
     decode_values,
     digest,
     encode_values,
@@ -22,8 +22,6 @@ from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
 
 __all__ = ["ContentMode", "Contents", "Relation"]
-
-ContentMode = Literal["none", "sampled", "full"]
 
 
 class Relation(enum.StrEnum):

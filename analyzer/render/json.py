@@ -91,7 +91,7 @@ def _model(ledger: Ledger, digests: dict[str, str]) -> Document:
         "opsets": dict(model.opsets),
         "producer": model.producer,
         "nodes": sum(1 for _ in model.nodes()),
-        "functions": model.functions,
+        "functions": len(model.functions),
         "nested_graphs": model.nested_graphs,
     }
 

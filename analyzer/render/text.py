@@ -113,7 +113,7 @@ def _facts(ledger: Ledger) -> Text:
     if model.nested_graphs:
         facts.append(f"{format_count(model.nested_graphs)} nested graphs")
     if model.functions:
-        facts.append(f"{format_count(model.functions)} functions")
+        facts.append(f"{format_count(len(model.functions))} functions")
     facts.append(f"{format_bytes(ledger.file_nbytes)} on disk")
     return Text(printable(", ".join(facts)))
 

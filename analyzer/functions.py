@@ -1,0 +1,77 @@
+"""Model -> how often each local function is called, and which of them call themselves."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from analyzer.model import Function, GraphPath, Model
+
+__all__ = ["Calls", "count_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """How often one function is called."""
+
+    function: Function
+    sites: int
+    """Nodes that call it, wherever they are."""
+    calls: int | None
+    """How often its body is inserted when all calls are inlined from the main and the training graphs; the bodies of
+    If, Loop and Scan once each. None where functions call each other in a circle."""
+
+
+def count_calls(model: Model) -> tuple[Calls, ...]:
+    """One item for each of the model's functions, in file order. Of two that are the same, the first is called."""
+    if not model.functions:
+        return ()
+    known: dict[tuple[str, str, str], GraphPath] = {}
+    for function in model.functions:
+        known.setdefault((_domain(function.domain), function.name, function.overload), function.path)
+    callers = _callers(model, known)
+    total = _totals([function.path for function in model.functions], callers)
+    return tuple(
+        Calls(function, sum(callers[function.path].values()), total.get(function.path))
+        for function in model.functions
+    )
+
+
+def _callers(
+    model: Model, known: dict[tuple[str, str, str], GraphPath]
+) -> dict[GraphPath, Counter[GraphPath]]:
+    """For each function, the function (or () for any other graph) in which its call sites are, and how many."""
+    bodies = set(known.values())
+    callers: dict[GraphPath, Counter[GraphPath]] = defaultdict(Counter)
+    for graph in model.graphs:
+        inside = graph.path[:1] if graph.path[:1] in bodies else ()
+        for node in graph.nodes:
+            called = known.get((_domain(node.domain), node.op_type, node.overload))
+            if called is not None:
+                callers[called][inside] += 1
+    return callers
+
+
+def _totals(
+    paths: list[GraphPath], callers: dict[GraphPath, Counter[GraphPath]]
+) -> dict[GraphPath, int | None]:
+    """Calls with everything inlined, by a topological order and not by recursion: chains are thousands deep."""
+    waiting = {path: sum(1 for caller in callers[path] if caller) for path in paths}
+    called: dict[GraphPath, list[GraphPath]] = defaultdict(list)
+    for path in paths:
+        for caller in callers[path]:
+            called[caller].append(path)
+    ready = [path for path in paths if not waiting[path]]
+    total: dict[GraphPath, int | None] = {(): 1}
+    while ready:
+        path = ready.pop()
+        total[path] = sum((total[caller] or 0) * sites for caller, sites in callers[path].items())
+        for other in called[path]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                ready.append(other)
+    return total
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain

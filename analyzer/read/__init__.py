@@ -1,0 +1,167 @@
+"""An .onnx file or URL -> Model. Protobuf stops here; payloads stay where they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from analyzer.errors import LedgerError, ModelReadError
+from analyzer.model import File, Function, Graph, Model
+from analyzer.read.book import HEADER, METADATA, STRUCTURE, UNKNOWN, Book
+from analyzer.read.graphs import Pending, read_function, read_graphs
+from analyzer.read.kinds import HEAD, describe_kind
+from analyzer.read.source import Source, open_source
+from analyzer.read.wire import LENGTH, VARINT, BrokenMessage, Field, Window
+
+__all__ = ["MAX_OBJECTS", "read_model"]
+
+MAX_OBJECTS = 250_000
+"""Nodes and tensors that are read unless a caller says otherwise: each takes about a KiB of memory."""
+
+_DOC, _GRAPH, _OPSET, _METADATA, _TRAINING, _FUNCTION = 6, 7, 8, 14, 20, 25
+_HEADER = {1: VARINT, 2: LENGTH, 3: LENGTH, 4: LENGTH, 5: VARINT, _OPSET: LENGTH, 26: LENGTH}
+"""ir_version, producer_name, producer_version, domain, model_version, opset_import, configuration."""
+_INITIALIZATION, _ALGORITHM = 1, 2
+_LONGEST_HEADER = 1 << 20
+
+
+def read_model(path: Path | str, *, max_objects: int = MAX_OBJECTS) -> Model:
+    """Read a model without the elements of its tensors.
+
+    Args:
+        path: an .onnx file, or a URL that fsspec understands; external data is looked for beside it.
+        max_objects: nodes and tensors that it may have.
+
+    Raises:
+        ModelReadError: the file is absent, no regular file, no ONNX model, cut short, or over `max_objects`.
+    """
+    location = os.fspath(path)
+    source = open_source(location)
+    if not source.nbytes:
+        raise ModelReadError(f"{source.name}: [empty-model] is empty (0 bytes); export or download it again")
+    book = Book(Window(source), max_objects)
+    try:
+        model = _read(location, source, book)
+    except BrokenMessage as error:
+        raise _explain(source, error) from error
+    source.check()
+    return dataclasses.replace(model, traffic=source.traffic)  # counted last: the check is a request too
+
+
+def _read(location: str, source: Source, book: Book) -> Model:
+    top = _read_top(book)
+    graphs = list(_main_graphs(book, top))
+    functions: list[Function] = []
+    taken = {graph.path for graph in graphs}
+    for place in top[_FUNCTION]:
+        function, bodies = read_function(book, place, taken)
+        functions.append(function)
+        graphs += bodies
+    header = _parse_header(book, top)
+    externals = {
+        sibling.key: sibling for sibling in book.siblings.values() if not isinstance(sibling, Exception)
+    }
+    return Model(
+        path=location if source.is_remote is False else source.name,
+        files=_files(source, [externals[key] for key in sorted(externals)]),
+        ir_version=header.ir_version,
+        opsets=tuple((book.text(o.domain) or "ai.onnx", o.version) for o in header.opset_import),
+        producer=" ".join(
+            filter(None, (book.text(header.producer_name), book.text(header.producer_version)))
+        ),
+        graphs=tuple(graphs),
+        functions=tuple(functions),
+        structure=_structure(source, book, graphs),
+        unread=tuple(book.unread),
+        not_utf8=tuple(sorted(book.names.not_utf8)),
+        odd_names=book.odd_names(),
+        sources={source.key: source, **externals},
+    )
+
+
+def _read_top(book: Book) -> dict[int, list[Field]]:
+    """Where the parts of the ModelProto are; what is small and needs no further look is booked."""
+    top: dict[int, list[Field]] = {_GRAPH: [], _TRAINING: [], _FUNCTION: [], _OPSET: []}
+    for part in book.window.fields(0, book.source.nbytes):
+        if part.number in (_GRAPH, _TRAINING, _FUNCTION) and part.wire == LENGTH:
+            top[part.number].append(part)
+        elif part.number in (_DOC, _METADATA) and part.wire == LENGTH:
+            book.field(METADATA, part)
+        elif part.wire == _HEADER.get(part.number):
+            top[_OPSET].append(part)
+            book.field(HEADER, part)
+        else:
+            book.field(UNKNOWN, part)
+    if not top[_GRAPH] and not top[_TRAINING]:
+        words = describe_kind(book.source.read(0, HEAD)) or "another kind of file, or an empty model"
+        raise ModelReadError(f"{book.source.name}: [empty-model] holds no graph; it is {words}")
+    return top
+
+
+def _main_graphs(book: Book, top: dict[int, list[Field]]) -> Iterator[Graph]:
+    """The main graph and those of training, with all that is nested in them."""
+    yield from read_graphs(book, Pending(top[_GRAPH], ()))
+    for index, place in enumerate(top[_TRAINING]):
+        book.nbytes[HEADER] += place.start - place.at
+        parts: dict[int, list[Field]] = {_INITIALIZATION: [], _ALGORITHM: []}
+        for part in book.window.fields(place.start, place.end):
+            if part.number in parts and part.wire == LENGTH:
+                parts[part.number].append(part)
+            else:
+                book.field(HEADER if part.number in (3, 4) else UNKNOWN, part)
+        for number, label in ((_INITIALIZATION, "initialization"), (_ALGORITHM, "algorithm")):
+            yield from read_graphs(book, Pending(parts[number], (f"training:{index}:{label}",)))
+
+
+def _parse_header(book: Book, top: dict[int, list[Field]]) -> onnx.ModelProto:
+    window = book.window
+    content = b"".join(
+        window.take(part.at, part.end) for part in top[_OPSET] if part.end - part.at <= _LONGEST_HEADER
+    )
+    try:
+        return onnx.ModelProto.FromString(content)
+    except DecodeError as error:
+        raise ModelReadError(
+            f"{book.source.name}: [not-onnx] its version and opsets cannot be parsed; check the download"
+        ) from error
+
+
+def _files(source: Source, externals: list[Source]) -> tuple[File, ...]:
+    """Files named as seen from the model's folder, whatever the working directory: no report depends on it."""
+    if source.is_remote:
+        return tuple(
+            File(file.name.rpartition("/")[2], file.nbytes, file.key) for file in (source, *externals)
+        )
+    folder = Path(source.key).parent if not externals else Path(source.name).parent.resolve()
+    main = File(Path(source.name).name, source.nbytes, source.key)
+    return (main, *(File(os.path.relpath(file.key, folder), file.nbytes, file.key) for file in externals))
+
+
+def _structure(source: Source, book: Book, graphs: list[Graph]) -> tuple[tuple[str, int], ...]:
+    """Bytes by account, which with the tensors' elements in this file must be all of it."""
+    inside = sum(t.nbytes - (t.extent.length if t.extent else 0) for g in graphs for t in g.tensors)
+    total = inside + sum(book.nbytes.values())
+    if total != source.nbytes or min(book.nbytes.values(), default=0) < 0:
+        raise LedgerError(
+            f"{source.name}: {total:,} of {source.nbytes:,} bytes are accounted for: {dict(book.nbytes)}; "
+            "this is a defect of onnxledger, please report it"
+        )
+    return tuple((account, book.nbytes[account]) for account in STRUCTURE)
+
+
+def _explain(source: Source, error: BrokenMessage) -> ModelReadError:
+    """What a person should do about bytes that are no message."""
+    words = describe_kind(source.read(0, HEAD))
+    if words is not None:
+        return ModelReadError(f"{source.name}: [not-onnx] is {words}")
+    if error.is_cut and error.number in (_GRAPH, _TRAINING, _FUNCTION, _METADATA, *_HEADER):
+        return ModelReadError(
+            f"{source.name}: [truncated] ends within the field that begins at byte {error.at:,}; "
+            "download or copy it again"
+        )
+    return ModelReadError(f"{error}; check the download, or export it again")

@@ -1,0 +1,136 @@
+"""AttributeProto, where it stands in the file -> its scalars, and the places of the tensors and graphs in it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import onnx
+from google.protobuf.message import DecodeError, Message
+
+from analyzer.dtypes import DType
+from analyzer.read.wire import LENGTH, Field, Window
+
+__all__ = [
+    "BIG",
+    "GRAPH",
+    "GRAPHS",
+    "SPARSE",
+    "SPARSES",
+    "TENSOR",
+    "TENSORS_OF",
+    "Attribute",
+    "discard_unknown",
+    "read_attribute",
+]
+
+BIG = 1 << 12
+"""Bytes of a message up to which it is handed to protobuf as it stands."""
+
+TENSOR, GRAPH, TENSORS_OF, GRAPHS, SPARSE, SPARSES = 5, 6, 10, 11, 22, 23
+_MESSAGES = frozenset({TENSOR, GRAPH, TENSORS_OF, GRAPHS, SPARSE, SPARSES})
+_LISTS = frozenset({7, 8, 9})
+"""floats, ints, strings."""
+
+_KINDS = onnx.AttributeProto
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute of a node."""
+
+    place: Field
+    name: str | bytes
+    proto: onnx.AttributeProto
+    """Without its tensors and graphs."""
+    messages: dict[int, list[Field]] = field(default_factory=dict)
+    """Where its tensors and graphs are, by field number."""
+    unknown: int = 0
+    """Bytes of fields that the format does not define."""
+
+    @property
+    def listed(self) -> tuple[DType, int, int]:
+        """dtype, elements and encoded bytes of what is a list or a scalar; strings are counted, not kept."""
+        proto = self.proto
+        if proto.floats or proto.type in (_KINDS.FLOATS, _KINDS.FLOAT):
+            count = 1 if proto.type == _KINDS.FLOAT else len(proto.floats)
+            return DType.FLOAT, count, 4 * count
+        if proto.ints or proto.type in (_KINDS.INTS, _KINDS.INT):
+            ints = [proto.i] if proto.type == _KINDS.INT else proto.ints
+            return DType.INT64, len(ints), sum(_varint_nbytes(number) for number in ints)
+        texts = [proto.s] if proto.type == _KINDS.STRING else proto.strings
+        return DType.STRING, len(texts), sum(len(text) for text in texts)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it holds one number or text and no list."""
+        return self.proto.type in (_KINDS.INT, _KINDS.FLOAT, _KINDS.STRING)
+
+
+def read_attribute(window: Window, place: Field) -> Attribute:
+    """An attribute, by protobuf; tensors and graphs in it are only located.
+
+    Raises:
+        ModelReadError: its bytes are no message.
+    """
+    if place.end - place.start <= BIG:
+        proto = _parse(window.take(place.start, place.end))
+        if proto is not None and not _has_messages(proto):
+            return Attribute(place, proto.name, proto, {}, discard_unknown(proto))
+    messages: dict[int, list[Field]] = defaultdict(list)
+    rest: list[bytes] = []
+    for part in window.fields(place.start, place.end):
+        if part.number in _MESSAGES and part.wire == LENGTH:
+            messages[part.number].append(part)
+        elif part.number in _LISTS and not messages:
+            return _read_list(window, place)
+        else:
+            rest.append(window.take(part.at, part.end))
+    proto = _parse(b"".join(rest)) or onnx.AttributeProto()
+    return Attribute(place, proto.name, proto, dict(messages), discard_unknown(proto))
+
+
+def _read_list(window: Window, place: Field) -> Attribute:
+    """A list of numbers or texts has a key for each, which protobuf takes apart a hundred times as fast as we do."""
+    proto = _parse(window.take(place.start, place.end)) or onnx.AttributeProto()
+    messages: dict[int, list[Field]] = defaultdict(list)
+    if _has_messages(proto):
+        for part in window.fields(place.start, place.end):
+            if part.number in _MESSAGES and part.wire == LENGTH:
+                messages[part.number].append(part)
+        for name in ("t", "g", "sparse_tensor", "tensors", "graphs", "sparse_tensors"):
+            proto.ClearField(name)
+    return Attribute(place, proto.name, proto, dict(messages), discard_unknown(proto))
+
+
+def discard_unknown(message: Message) -> int:
+    """Drop what the format does not define; how many bytes that was."""
+    before = message.ByteSize()
+    message.DiscardUnknownFields()
+    return before - message.ByteSize()
+
+
+def _has_messages(proto: onnx.AttributeProto) -> bool:
+    return (
+        proto.HasField("t")
+        or proto.HasField("g")
+        or proto.HasField("sparse_tensor")
+        or bool(proto.tensors or proto.graphs or proto.sparse_tensors)
+    )
+
+
+def _parse(content: bytes) -> onnx.AttributeProto | None:
+    """The message; None where protobuf finds none, or one nested deeper than it reads."""
+    try:
+        return onnx.AttributeProto.FromString(content)
+    except DecodeError:
+        return None
+
+
+def _varint_nbytes(number: int) -> int:
+    """Bytes of an int64 as a varint; a negative one takes ten (protobuf.dev, "Encoding").
+
+    >>> [_varint_nbytes(number) for number in (0, 127, 128, -1)]
+    [1, 1, 2, 10]
+    """
+    return 10 if number < 0 else max(1, (number.bit_length() + 6) // 7)

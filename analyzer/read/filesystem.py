@@ -1,0 +1,123 @@
+"""The filesystems of fsspec other than the web: buckets, archives of a company, memory."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from analyzer.read.remote import AT_ONCE, DOWNLOAD, STEP, Answer, Meter, Store, Unanswered
+
+__all__ = ["Filesystem", "find"]
+
+# What filesystems call the marks of one version of a file, the surest first.
+_MARKS: tuple[str, ...] = (
+    "ETag",
+    "etag",
+    "checksum",
+    "md5",
+    "md5Hash",
+    "generation",
+    "version_id",
+    "mtime",
+    "modified",
+)
+_MARKS += ("LastModified", "last_modified", "updated", "created")
+
+
+def find(location: str) -> tuple[Store, str]:
+    """The filesystem of a URL, and what the file is called there.
+
+    Raises:
+        ImportError: the package of that filesystem is not installed.
+    """
+    if "::" in location:
+        raise Unanswered(
+            "names a file inside another, which is not read from afar; unpack it and name the file"
+        )
+    try:
+        filesystem, path = url_to_fs(location, skip_instance_cache=True)
+    except ImportError:
+        raise
+    except Exception as error:  # noqa: BLE001 - every filesystem has errors of its own
+        raise Unanswered(f"cannot be opened: {_said(error, location)}; {DOWNLOAD}") from None
+    if isinstance(filesystem, LocalFileSystem):
+        raise Unanswered("is a file of this machine; name its path")
+    return Filesystem(filesystem, location, Meter()), path
+
+
+@dataclass(frozen=True, slots=True)
+class Filesystem:
+    """Any filesystem of fsspec but the web. It counts calls, as fsspec does not say what requests they become."""
+
+    fs: Any
+    location: str
+    meter: Meter
+
+    def look(self, url: str, length: int) -> Answer:
+        answer: Answer = self._try(lambda: self._look(url))
+        return answer
+
+    def ask(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
+        bodies: list[bytes] = self._try(lambda: self._bodies(url, ranges))
+        self.meter.requests += len(ranges)
+        self.meter.bytes_read += sum(map(len, bodies))
+        for (offset, length), body in zip(ranges, bodies, strict=True):
+            if len(body) != length:
+                raise Unanswered(f"{len(body):,} of {length:,} bytes came from byte {offset:,}; run again")
+        return [Answer(body) for body in bodies]
+
+    def beside(self, url: str, location: str) -> str:
+        return posixpath.join(posixpath.dirname(url), location)
+
+    def _look(self, url: str) -> Answer:
+        self.fs.invalidate_cache(url)
+        self.meter.requests += 1
+        info = self.fs.info(url)
+        if info.get("type") == "directory":
+            raise Unanswered("is a folder; name the .onnx file inside it")
+        return Answer(b"", info.get("size"), tuple(str(info.get(mark) or "") for mark in _MARKS))
+
+    def _bodies(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        if self.fs.async_impl:
+            starts, ends = zip(*((offset, offset + length) for offset, length in ranges), strict=True)
+            paths = [url] * len(ranges)
+            bodies: list[bytes] = self.fs.cat_ranges(
+                paths, list(starts), list(ends), on_error="raise", batch_size=AT_ONCE
+            )
+            return bodies
+        # `cat_file` would read ahead, megabytes for every range.
+        with self.fs.open(url, "rb", block_size=STEP, cache_type="none") as file:
+            return [_read_at(file, offset, length) for offset, length in ranges]
+
+    def _try(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Unanswered:
+            raise
+        except FileNotFoundError:
+            raise Unanswered("is not there; check the name") from None
+        except Exception as error:  # noqa: BLE001 - every filesystem has errors of its own
+            raise Unanswered(
+                f"cannot be read: {_said(error, self.location)}; run again, or {DOWNLOAD}"
+            ) from None
+
+
+def _read_at(file: Any, offset: int, length: int) -> bytes:
+    file.seek(offset)
+    body: bytes = file.read(length)
+    return body
+
+
+def _said(error: Exception, location: str) -> str:
+    """The first line of somebody else's error, without the secrets of the URL that it may repeat."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    parts = urlsplit(location)
+    for secret in (location, parts.query, parts.password):
+        line = line.replace(secret, "...") if secret else line
+    return line

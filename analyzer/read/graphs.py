@@ -1,0 +1,281 @@
+"""GraphProto and FunctionProto, where they stand in the file -> Graph, and where those nested in them are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from analyzer.errors import ModelReadError
+from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor
+from analyzer.read.attributes import BIG, discard_unknown, read_attribute
+from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book
+from analyzer.read.nodes import NodeReader, carried, kept_metadata
+from analyzer.read.tensors import read_sparse, read_tensor
+from analyzer.read.wire import LENGTH, Field
+
+__all__ = ["MAX_DEPTH", "Pending", "read_function", "read_graphs"]
+
+MAX_DEPTH = 100
+"""Graphs nested deeper than this are refused; protobuf's own parsers refuse those nested deeper than 32."""
+
+_NODE, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO, _ANNOTATION, _SPARSE = 1, 5, 11, 12, 13, 14, 15
+_GRAPH_ACCOUNTS = {
+    2: HEADER,  # name
+    10: METADATA,  # doc_string
+    _INPUT: HEADER,
+    _OUTPUT: HEADER,
+    _VALUE_INFO: VALUES,
+    _ANNOTATION: HEADER,
+    16: METADATA,  # metadata_props
+}
+_PARSED = frozenset({_INPUT, _OUTPUT, _VALUE_INFO, _ANNOTATION})
+_CARRIERS = {
+    _INITIALIZER: (read_tensor, Carrier.INITIALIZER),
+    _SPARSE: (read_sparse, Carrier.SPARSE_INITIALIZER),
+}
+
+_FUNCTION_NODE, _FUNCTION_DEFAULT, _FUNCTION_VALUE_INFO = 7, 11, 12
+_SIGNATURE = frozenset({1, 2, 3, 4, 5, 6, 9, 10, 13})
+"""name, since_version, status, input, output, attribute, opset_import, domain, overload."""
+_FUNCTION_METADATA = frozenset({8, 14})
+"""doc_string, metadata_props."""
+_LONGEST_NAME = 1 << 20
+
+_Kind = TypeVar("_Kind", onnx.GraphProto, onnx.FunctionProto)
+
+
+class Pending(NamedTuple):
+    """A graph that is still to be read."""
+
+    places: Sequence[Field]
+    """Where it is; protobuf merges a message that occurs several times."""
+    path: GraphPath
+    parent: tuple[GraphPath, int] | None = None
+    in_function: bool = False
+
+
+def read_graphs(book: Book, pending: Pending) -> Iterator[Graph]:
+    """A graph and all below it, each before those it contains; by a stack, as the file decides on the depth.
+
+    Raises:
+        ModelReadError: the bytes are no graph, or graphs are nested deeper than `MAX_DEPTH`.
+    """
+    stack = [pending]
+    while stack:
+        item = stack.pop()
+        _check_depth(book, item.path)
+        body = _GraphReader(book, item)
+        graph = body.read()
+        yield graph
+        nested = body.nodes.carried.nested
+        stack += [Pending(p, path, (item.path, i), item.in_function) for p, path, i in reversed(nested)]
+
+
+def _check_depth(book: Book, path: GraphPath) -> None:
+    if len(path) > MAX_DEPTH:
+        raise ModelReadError(
+            f"{book.source.name}: [deep-nesting] graphs nested deeper than {MAX_DEPTH}, which no runtime runs; "
+            "export it again"
+        )
+
+
+@dataclass
+class _Body:
+    """What a graph and a function have in common: nodes, and notes on the values between them."""
+
+    book: Book
+    nodes: NodeReader
+    metadata: dict[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def read(self, place: Field, node: int, take: Callable[[Field, int], int]) -> None:
+        """Its fields in file order: nodes (field number `node`) in runs, anything else by `take`.
+
+        `take` is given a field and the end of the message, and says where what it took ends.
+        """
+        position = place.start
+        while position < place.end:
+            for part in self.book.window.fields(position, place.end):
+                is_node = part.number == node and part.wire == LENGTH
+                position = (self.nodes.read_run if is_node else take)(part, place.end)
+                if position != part.end:
+                    break  # more than one field was taken: the next begins elsewhere
+
+    def parse(self, kind: type[_Kind], first: Field, end: int, account: str) -> tuple[_Kind, int]:
+        """A run of fields like `first`, parsed and booked; and where it ends.
+
+        Raises:
+            ModelReadError: they are nested deeper than protobuf reads, or broken.
+        """
+        window, nbytes = self.book.window, self.book.nbytes
+        stop = window.run(first, end, BIG)[-1]
+        try:
+            message = kind.FromString(window.take(first.at, stop))
+        except DecodeError as error:
+            raise _unparsed(self.book, first.at, stop) from error
+        unknown = discard_unknown(message)
+        nbytes[UNKNOWN] += unknown
+        nbytes[account] += stop - first.at - unknown
+        return message, stop
+
+    def note(self, values: Iterable[onnx.ValueInfoProto]) -> None:
+        """Keep the notes on values."""
+        for value in values:
+            if value.metadata_props:
+                self.metadata[self.book.text(value.name)] = kept_metadata(value.metadata_props)
+
+
+class _GraphReader:
+    """One graph, field by field."""
+
+    def __init__(self, book: Book, item: Pending) -> None:
+        self.book = book
+        self.item = item
+        self.nodes = NodeReader(book, item.path, item.in_function)
+        self.body = _Body(book, self.nodes)
+        self.tensors: list[StoredTensor] = []
+        self.inputs: list[str] = []
+        self.outputs: list[str] = []
+        self.annotations: dict[str, Mapping[str, str]] = {}
+
+    def read(self) -> Graph:
+        for place in self.item.places:
+            self.book.nbytes[FUNCTIONS if self.item.in_function else HEADER] += place.start - place.at
+            self.body.read(place, _NODE, self._take)
+        initialized = {tensor.name for tensor in self.tensors}
+        return Graph(
+            path=self.item.path,
+            inputs=tuple(name for name in self.inputs if name not in initialized),
+            outputs=tuple(self.outputs),
+            nodes=tuple(self.nodes.nodes),
+            tensors=number_names([*self.tensors, *self.nodes.carried.tensors]),
+            parent=self.item.parent,
+            metadata=self.body.metadata,
+            overridable=tuple(name for name in self.inputs if name in initialized),
+            annotations=self.annotations,
+        )
+
+    def _take(self, part: Field, end: int) -> int:
+        number, book = part.number, self.book
+        if part.wire != LENGTH:
+            book.field(UNKNOWN, part)
+        elif number in _CARRIERS:
+            book.count()
+            read, carrier = _CARRIERS[number]
+            self.tensors.append(read(book, [part], self.item.path, carrier))
+        elif number in _PARSED:
+            message, stop = self.body.parse(onnx.GraphProto, part, end, _GRAPH_ACCOUNTS[number])
+            self._keep(message)
+            return stop
+        else:
+            book.field(_GRAPH_ACCOUNTS.get(number, UNKNOWN), part)
+        return part.end
+
+    def _keep(self, message: onnx.GraphProto) -> None:
+        text = self.book.text
+        self.inputs += [text(value.name) for value in message.input]
+        self.outputs += [text(value.name) for value in message.output]
+        for values in (message.value_info, message.input, message.output):
+            self.body.note(values)
+        for annotation in message.quantization_annotation:
+            roles = {text(e.key): text(e.value) for e in annotation.quant_parameter_tensor_names}
+            self.annotations[text(annotation.tensor_name)] = roles
+
+
+def read_function(book: Book, place: Field, taken: set[GraphPath]) -> tuple[Function, list[Graph]]:
+    """A local function, and its body with all graphs nested in it. `taken` are the paths of those read before.
+
+    Raises:
+        ModelReadError: the bytes are no function.
+    """
+    signature = _read_signature(book, place)
+    text = book.text
+    domain, name, overload = map(text, (signature.domain, signature.name, signature.overload))
+    label = f"function:{domain}:{name}" + (f":{overload}" if overload else "")
+    while (label,) in taken:
+        label += "#"  # the same function twice: invalid, and still counted
+    path = (label,)
+    taken.add(path)
+    nodes = NodeReader(book, path, in_function=True)
+    body = _Body(book, nodes)
+    defaults: list[StoredTensor] = []
+
+    def take(part: Field, end: int) -> int:
+        if part.number == _FUNCTION_VALUE_INFO and part.wire == LENGTH:
+            message, stop = body.parse(onnx.FunctionProto, part, end, VALUES)
+            body.note(message.value_info)
+            return stop
+        if part.number == _FUNCTION_DEFAULT and part.wire == LENGTH:
+            defaults.extend(_read_default(book, part, path, label))
+        elif part.number in _FUNCTION_METADATA:
+            book.field(METADATA, part)
+        else:
+            book.field(FUNCTIONS if part.number in _SIGNATURE else UNKNOWN, part)
+        return part.end
+
+    book.nbytes[FUNCTIONS] += place.start - place.at
+    body.read(place, _FUNCTION_NODE, take)
+    graph = Graph(
+        path=path,
+        inputs=tuple(map(text, signature.input)),
+        outputs=tuple(map(text, signature.output)),
+        nodes=tuple(nodes.nodes),
+        tensors=number_names([*defaults, *nodes.carried.tensors]),
+        metadata=body.metadata,
+    )
+    graphs = [graph]
+    for places, nested, index in nodes.carried.nested:
+        graphs += read_graphs(book, Pending(places, nested, (path, index), in_function=True))
+    return Function(domain, name, overload, path), graphs
+
+
+def _read_signature(book: Book, place: Field) -> onnx.FunctionProto:
+    """Name and arguments, which may stand after the nodes."""
+    window = book.window
+    header = [
+        window.take(part.at, part.end)
+        for part in window.fields(place.start, place.end)
+        if part.number in _SIGNATURE and part.end - part.at <= _LONGEST_NAME
+    ]
+    try:
+        return onnx.FunctionProto.FromString(b"".join(header))
+    except DecodeError as error:
+        raise _unparsed(book, place.at, place.end) from error
+
+
+def _read_default(book: Book, part: Field, path: GraphPath, owner: str) -> list[StoredTensor]:
+    """The tensors in the default value of a function's attribute."""
+    attribute = read_attribute(book.window, part)
+    inside = sum(f.end - f.at for fields in attribute.messages.values() for f in fields)
+    book.nbytes[UNKNOWN] += attribute.unknown
+    book.nbytes[FUNCTIONS] += part.end - part.at - attribute.unknown - inside
+    return list(carried(book, attribute, path, None, FUNCTIONS, owner))
+
+
+def _unparsed(book: Book, start: int, end: int) -> ModelReadError:
+    return ModelReadError(
+        f"{book.source.name}: [not-onnx] bytes {start:,} to {end:,} are no part of an ONNX graph, or are nested "
+        "deeper than protobuf reads; check the download, or export it again"
+    )
+
+
+def number_names(tensors: Sequence[StoredTensor]) -> tuple[StoredTensor, ...]:
+    """One graph's tensors, those that repeat a name told apart by a number that makes their key unique."""
+    taken = {tensor.name for tensor in tensors}
+    if len(taken) == len(tensors):
+        return tuple(tensors)
+    seen: dict[str, int] = {}
+    numbered = []
+    for tensor in tensors:
+        occurrence = 1
+        if tensor.name in seen:
+            start = seen[tensor.name] + 1
+            occurrence = next(n for n in itertools.count(start) if f"{tensor.name}#{n}" not in taken)
+            taken.add(f"{tensor.name}#{occurrence}")
+        seen[tensor.name] = occurrence
+        numbered.append(tensor if occurrence == 1 else replace(tensor, occurrence=occurrence))
+    return tuple(numbered)

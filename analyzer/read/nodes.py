@@ -1,0 +1,319 @@
+"""NodeProto -> Node, the tensors that it carries, and where the graphs nested in it are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import AttributeProto
+
+from analyzer.model import NOTHING, Carrier, GraphPath, Node, StoredTensor
+from analyzer.read.attributes import (
+    BIG,
+    GRAPH,
+    GRAPHS,
+    SPARSE,
+    SPARSES,
+    TENSOR,
+    TENSORS_OF,
+    Attribute,
+    read_attribute,
+)
+from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book
+from analyzer.read.payload import ListPayload
+from analyzer.read.source import Source
+from analyzer.read.tensors import read_sparse, read_tensor
+from analyzer.read.wire import LENGTH, Field, varint
+
+__all__ = ["Carried", "NodeReader", "carried", "kept_metadata"]
+
+_KEPT_METADATA = frozenset(
+    {
+        b"namespace",
+        b"pkg.torch.onnx.name_scopes",
+        b"pkg.torch.onnx.fx_node",
+        b"pkg.torch.onnx.original_node_name",
+        b"pkg.torch.export.graph_signature.InputSpec.kind",
+        b"pkg.onnxscript.optimizer.folded_from",
+    }
+)
+"""What `analyzer.scopes` reads; the rest, stack traces above all, is booked and dropped."""
+
+_CONSTANT_LISTS = frozenset(
+    {"value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"}
+)
+_ML_DOMAIN = "ai.onnx.ml"
+_ATTRIBUTE, _DOC, _METADATA = 5, 6, 9
+_NAMED = frozenset({1, 2, 3})
+_TEXTS = frozenset({1, 2, 3, 4, 7, 8})
+_KNOWN = frozenset(range(1, 11))
+"""input, output, name, op_type, attribute, doc_string, domain, overload, metadata_props, device_configurations."""
+_INPUT_KEY, _OUTPUT_KEY, _NAME_KEY, _OP_TYPE_KEY, _ATTRIBUTE_KEY, _DOC_KEY, _DOMAIN_KEY, _METADATA_KEY = (
+    number << 3 | LENGTH for number in (1, 2, 3, 4, 5, 6, 7, 9)
+)
+
+
+@dataclass
+class Carried:
+    """What one graph's nodes bring along."""
+
+    tensors: list[StoredTensor] = field(default_factory=list)
+    nested: list[tuple[Sequence[Field], GraphPath, int]] = field(default_factory=list)
+    """(where the graph is, its path, the index of the node that holds it)."""
+
+
+@dataclass
+class NodeReader:
+    """The nodes of one body, in file order.
+
+    They are taken apart here and not by protobuf, which is asked for their attributes only: handing over each field
+    costs it more than finding the field, and what is found here is booked to the byte.
+    """
+
+    book: Book
+    path: GraphPath
+    in_function: bool
+    nodes: list[Node] = field(default_factory=list)
+    carried: Carried = field(default_factory=Carried)
+
+    def read_run(self, first: Field, end: int) -> int:
+        """The nodes from `first` on that are in memory; where they end."""
+        window = self.book.window
+        if first.end - first.start > BIG:
+            self.book.count()
+            self._read_any(first)
+            return first.end
+        ends = window.run(first, end, BIG)
+        self.book.count(len(ends))
+        content = window.take(first.at, ends[-1])
+        start = first.at
+        for stop in ends:
+            if not self._read_usual(content, start - first.at, stop - first.at, first.at):
+                self._read_any(next(window.fields(start, stop)))
+            start = stop
+        return ends[-1]
+
+    def _read_usual(self, content: bytes, at: int, end: int, base: int) -> bool:
+        """A node of nothing but the usual fields, in one loop; False where it is another, and nothing has been done.
+
+        It is bytes `at` to `end` of the content, which begins at byte `base` of the file.
+        """
+        names = self.book.names
+        inputs: list[str] = []
+        outputs: list[str] = []
+        attributes: list[Field] = []
+        notes: dict[str, str] = {}
+        name = op_type = domain = b""
+        named = noted = 0
+        offset = at + 2 if content[at + 1] < 0x80 else at + 3  # a run's fields are below 16 KiB
+        try:
+            while offset < end:
+                begin = offset
+                key = content[offset]
+                length = content[offset + 1]
+                offset += 2
+                if length >= 0x80:
+                    length, offset = varint(content, offset - 1)
+                stop = offset + length
+                if key == _INPUT_KEY:
+                    inputs.append(names[content[offset:stop]])
+                    named += stop - begin
+                elif key == _OUTPUT_KEY:
+                    outputs.append(names[content[offset:stop]])
+                    named += stop - begin
+                elif key == _NAME_KEY:
+                    name = content[offset:stop]
+                    named += stop - begin
+                elif key == _OP_TYPE_KEY:
+                    op_type = content[offset:stop]
+                elif key == _ATTRIBUTE_KEY:
+                    attributes.append(Field(_ATTRIBUTE, LENGTH, base + begin, base + offset, base + stop))
+                elif key == _METADATA_KEY:
+                    noted += stop - begin
+                    _note(notes, content, offset, stop)
+                elif key == _DOMAIN_KEY:
+                    domain = content[offset:stop]
+                elif key == _DOC_KEY:
+                    noted += stop - begin
+                else:
+                    return False
+                offset = stop
+        except (IndexError, ValueError):
+            return False
+        if offset != end:
+            return False
+        nbytes = self.book.nbytes
+        nbytes[NODE_METADATA] += noted
+        nbytes[self._account(NAMES)] += named
+        nbytes[self._account(NODES)] += end - at - noted - named
+        self._enter(names[op_type], names[domain], names[name], inputs, outputs, attributes, notes)
+        return True
+
+    def _read_any(self, place: Field) -> None:
+        """One node, whatever its fields."""
+        book = self.book
+        window, names = book.window, book.names
+        texts: dict[int, list[str]] = defaultdict(list)
+        attributes: list[Field] = []
+        notes: dict[str, str] = {}
+        left = place.end - place.at
+        for part in window.fields(place.start, place.end):
+            size = part.end - part.at
+            number = part.number if part.wire == LENGTH else 0
+            if number in _TEXTS:
+                texts[number].append(names[window.take(part.start, part.end)])
+            if number == _ATTRIBUTE:
+                attributes.append(part)
+            elif number == _METADATA and size <= BIG:
+                _note(notes, window.take(part.start, part.end), 0, part.end - part.start)
+            account = self._account_of(number)
+            book.nbytes[account] += size
+            left -= size
+        book.nbytes[self._account(NODES)] += left
+        op_type, domain, name, overload = (
+            texts[number][-1] if texts[number] else "" for number in (4, 7, 3, 8)
+        )
+        self._enter(op_type, domain, name, texts[1], texts[2], attributes, notes, overload)
+
+    def _account_of(self, number: int) -> str:
+        """Where a field of a node is booked."""
+        if number in (_DOC, _METADATA):
+            return NODE_METADATA
+        if number in _NAMED:
+            return self._account(NAMES)
+        return self._account(NODES) if number in _KNOWN else UNKNOWN
+
+    def _enter(
+        self,
+        op_type: str,
+        domain: str,
+        name: str,
+        inputs: list[str],
+        outputs: list[str],
+        places: list[Field],
+        notes: dict[str, str],
+        overload: str = "",
+    ) -> None:
+        """Make the node, then read what its attributes carry; their bytes have been booked as the node's."""
+        integers: dict[str, int] = {}
+        attributes: list[Attribute] = []
+        for place in places:
+            attribute = read_attribute(self.book.window, place)
+            if attribute.unknown:
+                self.book.nbytes[UNKNOWN] += attribute.unknown
+                self.book.nbytes[self._account(NODES)] -= attribute.unknown
+            if attribute.proto.type == AttributeProto.INT:
+                integers[self.book.names[attribute.name]] = attribute.proto.i
+            attributes.append(attribute)
+        node = Node(
+            self.path,
+            len(self.nodes),
+            op_type,
+            domain,
+            name,
+            tuple(inputs),
+            tuple(outputs),
+            integers or NOTHING,
+            notes or NOTHING,
+            overload,
+        )
+        self.nodes.append(node)
+        is_carrier = op_type == "Constant" or domain == _ML_DOMAIN
+        for attribute in attributes:
+            if is_carrier or attribute.messages:
+                self._carry(attribute, node)
+
+    def _carry(self, attribute: Attribute, node: Node) -> None:
+        account = self._account(NODES)
+        for places in attribute.messages.values():
+            self.book.nbytes[account] -= sum(place.end - place.at for place in places)
+        self.carried.tensors += carried(self.book, attribute, self.path, node, account)
+        stem = f"{node.op_type}_{node.index}.{self.book.text(attribute.name)}"
+        if GRAPH in attribute.messages:
+            self.carried.nested.append((attribute.messages[GRAPH], (*self.path, stem), node.index))
+        for position, place in enumerate(attribute.messages.get(GRAPHS, ())):
+            self.carried.nested.append(([place], (*self.path, f"{stem}[{position}]"), node.index))
+
+    def _account(self, account: str) -> str:
+        return FUNCTIONS if self.in_function else account
+
+
+def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:
+    """Keep one entry of `metadata_props` (key in field 1, value in field 2) if `analyzer.scopes` reads it.
+
+    Raises:
+        IndexError, ValueError: the bytes are no such entry.
+    """
+    key = value = b""
+    while offset < end:
+        number, offset = varint(content, offset)
+        length, offset = varint(content, offset)
+        if number == 0x0A:
+            key = content[offset : offset + length]
+        elif number == 0x12:
+            value = content[offset : offset + length]
+        else:
+            raise ValueError("another field")
+        offset += length
+    if key in _KEPT_METADATA:
+        notes[key.decode()] = value.decode("utf-8", "backslashreplace")
+
+
+def carried(
+    book: Book, attribute: Attribute, path: GraphPath, node: Node | None, account: str, owner: str = ""
+) -> Iterator[StoredTensor]:
+    """The tensors that one attribute carries: a node's, or, without a node, a function's default of its `owner`.
+
+    The attribute's own bytes have been booked on `account`.
+    """
+    messages = attribute.messages
+    if attribute.proto.ref_attr_name and not messages:
+        return  # the value is an attribute of the function's caller, where it is entered
+    label = book.text(attribute.name)
+    is_constant = node is not None and node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+    index = None if node is None else node.index
+    if node is None:
+        name = f"{owner}.{label}"
+    elif is_constant and node.outputs:
+        name = node.outputs[0]
+    else:
+        name = f"{node.name or node.op_type}#{node.index}.{label}"
+    is_list = node is not None and node.domain == _ML_DOMAIN and _is_list(attribute.proto)
+    if is_list or (is_constant and label in _CONSTANT_LISTS):
+        carrier = Carrier.CONSTANT_LIST if is_constant else Carrier.ATTRIBUTE_LIST
+        tensor = _list(book.source, attribute, path, carrier, name, index)
+        book.nbytes[account] -= tensor.nbytes
+        yield tensor
+    if TENSOR in messages:
+        carrier = Carrier.CONSTANT if is_constant else Carrier.ATTRIBUTE_TENSOR
+        yield read_tensor(book, messages[TENSOR], path, carrier, name, index)
+    if SPARSE in messages:
+        carrier = Carrier.SPARSE_CONSTANT if is_constant else Carrier.ATTRIBUTE_TENSOR
+        yield read_sparse(book, messages[SPARSE], path, carrier, name, index)
+    for number, read in ((TENSORS_OF, read_tensor), (SPARSES, read_sparse)):
+        for position, place in enumerate(messages.get(number, ())):
+            yield read(book, [place], path, Carrier.ATTRIBUTE_TENSOR, f"{name}[{position}]", index)
+
+
+def _list(
+    source: Source, attribute: Attribute, path: GraphPath, carrier: Carrier, name: str, node: int | None
+) -> StoredTensor:
+    dtype, count, nbytes = attribute.listed
+    payload = ListPayload(source, attribute.place.start, attribute.place.end, dtype)
+    shape = () if attribute.is_scalar else (count,)
+    return StoredTensor(name, path, carrier, dtype, shape, count, nbytes, payload, None, node)
+
+
+def _is_list(proto: AttributeProto) -> bool:
+    return bool(proto.floats or proto.ints or proto.strings)
+
+
+def kept_metadata(props: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
+    """The notes that `analyzer.scopes` reads."""
+    notes: dict[str, str] = {}
+    for item in props:
+        content = item.SerializeToString()
+        _note(notes, content, 0, len(content))
+    return notes

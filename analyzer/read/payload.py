@@ -1,0 +1,208 @@
+"""Where a tensor's elements are -> numpy, read only when a rule asks."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from google.protobuf.message import DecodeError
+
+from analyzer.content import SAMPLES, Array, sample, sample_positions
+from analyzer.dtypes import DType
+from analyzer.errors import ModelReadError
+from analyzer.model import Payload
+from analyzer.read.source import Source
+from analyzer.read.wire import decode_varints
+
+__all__ = ["Encoding", "FilePayload", "ListPayload", "read_together"]
+
+Bytes = npt.NDArray[np.uint8]
+
+_READ_WHOLE = 1 << 16
+"""Bytes up to which one read of all costs less than a read for each of a few elements."""
+
+
+class Encoding(enum.Enum):
+    """How a tensor's elements are written (onnx.proto, TensorProto)."""
+
+    PLAIN = enum.auto()
+    """Little-endian elements: `raw_data`, external data, and packed lists of fixed width."""
+    VARINTS = enum.auto()
+    """A packed list of varints: `int32_data`, `int64_data`, `uint64_data`."""
+    UNPACKED = enum.auto()
+    """A list with a key before each element, which protobuf's own parser takes apart."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilePayload:
+    """Ranges of a file that hold a tensor's elements."""
+
+    source: Source
+    encoding: Encoding
+    ranges: tuple[tuple[int, int], ...]
+    """(offset, length), in order; nearly always one."""
+    dtype: DType
+    shape: tuple[int, ...]
+
+    def array(self) -> Array | None:
+        """All elements in the tensor's shape; mapped, not read, where they stand in a local file as numpy has them.
+
+        Elements of 2 and 4 bits are unpacked into uint8 codes. None where they are no numbers, or do not fit the shape
+        (reported when the file is read).
+        """
+        try:
+            match self.encoding:
+                case Encoding.PLAIN:
+                    return _from_bytes(self._bytes(), self.dtype, self.shape)
+                case Encoding.VARINTS:
+                    return _from_numbers(decode_varints(self._bytes()), self.dtype, self.shape)
+                case Encoding.UNPACKED:
+                    return self._unpacked()
+        except (ModelReadError, ValueError):
+            return None
+
+    def sample(self) -> Array | None:
+        """The elements at `analyzer.content.sample_positions`, flat; of a large tensor no others are read."""
+        element = self.dtype.to_numpy()
+        numel = math.prod(self.shape)
+        is_spread = self.encoding is Encoding.PLAIN and element is not None and len(self.ranges) == 1
+        if element is None or not is_spread or numel * element.itemsize <= _READ_WHOLE or numel <= SAMPLES:
+            array = self.array()
+            return None if array is None else sample(array)
+        return self.at(sample_positions(numel))
+
+    def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
+        """The elements at these row-major positions, flat: as few bytes as they take where the file allows it."""
+        element = self.dtype.to_numpy()
+        if self.encoding is not Encoding.PLAIN or element is None or len(self.ranges) != 1:
+            array = self.array()
+            return None if array is None else array.reshape(-1)[positions]
+        ((start, length),) = self.ranges
+        if length != math.prod(self.shape) * element.itemsize:
+            return None
+        size = element.itemsize
+        try:
+            parts = self.source.read_ranges([(start + size * int(index), size) for index in positions])
+            return np.frombuffer(b"".join(parts), dtype=element)
+        except (ModelReadError, ValueError):
+            return None
+
+    def _bytes(self) -> Bytes:
+        views = [self.source.view(offset, length) for offset, length in self.ranges]
+        return views[0] if len(views) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *views])
+
+    def _unpacked(self) -> Array | None:
+        proto = onnx.TensorProto()
+        try:
+            for offset, length in self.ranges:
+                proto.MergeFromString(self.source.read(offset, length))
+        except DecodeError:
+            return None
+        if proto.float_data or proto.double_data:
+            reals = np.array(
+                proto.float_data or proto.double_data, dtype="<f4" if proto.float_data else "<f8"
+            )
+            return _from_bytes(reals.view(np.uint8), self.dtype, self.shape)
+        numbers = [n & 0xFFFFFFFFFFFFFFFF for n in (*proto.int32_data, *proto.int64_data, *proto.uint64_data)]
+        return _from_numbers(np.array(numbers, dtype=np.uint64), self.dtype, self.shape)
+
+
+def read_together(payloads: Sequence[Payload]) -> list[Array | None]:
+    """What `array` says of each, with one opening of a file for all that are plain in it: for many small tensors."""
+    arrays: list[Array | None] = [None] * len(payloads)
+    plain: dict[str, list[tuple[int, FilePayload]]] = defaultdict(list)
+    for index, payload in enumerate(payloads):
+        is_plain = isinstance(payload, FilePayload) and payload.encoding is Encoding.PLAIN
+        if isinstance(payload, FilePayload) and is_plain and len(payload.ranges) == 1:
+            plain[payload.source.key].append((index, payload))
+        else:
+            arrays[index] = payload.array()
+    for group in plain.values():
+        try:
+            contents = group[0][1].source.read_ranges([payload.ranges[0] for _, payload in group])
+        except ModelReadError:
+            continue
+        for (index, payload), content in zip(group, contents, strict=True):
+            with contextlib.suppress(ValueError):
+                arrays[index] = _from_bytes(
+                    np.frombuffer(content, dtype=np.uint8), payload.dtype, payload.shape
+                )
+    return arrays
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListPayload:
+    """The elements are a list attribute; its bytes are parsed again when they are wanted."""
+
+    source: Source
+    start: int
+    end: int
+    """Where the AttributeProto is."""
+    dtype: DType
+
+    def array(self) -> Array | None:
+        """The list, or the one scalar, flat; None for strings."""
+        element = self.dtype.to_numpy()
+        if element is None:
+            return None
+        try:
+            proto = onnx.AttributeProto.FromString(self.source.read(self.start, self.end - self.start))
+        except (DecodeError, ModelReadError):
+            return None
+        if self.dtype is DType.FLOAT:
+            return np.asarray(proto.floats if proto.floats else [proto.f], dtype=element)
+        return np.array(proto.ints if proto.ints else [proto.i], dtype=element)
+
+    def sample(self) -> Array | None:
+        """The elements at `analyzer.content.sample_positions`."""
+        array = self.array()
+        return None if array is None else sample(array)
+
+    def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
+        """The elements at these positions."""
+        array = self.array()
+        return None if array is None else array[positions]
+
+
+def _from_bytes(raw: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array | None:
+    """Elements from little-endian bytes, a view where they are whole bytes.
+
+    Elements of 2 and 4 bits are unpacked, the first in the lowest bits (onnx.proto, `raw_data`), into uint8 codes: as
+    good as values to compare contents by. None for other types without a numpy equivalent.
+
+    Raises:
+        ValueError: there are fewer or more bytes than the shape needs.
+    """
+    element = dtype.to_numpy()
+    if element is not None:
+        return raw.view(element).reshape(shape)
+    if dtype.bits not in (2, 4):
+        return None
+    if len(raw) != dtype.nbytes(math.prod(shape)):
+        raise ValueError(f"{len(raw)} bytes for {shape}")
+    shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+    codes = (raw[:, None] >> shifts) & np.uint8((1 << dtype.bits) - 1)  # (bytes, elements a byte)
+    return codes.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+
+def _from_numbers(numbers: npt.NDArray[np.uint64], dtype: DType, shape: tuple[int, ...]) -> Array | None:
+    """Elements from a list of integers (onnx.proto, `int32_data`): narrow and unusual types as their bit patterns.
+
+    Raises:
+        ValueError: there are fewer or more than the shape needs.
+    """
+    element = dtype.to_numpy()
+    if element is None:
+        return _from_bytes(numbers.astype(np.uint8), dtype, shape)
+    if element.kind == "b":
+        return (numbers != 0).reshape(shape)
+    if element.kind == "c" or element.itemsize > 8:
+        return None
+    return numbers.astype(f"<u{element.itemsize}").view(element).reshape(shape)

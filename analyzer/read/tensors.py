@@ -1,0 +1,448 @@
+"""TensorProto and SparseTensorProto, where they stand in the file -> StoredTensor; elements stay where they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.dtypes import DType
+from analyzer.errors import ExternalDataError, ModelReadError
+from analyzer.model import Carrier, Extent, GraphPath, Key, NoPayload, Payload, StoredTensor
+from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book
+from analyzer.read.payload import Encoding, FilePayload
+from analyzer.read.source import Source
+from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Window, decode_varints, varint
+
+__all__ = ["read_sparse", "read_tensor"]
+
+_DIMS, _DATA_TYPE, _SEGMENT, _STRINGS, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 3, 6, 8, 9, 13, 14
+_DIMS_KEY, _DATA_TYPE_KEY, _NAME_KEY, _RAW_KEY = 0x08, 0x10, 0x42, 0x4A
+"""The first byte of these fields: number and wire type (VARINT, VARINT, LENGTH, LENGTH)."""
+_HEAD = 512
+"""Bytes in which all but the elements of nearly every tensor are."""
+_LISTS = {4: FIXED32, 5: VARINT, 7: VARINT, 10: FIXED64, 11: VARINT}
+"""float_data, int32_data, int64_data, double_data, uint64_data: field number and wire type of an element."""
+_WIDTHS = {FIXED32: 4, FIXED64: 8}
+_OTHERS = frozenset({12, 16})
+"""doc_string, metadata_props."""
+
+_FIELD_OF = {
+    DType.FLOAT: 4,
+    DType.COMPLEX64: 4,
+    DType.DOUBLE: 10,
+    DType.COMPLEX128: 10,
+    DType.INT64: 7,
+    DType.UINT32: 11,
+    DType.UINT64: 11,
+    DType.STRING: _STRINGS,
+}
+"""The list that holds elements of each type (onnx.proto); int32_data holds all others."""
+
+_COUNTED = 1 << 16
+"""Bytes of a list of varints up to which its numbers are counted; beyond, its length bounds them."""
+
+_INDICES = 1 << 20
+"""Bytes of a sparse tensor's indices up to which they are checked against the shape."""
+
+_MAX_DIGITS = 20
+
+
+@dataclass
+class _Fields:
+    """What the fields of one tensor say; a message in several pieces is merged, as protobuf does."""
+
+    dims: list[int] = field(default_factory=list)
+    data_type: int = 0
+    name: str | None = None
+    is_external: bool = False
+    is_segment: bool = False
+    entries: dict[str, str] = field(default_factory=dict)
+    raw: tuple[int, int] | None = None
+    lists: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """Packed payload by field number, as (offset, length)."""
+    unpacked: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
+    """Elements with a key each, by field number: how many, their bytes, where the first begins and the last ends."""
+    strings: int = 0
+    inline: int = 0
+    """Bytes of all payload in the model file."""
+
+
+def read_tensor(
+    book: Book,
+    places: Sequence[Field],
+    path: GraphPath,
+    carrier: Carrier,
+    name: str | None = None,
+    node: int | None = None,
+) -> StoredTensor:
+    """A dense tensor; without a `name` it goes by its own. Its bytes are booked, but for those of its elements."""
+    fields = _collect(book, places)
+    name = name if name is not None else fields.name or ""
+    key = (path, name)
+    dtype = DType.from_onnx(fields.data_type)
+    if not dtype.bits and dtype is not DType.STRING:
+        book.unread.append(("unknown-dtype", key, f"no element type has the number {fields.data_type}"))
+    shape, is_valid = _shape(book, fields.dims, key)
+    numel = math.prod(shape) if is_valid else 0
+    if fields.is_segment:
+        book.unread.append(
+            ("payload-mismatch", key, "is one segment of a tensor, which nobody puts together")
+        )
+    if fields.is_external:
+        extent, payload = _external(book, fields, dtype, shape, key)
+        nbytes = extent.length if extent is not None else 0
+        book.nbytes[ORPHANED] += fields.inline
+        if fields.inline:
+            book.unread.append(("payload-mismatch", key, "has elements in the file and others outside"))
+    else:
+        extent, nbytes = None, fields.inline
+        payload = _inline(book, fields, dtype, shape)
+        problem = _mismatch(book, fields, dtype, numel) if is_valid else None
+        if problem is not None:
+            book.unread.append(("payload-mismatch", key, problem))
+    return StoredTensor(
+        name, path, carrier, dtype, shape, numel, nbytes, payload if is_valid else NoPayload(), extent, node
+    )
+
+
+def read_sparse(
+    book: Book,
+    places: Sequence[Field],
+    path: GraphPath,
+    carrier: Carrier,
+    name: str | None = None,
+    node: int | None = None,
+) -> StoredTensor:
+    """A sparse tensor: its stored values are elements, its indices are bytes only (onnx.proto, SparseTensorProto)."""
+    dims: list[int] = []
+    parts: dict[int, list[Field]] = {1: [], 2: []}
+    for place in places:
+        book.nbytes[TENSORS] += place.start - place.at
+        for part in book.window.fields(place.start, place.end):
+            if part.number in parts and part.wire == LENGTH:
+                parts[part.number].append(part)
+            elif part.number == 3:
+                dims += _numbers(book.window, part)
+                book.field(TENSORS, part)
+            else:
+                book.field(UNKNOWN, part)
+    values = read_tensor(book, parts[1], path, carrier, name, node)
+    indices = read_tensor(book, parts[2], path, carrier, name, node)
+    key = (path, values.name)
+    shape, is_valid = _shape(book, dims, key)
+    if indices.extent is not None:
+        book.unread.append(("payload-mismatch", key, "its indices are in an external file, and not counted"))
+    if is_valid and (problem := _check_indices(values, indices, shape)) is not None:
+        book.unread.append(("payload-mismatch", key, problem))
+    nbytes = values.nbytes + (indices.nbytes if indices.extent is None else 0)
+    return StoredTensor(
+        values.name,
+        path,
+        carrier,
+        values.dtype,
+        shape,
+        values.numel,
+        nbytes,
+        NoPayload(),
+        values.extent,
+        node,
+    )
+
+
+def _collect(book: Book, places: Sequence[Field]) -> _Fields:
+    """Read the fields, and book all but the payload."""
+    if len(places) == 1:
+        usual = _collect_usual(book, places[0])
+        if usual is not None:
+            return usual
+    fields = _Fields()
+    window = book.window
+    for place in places:
+        total = place.end - place.at
+        for part in window.fields(place.start, place.end):
+            number, wire = part.number, part.wire
+            if number == _RAW and wire == LENGTH:
+                if fields.raw is not None:  # the last one counts
+                    fields.inline -= fields.raw[1]
+                    book.nbytes[ORPHANED] += fields.raw[1]
+                fields.raw = (part.start, part.end - part.start)
+                fields.inline += part.end - part.start
+                total -= part.end - part.start
+            elif number in _LISTS and wire in (LENGTH, _LISTS[number]):
+                total -= _collect_list(fields, part)
+            elif number == _STRINGS and wire == LENGTH:
+                fields.strings += 1
+                fields.inline += part.end - part.start
+                total -= part.end - part.start
+            elif number == _NAME and wire == LENGTH:
+                fields.name = book.text(window.take(part.start, part.end))
+                book.field(NAMES, part)
+                total -= part.end - part.at
+            elif not _collect_header(book, fields, part):
+                book.field(UNKNOWN, part)
+                total -= part.end - part.at
+        book.nbytes[TENSORS] += total
+    return fields
+
+
+def _collect_usual(book: Book, place: Field) -> _Fields | None:
+    """A tensor as nearly every writer writes it: dims, data_type, name and raw_data, each once but for the dims.
+
+    The general way takes ten times as long, which counts where there are tens of thousands. None for any other tensor.
+    """
+    start, end = place.start, place.end
+    head = book.window.take(start, min(start + _HEAD, end))
+    fields = _Fields()
+    offset, size = 0, len(head)
+    named = 0
+    try:
+        while offset < size:
+            at = offset
+            key = head[offset]
+            number = head[offset + 1]
+            offset += 2
+            if number >= 0x80:
+                number, offset = varint(head, offset - 1)
+            if key == _DIMS_KEY:
+                fields.dims.append(number if number < 1 << 63 else number - (1 << 64))
+            elif key == _DATA_TYPE_KEY:
+                fields.data_type = _signed(number)
+            elif key == _NAME_KEY and not named and offset + number <= size:
+                fields.name = book.text(head[offset : offset + number])
+                offset += number
+                named = offset - at
+            elif key == _RAW_KEY and start + offset + number == end:
+                fields.raw = (start + offset, number)
+                fields.inline = number
+                offset = size
+            else:
+                return None
+    except (IndexError, ValueError):
+        return None
+    if fields.raw is None and size < end - start:
+        return None
+    book.nbytes[NAMES] += named
+    book.nbytes[TENSORS] += end - place.at - fields.inline - named
+    return fields
+
+
+def _collect_list(fields: _Fields, part: Field) -> int:
+    """Note a part of a typed list; how many bytes of elements it has."""
+    nbytes = part.end - part.start
+    if part.wire == LENGTH:
+        fields.lists.setdefault(part.number, []).append((part.start, nbytes))
+    else:
+        count, total, first, _ = fields.unpacked.get(part.number, (0, 0, part.at, 0))
+        fields.unpacked[part.number] = (count + 1, total + nbytes, first, part.end)
+    fields.inline += nbytes
+    return nbytes
+
+
+def _collect_header(book: Book, fields: _Fields, part: Field) -> bool:
+    """Note what is no payload; whether the format knows the field."""
+    number, wire, window = part.number, part.wire, book.window
+    if number == _DIMS and wire in (VARINT, LENGTH):
+        fields.dims += _numbers(window, part)
+        if len(fields.dims) > _MAX_RANK:
+            raise ModelReadError(
+                f"{book.source.name}: [invalid-dims] a tensor of more than {_MAX_RANK:,} dimensions at byte "
+                f"{part.at:,}; the file is corrupt, export it again"
+            )
+    elif number == _DATA_TYPE and wire == VARINT:
+        fields.data_type = _signed(_numbers(window, part)[0])
+    elif number == _EXTERNAL and wire == LENGTH:
+        _collect_entry(book, fields, part)
+    elif number == _LOCATION and wire == VARINT:
+        fields.is_external = _numbers(window, part)[0] == 1
+    elif number == _SEGMENT and wire == LENGTH:
+        fields.is_segment = True
+    else:
+        return number in _OTHERS and wire == LENGTH
+    return True
+
+
+_MAX_RANK = 1 << 20
+
+
+def _collect_entry(book: Book, fields: _Fields, part: Field) -> None:
+    """One key and value of `external_data`; a later one of the same key counts, as in onnx's own reader."""
+    texts = {1: "", 2: ""}
+    for place in book.window.fields(part.start, part.end):
+        if place.number in texts and place.wire == LENGTH:
+            texts[place.number] = book.window.take(place.start, place.end).decode("utf-8", "backslashreplace")
+    fields.entries[texts[1]] = texts[2]
+
+
+def _numbers(window: Window, part: Field) -> list[int]:
+    """The integers of a field, one or packed, as int64."""
+    content = window.take(part.start, part.end)
+    if part.wire == LENGTH:
+        try:
+            return list(map(int, decode_varints(np.frombuffer(content, dtype=np.uint8)).view(np.int64)))
+        except ValueError:
+            return [-1]  # no shape: told as one that is invalid
+    if len(content) == 1:
+        return [content[0]]
+    value = varint(content, 0)[0]
+    return [value - (1 << 64) if value >= 1 << 63 else value]
+
+
+def _signed(value: int) -> int:
+    """An int32 field's number: protobuf cuts what is wider."""
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _shape(book: Book, dims: list[int], key: Key) -> tuple[tuple[int, ...], bool]:
+    shape = tuple(dims)
+    if any(dim < 0 for dim in shape):
+        few = ", ".join(map(str, shape[:8])) + (", ..." if len(shape) > 8 else "")
+        book.unread.append(
+            ("invalid-dims", key, f"a negative dimension in [{few}]: its elements cannot be counted")
+        )
+        return shape, False
+    return shape, True
+
+
+def _inline(book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...]) -> Payload:
+    """Where the elements are in the model file."""
+    if dtype is DType.STRING or not dtype.bits:
+        return NoPayload()
+    number = _FIELD_OF.get(dtype, 5)
+    if fields.raw is not None:
+        return FilePayload(book.source, Encoding.PLAIN, (fields.raw,), dtype, shape)
+    if number in fields.unpacked:
+        _, _, first, end = fields.unpacked[number]
+        if fields.lists or len(fields.unpacked) > 1:
+            return NoPayload()  # both forms in one tensor: nobody writes that
+        return FilePayload(book.source, Encoding.UNPACKED, ((first, end - first),), dtype, shape)
+    encoding = Encoding.VARINTS if _LISTS.get(number) == VARINT else Encoding.PLAIN
+    return FilePayload(book.source, encoding, tuple(fields.lists.get(number, ())), dtype, shape)
+
+
+def _mismatch(book: Book, fields: _Fields, dtype: DType, numel: int) -> str | None:
+    """What is wrong with the payload that a tensor brings in the file; None if it fits its shape."""
+    used = {*fields.lists, *fields.unpacked, *([_STRINGS] if fields.strings else [])}
+    if fields.raw is not None and used:
+        return "has elements in raw_data and in a typed list"
+    if not dtype.bits and dtype is not DType.STRING:
+        return None  # an unknown type: nobody knows what its elements need
+    what = f"{numel:,} elements of {dtype.name} need"
+    if fields.raw is not None:
+        needed, found = dtype.nbytes(numel), fields.raw[1]
+        if dtype is DType.STRING:
+            return "strings in raw_data, which the format does not allow"
+        return None if needed == found else f"{what} {needed:,} bytes, the file has {found:,}"
+    number = _FIELD_OF.get(dtype, 5)
+    if used - {number}:
+        return f"{dtype.name} elements in a list of another type"
+    needed = _listed_items(dtype, numel)
+    low, high = _count_items(book, fields, number)
+    if low <= needed <= high:
+        return None
+    return f"{what} {needed:,} list items, the file has {low:,}" + (f" to {high:,}" if high > low else "")
+
+
+def _listed_items(dtype: DType, numel: int) -> int:
+    """Items that `numel` elements take in TensorProto's typed lists (onnx.proto, `int32_data`)."""
+    if dtype in (DType.COMPLEX64, DType.COMPLEX128):
+        return 2 * numel
+    return dtype.nbytes(numel) if dtype.bits in (2, 4) else numel
+
+
+def _count_items(book: Book, fields: _Fields, number: int) -> tuple[int, int]:
+    """The least and the most items that a list can have; the same number but for long lists of varints."""
+    if number == _STRINGS:
+        return fields.strings, fields.strings
+    count = fields.unpacked.get(number, (0, 0, 0, 0))[0]
+    ranges = fields.lists.get(number, [])
+    nbytes = sum(length for _, length in ranges)
+    wire = _LISTS[number]
+    if wire != VARINT:
+        items, left = divmod(nbytes, _WIDTHS[wire])
+        return (count + items, count + items) if not left else (-1, -1)
+    if nbytes > _COUNTED:
+        return count + nbytes // 10, count + nbytes
+    content = b"".join(book.window.take(start, start + length) for start, length in ranges)
+    items = sum(byte < 0x80 for byte in content)
+    return count + items, count + items
+
+
+def _external(
+    book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...], key: Key
+) -> tuple[Extent | None, Payload]:
+    """Where external data is, checked against the file that holds it."""
+    needed = dtype.nbytes(math.prod(shape)) if min(shape, default=0) >= 0 else 0
+    try:
+        file = _sibling(book, fields.entries.get("location", ""))
+        offset, length = _range(fields.entries, needed)
+    except ExternalDataError as error:
+        finding, _, sentence = str(error).removeprefix("[").partition("] ")
+        book.unread.append((finding, key, sentence))
+        return None, NoPayload()
+    available = max(0, min(length, file.nbytes - offset))
+    extent = Extent(file.key, offset, available)
+    if available < length:
+        lacks = f"needs {length:,} bytes at offset {offset:,}, the file has {available:,} of them"
+        book.unread.append(("external-short", key, f"{fields.entries['location']}: {lacks}"))
+    elif dtype.bits and length != needed:
+        finding = "external-short" if length < needed else "payload-mismatch"
+        wrong = (
+            f"{math.prod(shape):,} elements of {dtype.name} need {needed:,} bytes, its entry says {length:,}"
+        )
+        book.unread.append((finding, key, wrong))
+    else:
+        return extent, FilePayload(file, Encoding.PLAIN, ((offset, length),), dtype, shape)
+    return extent, NoPayload()
+
+
+def _sibling(book: Book, location: str) -> Source:
+    """An external file, looked at once."""
+    if location not in book.siblings:
+        try:
+            book.siblings[location] = book.source.sibling(location)
+        except ExternalDataError as error:
+            book.siblings[location] = error
+    found = book.siblings[location]
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _range(entries: dict[str, str], needed: int) -> tuple[int, int]:
+    """Offset and length of external data; the length defaults to what the shape needs (ONNX IR, "External Data")."""
+    numbers = []
+    for key, default in (("offset", 0), ("length", needed)):
+        text = entries.get(key) or str(default)
+        if not (text.isascii() and text.isdigit()) or len(text) > max(_MAX_DIGITS, len(str(default))):
+            shown = text if len(text) <= _MAX_DIGITS else f"{text[:_MAX_DIGITS]}..."
+            raise ExternalDataError(f"[external-short] its {key} {shown!r} is no number of bytes")
+        numbers.append(int(text))
+    return numbers[0], numbers[1]
+
+
+def _check_indices(values: StoredTensor, indices: StoredTensor, shape: tuple[int, ...]) -> str | None:
+    """Whether a sparse tensor's indices are positions in its shape; None if so, or if they are too many to read."""
+    if indices.dtype is not DType.INT64 or indices.nbytes > _INDICES or indices.extent is not None:
+        return None
+    array = indices.payload.array()
+    if array is None:
+        return None
+    is_linear = array.ndim == 1
+    if (
+        array.ndim not in (1, 2)
+        or len(array) != values.numel
+        or (not is_linear and array.shape[1] != len(shape))
+    ):
+        return (
+            f"its indices have the shape {list(array.shape)} for {values.numel:,} values of rank {len(shape)}"
+        )
+    most = [math.prod(shape)] if is_linear else list(shape)
+    columns = [array] if is_linear else list(array.T)
+    for column, bound in zip(columns, most, strict=True):
+        if len(column) and not (int(column.min()) >= 0 and int(column.max()) < bound):
+            return f"has indices outside its shape {list(shape)}"
+    return None

@@ -1,0 +1,266 @@
+"""A file's bytes -> protobuf fields, each with its place, and no payload read on the way.
+
+The encoding is that of protobuf.dev, "Encoding": a message is a run of fields, each a key (number and wire type) and
+a value. What a field means is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.errors import ModelReadError
+from analyzer.read.source import Source
+
+__all__ = ["FIXED32", "FIXED64", "LENGTH", "VARINT", "Field", "Window", "decode_varints", "varint"]
+
+VARINT = 0
+FIXED64 = 1
+LENGTH = 2
+_GROUP = 3
+_GROUP_END = 4
+FIXED32 = 5
+
+_LONGEST_VARINT = 10
+_HEADER = 2 * _LONGEST_VARINT
+"""Bytes that a key and the length or number after it take at most."""
+
+_RUN = 1 << 18
+_RUN_FIELDS = 1 << 12
+
+_MAX_STEPS = 64
+"""A window grows up to this many of its source's steps."""
+
+
+class Field(NamedTuple):
+    """One field of a message: its content is bytes `start` to `end` of the file, its key begins at `at`."""
+
+    number: int
+    wire: int
+    at: int
+    start: int
+    end: int
+
+
+class Window:
+    """The part of a file that is in memory: it follows the reader, wide where all is read, narrow after a jump."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._base = 0
+        self._buffer = b""
+        self._size = source.step
+        self._widest = _MAX_STEPS * source.step
+
+    def take(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`.
+
+        Raises:
+            ModelReadError: the file ends before, or cannot be read.
+        """
+        base = self._base
+        if not base <= start <= end <= base + len(self._buffer):
+            if end - start > self._widest:
+                return self._read(start, end - start)
+            self._fill(start, end - start)
+            base = self._base
+        return self._buffer[start - base : end - base]
+
+    def _read(self, start: int, length: int) -> bytes:
+        content = self.source.read(start, length)
+        if len(content) < length:
+            raise ModelReadError(
+                f"{self.source.name}: ended at byte {start + len(content):,} while it was read"
+            )
+        return content
+
+    def _fill(self, position: int, needed: int) -> None:
+        """Have at least `needed` bytes from `position`."""
+        end = self._base + len(self._buffer)
+        if self._base <= position <= end + self.source.step:  # reading on
+            kept = self._buffer[position - self._base :]
+            self._size = min(2 * self._size, self._widest)
+        else:
+            kept = b""
+            self._size = self.source.step
+        start = position + len(kept)
+        wanted = max(needed - len(kept), self._size)
+        self._buffer = kept + self._read(start, min(wanted, self.source.nbytes - start))
+        self._base = position
+
+    def run(self, first: Field, end: int, longest: int) -> list[int]:
+        """Where the fields end that begin with `first` and follow it with the same number, all in memory.
+
+        The run ends before a field of more than `longest` bytes, before any other, and after at most 4,096 fields or
+        256 KiB: what protobuf makes of many small messages takes a hundred times as much memory as they do.
+        """
+        self.take(first.at, first.end)
+        base, buffer = self._base, self._buffer
+        offset = first.at - base
+        limit = min(len(buffer) - _HEADER, end - base - _HEADER, offset + _RUN)
+        key, known = buffer[offset], buffer[offset] < 0x80
+        offset = first.end - base
+        ends = [first.end]
+        while known and offset < limit and buffer[offset] == key and len(ends) < _RUN_FIELDS:
+            length = buffer[offset + 1]
+            content = offset + 2
+            if length >= 0x80:
+                length, content = varint(buffer, offset + 1)
+            offset = content + length
+            if length > longest or offset > len(buffer) or base + offset > end:
+                break
+            ends.append(base + offset)
+        return ends
+
+    def fields(self, start: int, end: int) -> Iterator[Field]:
+        """The fields of the message from `start` to `end`, in file order.
+
+        Groups, which ONNX never uses, are one field each. Its content may be looked at between two fields.
+
+        Raises:
+            ModelReadError: the bytes are no message, by the place where they cease to be one.
+        """
+        position = start
+        make = Field._make
+        while position < end:
+            base, buffer = self._base, self._buffer
+            offset = position - base
+            if offset < 0 or (offset + _HEADER > len(buffer) and base + len(buffer) < end):
+                self._fill(position, min(_HEADER, end - position))
+                base, buffer = self._base, self._buffer
+                offset = position - base
+            at = position
+            try:
+                key = buffer[offset]
+                offset += 1
+                if key >= 0x80:
+                    key, offset = varint(buffer, offset - 1)
+                wire = key & 7
+                if wire == LENGTH:
+                    length = buffer[offset]
+                    offset += 1
+                    if length >= 0x80:
+                        length, offset = varint(buffer, offset - 1)
+                    content = base + offset
+                    position = content + length
+                else:
+                    content = base + offset
+                    position = self._skip(key, buffer, offset, end)
+            except IndexError as error:
+                raise BrokenMessage(self.source, at, end) from error
+            except ValueError as error:
+                raise BrokenMessage(self.source, at, end, str(error)) from error
+            if position > end or not 8 <= key <= 0xFFFFFFFF:
+                reason = (
+                    f"a field of {position - at:,} bytes" if position > end else f"field number {key >> 3}"
+                )
+                raise BrokenMessage(self.source, at, end, reason, key >> 3, position)
+            yield make((key >> 3, wire, at, content, position))
+
+    def _skip(self, key: int, buffer: bytes, offset: int, end: int) -> int:
+        """Where a field ends that has no length, by its wire type."""
+        wire = key & 7
+        if wire == VARINT:
+            return self._base + varint(buffer, offset)[1]
+        if wire in (FIXED32, FIXED64):
+            return self._base + offset + (4 if wire == FIXED32 else 8)
+        if wire == _GROUP:
+            return self._skip_group(key >> 3, self._base + offset, end)
+        raise ValueError(f"wire type {wire}")
+
+    def _skip_group(self, number: int, start: int, end: int) -> int:
+        """Where a group ends; groups in groups by a list and not by recursion."""
+        open_groups = [number]
+        position = start
+        while open_groups:
+            head = self.take(position, min(position + _HEADER, end))
+            key, offset = varint(head, 0)
+            wire = key & 7
+            if wire == _GROUP:
+                open_groups.append(key >> 3)
+            elif wire == _GROUP_END:
+                if open_groups.pop() != key >> 3:
+                    raise ValueError("a group that another ends")
+            elif wire == LENGTH:
+                length, offset = varint(head, offset)
+                offset += length
+            elif wire == VARINT:
+                offset = varint(head, offset)[1]
+            elif wire in (FIXED32, FIXED64):
+                offset += 4 if wire == FIXED32 else 8
+            else:
+                raise ValueError(f"wire type {wire}")
+            if len(open_groups) > _MAX_GROUPS:
+                raise ValueError(f"groups nested deeper than {_MAX_GROUPS}")
+            position += offset
+            if position > end:
+                raise ValueError("a group without an end")
+        return position
+
+
+_MAX_GROUPS = 100
+"""Protobuf's own limit of nesting."""
+
+
+class BrokenMessage(ModelReadError):
+    """Bytes that are no protobuf message; the reader of the whole file turns it into a sentence with a next step."""
+
+    def __init__(
+        self, source: Source, at: int, end: int, reason: str = "", number: int = 0, claimed: int = 0
+    ) -> None:
+        super().__init__(
+            f"{source.name}: [not-onnx] no protobuf message at byte {at:,}: {reason or 'it ends there'}"
+        )
+        self.at = at
+        self.number = number
+        """The field's; 0 where that is not known."""
+        self.is_cut = end == source.nbytes and (claimed > end or not reason)
+        """Whether the field would go on beyond the end of the file."""
+
+
+def varint(buffer: bytes, offset: int) -> tuple[int, int]:
+    """The number at `offset`, modulo 2^64, and where it ends.
+
+    >>> varint(bytes([0xAC, 0x02]), 0)
+    (300, 2)
+
+    Raises:
+        IndexError: the bytes end within it.
+        ValueError: it has more than 10 bytes.
+    """
+    value = shift = 0
+    for position in range(offset, offset + _LONGEST_VARINT):
+        byte = buffer[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position + 1
+        shift += 7
+    raise ValueError("a number of more than 10 bytes")
+
+
+def decode_varints(content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """A packed list of varints as numbers modulo 2^64.
+
+    >>> decode_varints(np.array([0x01, 0xAC, 0x02], np.uint8)).tolist()
+    [1, 300]
+
+    Raises:
+        ValueError: the list ends within a number, or has one of more than 10 bytes.
+    """
+    last = np.flatnonzero(content < 0x80)
+    if len(content) and (not len(last) or last[-1] != len(content) - 1):
+        raise ValueError("a list that ends within a number")
+    first = np.concatenate(([0], last[:-1] + 1)) if len(last) else last
+    lengths = last - first + 1
+    longest = int(lengths.max(initial=0))
+    if longest > _LONGEST_VARINT:
+        raise ValueError("a number of more than 10 bytes")
+    values = np.zeros(len(last), dtype=np.uint64)
+    for index in range(longest):
+        has = lengths > index
+        part = (content[first[has] + index] & 0x7F).astype(np.uint64)
+        values[has] |= part << np.uint64(7 * index)
+    return values

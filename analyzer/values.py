@@ -1,0 +1,106 @@
+"""Entries -> what their values give away: tensors that are one number throughout, and numbers that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.content import Array, ContentMode
+from analyzer.ledger import Entry, Role
+from analyzer.model import Key
+from analyzer.read.payload import read_together
+
+__all__ = ["Values", "look_at_values"]
+
+_SMALL = 1 << 16
+"""Bytes up to which a tensor is looked at whole."""
+
+_TOGETHER = 1 << 10
+_BAND = 1 << 22
+"""Elements that are looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What was seen of the learned tensors and buffers."""
+
+    constant: frozenset[Key] = frozenset()
+    """Learned tensors whose elements, as far as they were looked at, are all the same."""
+    not_finite: frozenset[Key] = frozenset()
+    """Those with a NaN, or with an infinity where that is no mask."""
+
+
+def look_at_values(
+    entries: Iterable[Entry], content: ContentMode, progress: Callable[[int, int], None] | None = None
+) -> Values:
+    """Look at the values of all learned tensors, buffers and scales of a floating-point type."""
+    if content == "none":
+        return Values()
+    looked = [e for e in entries if e.role in _LOOKED_AT and e.tensor.dtype.is_floating and e.tensor.numel]
+    small = [entry for entry in looked if entry.tensor.logical_nbytes <= _SMALL]
+    constant: set[Key] = set()
+    not_finite: set[Key] = set()
+    for start in range(0, len(small), _TOGETHER):
+        batch = small[start : start + _TOGETHER]
+        arrays = read_together([entry.tensor.payload for entry in batch])
+        all_sound = _is_sound_together(arrays)
+        for entry, array in zip(batch, arrays, strict=True):
+            if array is not None:
+                _look(entry, [array.reshape(-1)], constant, None if all_sound else not_finite)
+        if progress is not None:
+            progress(start + len(batch), len(looked))
+    for done, entry in enumerate(
+        (e for e in looked if e.tensor.logical_nbytes > _SMALL), start=len(small) + 1
+    ):
+        payload = entry.tensor.payload
+        array = payload.array() if content == "full" else payload.sample()
+        if array is not None:
+            _look(entry, _bands(array), constant, not_finite)
+        if progress is not None:
+            progress(done, len(looked))
+    return Values(frozenset(constant), frozenset(not_finite))
+
+
+_LOOKED_AT = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})
+
+
+def _bands(array: Array) -> Iterator[Array]:
+    """The elements, flat, so many at a time."""
+    flat = array.reshape(-1)
+    for start in range(0, len(flat), _BAND):
+        yield flat[start : start + _BAND]
+
+
+def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: set[Key] | None) -> None:
+    """Note what a tensor's elements are; `not_finite` is None where they are known to be sound."""
+    first: bytes | None = None
+    is_constant = entry.role is Role.PARAMETER and entry.tensor.numel > 1
+    for part in parts:
+        if not_finite is not None and not _is_sound(part, entry.role):
+            not_finite.add(entry.tensor.key)
+        if is_constant:
+            first = part[:1].tobytes() if first is None else first
+            is_constant = part[-1:].tobytes() == first and part.tobytes() == first * len(part)
+    if is_constant and first is not None:
+        constant.add(entry.tensor.key)
+
+
+def _is_sound_together(arrays: Sequence[Array | None]) -> bool:
+    """Whether no element of many small arrays is NaN or infinite: one test instead of a thousand."""
+    found = [array.reshape(-1) for array in arrays if array is not None and array.dtype == np.float32]
+    others = any(array is not None and array.dtype != np.float32 for array in arrays)
+    return not others and (not found or bool(np.isfinite(np.concatenate(found)).all()))
+
+
+def _is_sound(part: Array, role: Role) -> bool:
+    """Whether there is no NaN, nor an infinity in a weight or a scale; a mask may well hold minus infinity."""
+    if part.dtype.kind not in "fcV":
+        return True  # codes of a few bits
+    if part.dtype.kind == "V":
+        part = part.astype(
+            np.float32
+        )  # bfloat16 and float8, which have no infinity test of their own everywhere
+    test = np.isnan(part).any if role is Role.BUFFER else (~np.isfinite(part)).any
+    return not test()
