@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from analyzer.reconcile import Reconciliation as Reconciliation
     from analyzer.reconcile import reconcile_ledger as reconcile_ledger
     from analyzer.saved import load_report as load_report
+    from analyzer.survey import Survey as Survey
+    from analyzer.survey import Surveyed as Surveyed
+    from analyzer.survey import Unreadable as Unreadable
+    from analyzer.survey import survey_models as survey_models
 
 __all__ = [
     "Comparison",
@@ -53,6 +57,9 @@ __all__ = [
     "OnnxLedgerError",
     "Reconciliation",
     "Role",
+    "Survey",
+    "Surveyed",
+    "Unreadable",
     "audit_model",
     "build_graph",
     "compare_ledgers",
@@ -64,6 +71,7 @@ __all__ = [
     "read_model",
     "reconcile_ledger",
     "save_manifest",
+    "survey_models",
 ]
 
 _MODULES = {
@@ -78,6 +86,9 @@ _MODULES = {
     "OnnxLedgerError": "errors",
     "Reconciliation": "reconcile",
     "Role": "ledger",
+    "Survey": "survey",
+    "Surveyed": "survey",
+    "Unreadable": "survey",
     "audit_model": "audit",
     "build_graph": "graph",
     "compare_ledgers": "compare",
@@ -89,6 +100,7 @@ _MODULES = {
     "read_model": "read",
     "reconcile_ledger": "reconcile",
     "save_manifest": "manifest",
+    "survey_models": "survey",
 }
 
 

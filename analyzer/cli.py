@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.core import ParameterSource
 
 from analyzer.errors import MissingExtraError, OnnxLedgerError, UsageError
 from analyzer.options import (
@@ -131,18 +132,46 @@ def export(
 
 
 @command.command()
-@click.argument("model", type=_MODEL)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @grouping
 @judging
 @click.option("--digest", is_flag=True, help="Put the SHA-256 of every file into the JSON report.")
+@click.option("--artifact", is_flag=True, help="The models of the folder are components of one artifact.")
 @writing
 @reporting
 def inspect(
-    model: Path, grouped: Grouped, judged: Judged, digest: bool, outputs: tuple[Path, ...], output: Output
+    models: tuple[str, ...],
+    grouped: Grouped,
+    judged: Judged,
+    digest: bool,
+    artifact: bool,
+    outputs: tuple[Path, ...],
+    output: Output,
 ) -> None:
-    """What is in MODEL: totals, subgraphs, bytes, largest tensors, findings."""
+    """What is in MODEL: totals, subgraphs, bytes, largest tensors, findings.
+
+    Several models, or a folder, which stands for every .onnx file below it, get
+    a row each; one that cannot be read costs only its own row. A folder with an
+    export.json is one artifact: its model, or a row for each component.
+    """
+    from analyzer.survey import exported_model
+
     grouped.patterns()
-    check_outputs(outputs, [model])
+    if "" in models:  # an unset variable, which must not mean the working directory
+        raise UsageError("MODEL: an empty name names nothing; give a file, a folder or a URL")
+    if len(models) > 1 or artifact or Path(models[0]).is_dir():
+        exported = exported_model(models[0]) if len(models) == 1 and not artifact else None
+        if exported is None:
+            _inspect_many(models, artifact, judged, outputs, output)
+            return
+        models = (exported,)
+    _inspect_one(models[0], grouped, judged, digest, outputs, output)
+
+
+def _inspect_one(
+    model: str, grouped: Grouped, judged: Judged, digest: bool, outputs: tuple[Path, ...], output: Output
+) -> None:
+    check_outputs(outputs, [Path(model)])
     from analyzer.audit import file_digests
     from analyzer.report import Inspection
 
@@ -156,6 +185,39 @@ def inspect(
     )
     emit(report, output, outputs)
     _judge(ledger.findings, judged)
+
+
+def _inspect_many(
+    models: tuple[str, ...], artifact: bool, judged: Judged, outputs: tuple[Path, ...], output: Output
+) -> None:
+    _refuse_what_needs_one_model()
+    if artifact and (len(models) > 1 or not Path(models[0]).is_dir()):
+        raise UsageError("--artifact: says what one folder holds; name that folder and nothing else")
+    from analyzer.report import SurveyReport
+    from analyzer.survey import find_models, survey_models
+
+    check_outputs(outputs, [Path(model) for model in find_models(models) if isinstance(model, str)])
+    with progress("reading models", output.quiet) as tick:
+        survey = survey_models(models, artifact=artifact, progress=tick)
+    check_outputs(outputs, [Path(file.path) for row in survey.readable for file in row.files])
+    emit(SurveyReport(survey, _now() if judged.stamp else None), output, outputs)
+    if survey.unreadable:
+        say(f"onnxledger: {len(survey.unreadable)} of {len(survey.rows)} cannot be read")
+        raise click.exceptions.Exit(EXIT_NO_ANSWER)
+    _judge(survey.findings, judged)
+
+
+def _refuse_what_needs_one_model() -> None:
+    """Options that a row has no room for must not be passed over in silence.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.name in ("by", "depth", "groups", "digest"):
+            raise UsageError(f"{option.opts[0]}: says something of one model; name one .onnx file")
 
 
 @command.command()
@@ -217,10 +279,10 @@ def compare(a: Path, b: Path, grouped: Grouped, outputs: tuple[Path, ...], outpu
     emit(compare_ledgers(ours, theirs, _group(ours, grouped), _group(theirs, grouped)), output, outputs)
 
 
-def _audit(path: Path, output: Output) -> Ledger:
+def _audit(path: Path | str, output: Output) -> Ledger:
     from analyzer.audit import audit_model
 
-    with progress(f"reading {path.name}", output.quiet) as tick:
+    with progress(f"reading {Path(path).name}", output.quiet) as tick:
         return audit_model(path, progress=tick)
 
 

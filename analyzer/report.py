@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from analyzer.compare import Comparison
 from analyzer.ledger import Grouping, Ledger
 from analyzer.reconcile import Reconciliation
+from analyzer.survey import Survey
 
-__all__ = ["ExportReport", "Inspection", "ReconcileReport", "Report"]
+__all__ = ["ExportReport", "Inspection", "ReconcileReport", "Report", "SurveyReport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,14 @@ class Inspection:
     """SHA-256 of each file, by its path in `ledger.model.files`; empty unless asked for."""
     stamp: str | None = None
     """When the report was made, if it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyReport:
+    """`inspect` of many models, or of one artifact's components: a row each."""
+
+    survey: Survey
+    stamp: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +49,4 @@ class ExportReport:
     reconcile: ReconcileReport
 
 
-Report = Inspection | ReconcileReport | ExportReport | Comparison
+Report = Inspection | SurveyReport | ReconcileReport | ExportReport | Comparison

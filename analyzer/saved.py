@@ -38,6 +38,10 @@ def load_report(path: Path | str) -> Ledger:
         1,
     ):
         raise UsageError(f"{path}: not a report of `onnxledger inspect --format json` of schema version 1")
+    if "models" in document:
+        raise UsageError(
+            f"{path}: a report on many models; inspect the one that is meant, and take its report"
+        )
     try:
         return _ledger(document)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

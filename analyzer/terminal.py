@@ -45,9 +45,17 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
     from rich.console import Console  # 0.05 s that only a terminal needs
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    from analyzer.render.units import printable
+
+    # Not markup: a file may be called [bold].
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task(printable(title), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

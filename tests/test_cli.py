@@ -159,8 +159,9 @@ def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> 
     ("arguments", "sentence"),
     [
         (("inspect", "nowhere.onnx"), "nowhere.onnx: cannot be read"),
-        (("inspect", "."), "is a folder"),
-        (("inspect",), "Missing argument 'MODEL'"),
+        (("inspect", "."), "no .onnx file is below it"),
+        (("inspect", ""), "names nothing"),
+        (("inspect",), "Missing argument 'MODEL...'"),
         (("inspect", "m.onnx", "--by", "colour"), "'colour' is not one of"),
         (("inspect", "m.onnx", "--group", "nonsense"), "write NAME=REGEX"),
         (("inspect", "m.onnx", "--group", "a=("), "unterminated subpattern"),

@@ -34,12 +34,13 @@ from analyzer.model import Carrier
 from analyzer.reconcile import Line, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
 from analyzer.render.json import render_json, to_document
-from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
-from analyzer.schemas import SCHEMAS, load_schema
+from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.schemas import SCHEMAS, load_schema, schema_name
+from analyzer.survey import survey_models
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"manifest": "manifest-format.md"}
-COMMANDS = tuple(name for name in SCHEMAS if name != "manifest")
+KINDS = tuple(name for name in SCHEMAS if name != "manifest")
 
 MAPS = frozenset({"against", "opsets", "source", "values"})
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
@@ -173,6 +174,19 @@ def user_grouped_inspection(folder: Path) -> Report:
     return Inspection(ledger, group_by_patterns(ledger, parse_patterns(["w=^[wv]$", "v=v", "none=zzz"])))
 
 
+def survey(folder: Path) -> Report:
+    for name, text in (("a.onnx", CORNERS), ("b.onnx", EMPTY)):
+        read(folder, text, name)
+    (folder / "page.onnx").write_text("<html>")
+    paths = [folder / name for name in ("a.onnx", "b.onnx", "page.onnx", "nowhere.onnx")]
+    return SurveyReport(survey_models(paths, processes=1), "2025-01-31T12:00:00+00:00")
+
+
+def artifact(folder: Path) -> Report:
+    read(folder, TREES)
+    return SurveyReport(survey_models([folder / "model.onnx"], artifact=True))
+
+
 def reconciliation(folder: Path) -> ReconcileReport:
     result = reconcile_ledger(read(folder, NET), make_manifest())
     return ReconcileReport(result, group_by(result.in_pytorch_terms(), "scope", None, result.trainability))
@@ -205,13 +219,15 @@ REPORTS: list[Callable[[Path], Report]] = [
     plain_inspection,
     empty_inspection,
     user_grouped_inspection,
+    survey,
+    artifact,
     reconciliation,
     reconciliation_without_content,
     comparison,
     user_grouped_comparison,
     exported,
 ]
-ONE_OF_EACH = [inspection, reconciliation, comparison, exported]
+ONE_OF_EACH = [inspection, survey, reconciliation, comparison, exported]
 
 
 def document_of(report: Report) -> dict[str, Any]:
@@ -255,7 +271,7 @@ def test_the_names_of_the_schemas_are_those_of_the_files() -> None:
 
 
 def test_an_unknown_schema_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="compare, export, inspect, manifest, reconcile"):
+    with pytest.raises(ValueError, match="compare, export, inspect, manifest, reconcile, survey"):
         load_schema("../inspect")
 
 
@@ -290,6 +306,18 @@ def test_the_same_row_has_the_same_schema_everywhere() -> None:
     inspect, reconcile = load_schema("inspect")["$defs"], load_schema("reconcile")["$defs"]
 
     assert {name: inspect[name] for name in reconcile} == reconcile
+
+
+def test_a_model_of_a_survey_has_the_schema_of_the_report_on_it_alone() -> None:
+    alone, survey = load_schema("inspect"), load_schema("survey")
+    row = survey["$defs"]["surveyed"]["properties"]
+    finding = row["findings"]["items"]["properties"]
+
+    assert survey["$defs"]["role"] == alone["$defs"]["role"]
+    assert {key: row[key] for key in ("totals", "roles", "dtypes")} == {
+        key: alone["properties"][key] for key in ("totals", "roles", "dtypes")
+    }
+    assert finding == {key: alone["$defs"]["finding"]["properties"][key] for key in finding}
 
 
 def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
@@ -379,7 +407,7 @@ def test_the_python_of_the_report_page_runs_on_a_report(
     validating, summing = python_of("report-format.md")
 
     exec(validating, {})
-    if json.loads(written)["command"] == "inspect":
+    if schema_name(json.loads(written)) == "inspect":
         exec(summing, {})
 
 
@@ -407,13 +435,13 @@ def python_of(page: str) -> list[str]:
 def test_a_report_matches_the_schema_of_its_command(report: Callable[[Path], Report], tmp_path: Path) -> None:
     document = document_of(report(tmp_path))
 
-    validate(document, document["command"])
+    validate(document, schema_name(document))
 
 
-def test_the_reports_of_these_tests_cover_every_command(tmp_path: Path) -> None:
-    commands = {to_document(report(tmp_path))["command"] for report in REPORTS}
+def test_the_reports_of_these_tests_cover_every_kind(tmp_path: Path) -> None:
+    kinds = {schema_name(to_document(report(tmp_path))) for report in REPORTS}
 
-    assert commands == set(COMMANDS)
+    assert kinds == set(KINDS)
 
 
 @pytest.mark.parametrize("report", REPORTS)
@@ -519,7 +547,9 @@ def is_refused(document: dict[str, Any], name: str) -> bool:
 
 
 def documents(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    reports = [(document["command"], document) for r in ONE_OF_EACH for document in (document_of(r(folder)),)]
+    reports = [
+        (schema_name(document), document) for r in ONE_OF_EACH for document in (document_of(r(folder)),)
+    ]
     return [*reports, ("manifest", manifest_document(folder))]
 
 

@@ -6,13 +6,15 @@ The schema of each is in `analyzer/schemas`, the meaning of each key in `docs/re
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from typing import Any
 
 from analyzer.compare import Comparison, GroupPair, Pair
 from analyzer.ledger import Entry, Evidence, Finding, Group, Grouping, Ledger, Role
 from analyzer.model import label
-from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
+from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.survey import Row, Unreadable
 from analyzer.version import version
 
 __all__ = ["SCHEMA_VERSION", "render_json", "to_document"]
@@ -34,6 +36,8 @@ def to_document(report: Report) -> Document:
     match report:
         case Inspection():
             return _inspection(report)
+        case SurveyReport():
+            return _survey(report)
         case ReconcileReport():
             return _reconciliation(report)
         case ExportReport():
@@ -184,6 +188,67 @@ def _findings(findings: tuple[Finding, ...]) -> list[Document]:
         }
         for finding in findings
     ]
+
+
+def _survey(report: SurveyReport) -> Document:
+    survey = report.survey
+    return {
+        **_head("inspect", report.stamp),
+        "artifact": survey.is_artifact,
+        "models": list(map(_surveyed, survey.rows)),
+        "totals": {
+            "models": len(survey.rows),
+            "readable": len(survey.readable),
+            "parameters": survey.parameters,
+            "stored_elements": survey.stored_elements,
+            "stored_bytes": survey.stored_nbytes,
+            "file_bytes": survey.file_nbytes,
+        },
+    }
+
+
+def _surveyed(row: Row) -> Document:
+    if isinstance(row, Unreadable):
+        return {"path": _utf8(row.path), "readable": False, "error": _utf8(row.error)}
+    roles = {group.name: group for group in row.roles}
+    return {
+        "path": _utf8(row.path),
+        "readable": True,
+        "nodes": row.nodes,
+        "totals": {
+            "parameters": row.parameters,
+            "basis": {evidence.value: row.basis.get(evidence, 0) for evidence in Evidence},
+            "stored_tensors": row.stored_tensors,
+            "stored_elements": row.stored_elements,
+            "stored_bytes": row.stored_nbytes,
+            "file_bytes": row.file_nbytes,
+        },
+        "roles": {
+            role.value: {**_sums(group), "parameters": group.parameters}
+            for role in Role
+            for group in (roles.get(role.value) or Group(role.value),)
+        },
+        "dtypes": [
+            {"dtype": group.name, **_sums(group)}
+            for group in sorted(row.dtypes, key=lambda group: group.name)
+        ],
+        "findings": [
+            {"id": finding.id, "severity": finding.severity.value, "message": finding.message}
+            for finding in row.findings
+        ],
+    }
+
+
+def _sums(group: Group) -> Document:
+    return {"tensors": group.tensors, "stored_elements": group.stored_elements, "bytes": group.nbytes}
+
+
+def _utf8(text: str) -> str:
+    r"""A path, or a sentence with one, with `\x..` escapes for the bytes that are not UTF-8.
+
+    Python has half a surrogate pair for each of them, which other readers of JSON refuse.
+    """
+    return re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
 
 
 def _reconciliation(report: ReconcileReport) -> Document:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -12,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.compare import Comparison, GroupPair
-from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role
+from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role, Severity
 from analyzer.model import label
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.units import (
@@ -24,8 +26,10 @@ from analyzer.render.units import (
     format_signed,
     printable,
     short_count,
+    shorten,
 )
-from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
+from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.survey import Survey
 
 __all__ = ["TextOptions", "render_text"]
 
@@ -48,6 +52,8 @@ def render_text(report: Report, options: TextOptions | None = None) -> str:
     match report:
         case Inspection():
             parts = _inspection(report, options)
+        case SurveyReport():
+            parts = _survey(report.survey, options)
         case ReconcileReport():
             parts = _reconciliation(report, options)
         case ExportReport():
@@ -268,6 +274,126 @@ def _findings(findings: Sequence[Finding], options: TextOptions) -> list[Rendera
         if len(finding.subjects) > len(shown):
             parts.append(Text(f"  [{format_count(len(finding.subjects) - len(shown))} others]"))
     return parts
+
+
+# inspect, many models
+
+_GAP = 3
+"""Between two columns."""
+_NAME_ROOM = 24
+"""A model's name should have this many columns before anything else has room to spare."""
+
+
+def _survey(survey: Survey, options: TextOptions) -> list[RenderableType]:
+    folder = _common_folder(survey)
+    parts: list[RenderableType] = [_survey_head(survey, folder)]
+    if survey.readable:
+        parts += [_survey_totals(survey), Text(""), _survey_table(survey, folder, options)]
+    if survey.findings:
+        parts += [Text(""), _survey_findings(survey)]
+    shown = survey.unreadable[: options.rows] if options.rows else survey.unreadable
+    for row in shown:
+        parts += [Text(""), Text("unreadable: ", style="bold").append(printable(row.error), style="not bold")]
+    if left := len(survey.unreadable) - len(shown):
+        parts += [Text(""), Text(f"[{format_count(left)} others] unreadable")]
+    return parts
+
+
+def _survey_head(survey: Survey, folder: str) -> Text:
+    models = _plural(len(survey.rows), "component" if survey.is_artifact else "model")
+    text = f"one artifact of {models}" if survey.is_artifact else models
+    if survey.unreadable:
+        text += f", {format_count(len(survey.unreadable))} unreadable"
+    return _name(f"{folder}: {text}" if folder else text)
+
+
+def _survey_totals(survey: Survey) -> Text:
+    short = f" ({short_count(survey.parameters)})" if survey.parameters >= 1000 else ""
+    text = Text(f"{format_count(survey.parameters)} parameters{short}", style="bold")
+    return text.append(f", {format_count(survey.stored_elements)} elements stored", style="not bold")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _common_folder(survey: Survey) -> str:
+    """What all names begin with, which the table then leaves out; "" where they have no folder in common."""
+    folders = [row.path.split("/")[:-1] for row in survey.rows]
+    together = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
+    return "/".join(names[0] for names in together)
+
+
+def _survey_table(survey: Survey, folder: str, options: TextOptions) -> Table:
+    named = _survey_rows(survey, folder, options.rows)
+    for layout in _LAYOUTS:  # the fullest that leaves room for names
+        cells = [[cell(part) for cell in layout.values()] for _, part in named]
+        widths = [max(map(len, column)) for column in zip(layout, *cells, strict=True)]
+        room = options.width - sum(widths) - _GAP * len(widths)
+        if room >= _NAME_ROOM:
+            break
+    table = _table("component" if survey.is_artifact else "model", *layout)
+    table.columns[-1].justify = "left"
+    for (name, _), row in zip(named, cells, strict=True):
+        is_total = row is cells[-1]
+        if is_total:
+            table.add_section()
+        # Two lines for a name that is too long for one; no more, as a thousand models may have such names.
+        table.add_row(_name(shorten(printable(name), 2 * room)), *row, style="bold" if is_total else "")
+    return table
+
+
+def _survey_rows(survey: Survey, folder: str, rows: int) -> list[tuple[str, Survey]]:
+    """The largest models in their own order, the others together, all together: each with its name."""
+    models = survey.readable
+    order = sorted(range(len(models)), key=lambda i: (-models[i].parameters, -models[i].file_nbytes, i))
+    shown = sorted(order[: rows or None])
+    named = [(models[i].path.removeprefix(f"{folder}/"), Survey((models[i],))) for i in shown]
+    if left := [models[i] for i in order[len(shown) :]]:
+        named.append((f"[{format_count(len(left))} others]", Survey(tuple(left))))
+    return [*named, ("total", survey)]
+
+
+def _survey_findings(survey: Survey) -> Table:
+    """What the letters and counts of the models' rows are about; JSON has each model's sentences."""
+    models = Counter(
+        kind for row in survey.readable for kind in {(found.severity, found.id) for found in row.findings}
+    )
+    table = _table("finding", "severity", "models")
+    for severity, name in sorted(models, key=lambda kind: (_WORST_FIRST.index(kind[0]), kind[1])):
+        table.add_row(name, severity.value, format_count(models[severity, name]))
+    return table
+
+
+def _count_findings(survey: Survey) -> str:
+    counts = Counter(finding.severity for finding in survey.findings)
+    return ", ".join(_plural(counts[kind], kind.value) for kind in _WORST_FIRST if counts[kind]) or "-"
+
+
+def _count_findings_briefly(survey: Survey) -> str:
+    counts = Counter(finding.severity for finding in survey.findings)
+    return " ".join(f"{counts[kind]}{kind.value[0].upper()}" for kind in _WORST_FIRST if counts[kind]) or "-"
+
+
+def _main_dtype(survey: Survey) -> str:
+    """The element type of most parameters, and how many others there are."""
+    parameters: Counter[str] = Counter()
+    for row in survey.readable:
+        parameters.update({group.name: group.parameters for group in row.dtypes if group.parameters})
+    first, *others = sorted(parameters, key=lambda name: (-parameters[name], name)) or ["-"]
+    return f"{first} +{len(others)}" if others else first
+
+
+_WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+_PARAMETERS = {"parameters": lambda survey: format_count(survey.parameters)}
+_STORED = {"stored": lambda survey: format_count(survey.stored_elements)}
+_ON_DISK = {"on disk": lambda survey: format_bytes(survey.file_nbytes), "dtype": _main_dtype}
+_LAYOUTS: tuple[dict[str, Callable[[Survey], str]], ...] = (
+    {**_PARAMETERS, **_STORED, **_ON_DISK, "findings": _count_findings},
+    {**_PARAMETERS, **_STORED, **_ON_DISK, "findings": _count_findings_briefly},
+    {**_PARAMETERS, **_ON_DISK, "findings": _count_findings_briefly},
+)
+"""The columns after the name, the fullest choice first."""
 
 
 # reconcile

@@ -11,6 +11,7 @@ __all__ = [
     "format_signed",
     "printable",
     "short_count",
+    "shorten",
 ]
 
 
@@ -103,6 +104,18 @@ def printable(text: str) -> str:
     'w\\x1b[2J\\u202egpj.exe'
     """
     return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def shorten(text: str, length: int) -> str:
+    """At most `length` characters: its beginning and its end, which tell files and folders apart.
+
+    >>> shorten("a-very-long-folder/model.onnx", 16), shorten("model.onnx", 16)
+    ('a-very-…del.onnx', 'model.onnx')
+    """
+    if len(text) <= length:
+        return text
+    end = length // 2
+    return f"{text[: length - end - 1]}…{text[-end:]}"
 
 
 def _escape(character: str) -> str:

@@ -1,0 +1,268 @@
+"""Names of models and folders -> one row for each model, read in processes of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from analyzer.errors import OnnxLedgerError, UsageError
+from analyzer.group import group_by
+from analyzer.ledger import Evidence, Finding, Group, Ledger, natural_order
+from analyzer.model import File
+from analyzer.workers import Died, call_apart, usable_processors
+
+__all__ = ["Row", "Survey", "Surveyed", "Unreadable", "exported_model", "find_models", "survey_models"]
+
+_SUFFIX = ".onnx"
+_EXPORT_NOTE = "export.json"
+"""What an exporter leaves beside the files of one artifact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What a survey keeps of one model's ledger."""
+
+    path: str
+    """As it was named; of a model in a folder, the folder's name and the path below it."""
+    files: tuple[File, ...]
+    """Its files, under the names that they resolve to: one that several models share has one name."""
+    nodes: int
+    parameters: int
+    stored_tensors: int
+    stored_elements: int
+    stored_nbytes: int
+    basis: Mapping[Evidence, int]
+    roles: tuple[Group, ...]
+    dtypes: tuple[Group, ...]
+    findings: tuple[Finding, ...]
+    """Without their subjects, which the ledger of a bad model has by the thousand."""
+
+    @property
+    def file_nbytes(self) -> int:
+        return sum(file.nbytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A model that could not be read, or a folder that none could be found in."""
+
+    path: str
+    error: str
+    """A sentence that begins with the path."""
+
+
+Row = Surveyed | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Many models, a row each, in the order in which they were named."""
+
+    rows: tuple[Row, ...]
+    is_artifact: bool = False
+    """Whether they are the components of one artifact."""
+
+    @property
+    def readable(self) -> tuple[Surveyed, ...]:
+        return tuple(row for row in self.rows if isinstance(row, Surveyed))
+
+    @property
+    def unreadable(self) -> tuple[Unreadable, ...]:
+        return tuple(row for row in self.rows if isinstance(row, Unreadable))
+
+    @property
+    def parameters(self) -> int:
+        return sum(row.parameters for row in self.readable)
+
+    @property
+    def stored_elements(self) -> int:
+        return sum(row.stored_elements for row in self.readable)
+
+    @property
+    def stored_nbytes(self) -> int:
+        return sum(row.stored_nbytes for row in self.readable)
+
+    @property
+    def file_nbytes(self) -> int:
+        """Bytes on disk; a file that several models share counts once."""
+        return sum({file.path: file.nbytes for row in self.readable for file in row.files}.values())
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for row in self.readable for finding in row.findings)
+
+
+def survey_models(
+    paths: Iterable[Path | str],
+    *,
+    artifact: bool = False,
+    processes: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Survey:
+    """Account for each of many models, in parallel; what cannot be read is a row too.
+
+    Several models are read in processes of their own, also where that takes longer than reading a few small ones here:
+    a file of unknown origin may crash the code that reads it, and must then not take the others along. One model, or
+    `processes=1`, is read in this process.
+
+    Args:
+        paths: model files, URLs, and folders, which stand for what `find_models` finds in them.
+        artifact: they are the components of one artifact; so are those of a single folder with an `export.json`.
+        processes: at most so many; None takes one for each processor.
+        progress: told (done, total) models.
+
+    Raises:
+        UsageError: there is no model under any of the paths.
+        OnnxLedgerError: no process can be started.
+    """
+    named = [_plain(path) for path in paths]
+    found = find_models(named)
+    models = [item for item in found if isinstance(item, str)]
+    if not models:
+        raise UsageError(
+            "; ".join(item.error for item in found if isinstance(item, Unreadable)) or "no model"
+        )
+    rows = iter(_rows(models, processes, progress))
+    return Survey(
+        rows=tuple(next(rows) if isinstance(item, str) else item for item in found),
+        is_artifact=artifact or (len(named) == 1 and _has_note(named[0])),
+    )
+
+
+def find_models(paths: Iterable[Path | str]) -> tuple[str | Unreadable, ...]:
+    """The models that paths stand for: of a folder every `.onnx` file below it, in natural order; else the path itself.
+
+    Links to folders are not followed, and what begins with a dot is left out, as by a shell's `*`. A file that is found
+    twice, by whatever names, is there once, under the first. A folder that cannot be listed, or has no model, is
+    `Unreadable`.
+    """
+    found: dict[tuple[str, ...], str | Unreadable] = {}
+    for path in map(_plain, paths):
+        for item in _models_below(path) if _is_folder(path) else [path]:
+            found.setdefault(_identity(item), item)
+    return tuple(found.values())
+
+
+def exported_model(path: Path | str) -> str | None:
+    """The model of a folder that an exporter made: of one with an `export.json` and exactly one .onnx file in it."""
+    folder = _plain(path)
+    if not _is_folder(folder) or not _has_note(folder):
+        return None
+    models = [entry.path for entry in os.scandir(folder) if _is_model(entry)]
+    return str(Path(models[0])) if len(models) == 1 else None
+
+
+def _plain(path: Path | str) -> str:
+    """A path as reports show it, without a needless `./`; a URL as it is, whose `//` means something."""
+    return path if isinstance(path, str) and _is_url(path) else str(Path(path))
+
+
+def _is_url(name: str) -> bool:
+    scheme, separator, _ = name.partition("://")
+    return bool(separator) and scheme.replace("+", "").isalnum()
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir, it never raises
+
+
+def _has_note(folder: str) -> bool:
+    return Path(folder, _EXPORT_NOTE).is_file()
+
+
+def _is_model(entry: os.DirEntry[str]) -> bool:
+    is_named_so = entry.name.lower().endswith(_SUFFIX) and not entry.name.startswith(".")
+    return is_named_so and not _is_folder(entry.path)
+
+
+def _models_below(folder: str) -> list[str | Unreadable]:
+    found: list[str | Unreadable] = []
+    waiting = [folder]
+    while waiting:  # not os.walk: before Python 3.12 it recurses, and a folder can be deeper than the stack
+        place = waiting.pop()
+        try:
+            entries = list(os.scandir(place))
+        except OSError as error:
+            found.append(Unreadable(place, f"{place}: cannot be read: {error.strerror}"))
+            continue
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
+        waiting += [entry.path for entry in visible if entry.is_dir(follow_symlinks=False)]
+        found += [str(Path(entry.path)) for entry in visible if _is_model(entry)]
+    if not found:
+        reason = f"{folder}: no {_SUFFIX} file is below it; name a model, or a folder that holds some"
+        return [Unreadable(folder, reason)]
+    return sorted(found, key=_order)
+
+
+def _order(item: str | Unreadable) -> tuple[object, str]:
+    path = item if isinstance(item, str) else item.path
+    return natural_order(path), path  # layer.2 and layer.02 are equal to the first, and a walk has no order
+
+
+def _identity(item: str | Unreadable) -> tuple[str, ...]:
+    """What makes two names one model: the same file in the same folder, where its external data is looked for."""
+    if isinstance(item, Unreadable):
+        return ("unreadable", item.path)
+    if _is_url(item):
+        return (item,)
+    try:
+        return (os.path.realpath(Path(item).parent), os.path.realpath(item))
+    except (OSError, ValueError):  # no possible name of a file: whoever opens it says so
+        return (item,)
+
+
+def _rows(
+    models: list[str], processes: int | None, progress: Callable[[int, int], None] | None
+) -> Iterator[Row]:
+    if len(models) > 1 and processes != 1:
+        limit = min(processes or usable_processors(), len(models))
+        for path, result in zip(models, call_apart(_read_row, models, limit, progress), strict=True):
+            yield _dead_row(path, result) if isinstance(result, Died) else result
+        return
+    for position, path in enumerate(models, start=1):
+        yield _read_row(path)
+        if progress is not None:
+            progress(position, len(models))
+
+
+def _dead_row(path: str, died: Died) -> Unreadable:
+    advice = "inspect it alone, to see whether the file or a lack of memory is the cause"
+    return Unreadable(path, f"{path}: the process that read it died ({died}); {advice}")
+
+
+def _read_row(path: str) -> Row:
+    """What a process answers with: always a row, never an exception, and never the ledger, which may be large."""
+    from analyzer.audit import audit_model  # onnx, which the process that starts the others need not load
+
+    try:
+        return _row(path, audit_model(path))
+    except OnnxLedgerError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+    except MemoryError:
+        reason = "takes more memory than there is"
+    except Exception as error:  # noqa: BLE001 - a defect of ours costs one row, not the others
+        advice = "inspect it alone with --verbose and report it"
+        reason = f"internal error: {type(error).__name__}: {error}; {advice}"
+    return Unreadable(path, f"{path}: {reason.removeprefix(f'{path}: ')}")
+
+
+def _row(path: str, ledger: Ledger) -> Surveyed:
+    model = ledger.model
+    places = list(map(os.path.realpath, model.paths)) or [f"{path}/{file.path}" for file in model.files]
+    return Surveyed(
+        path=path,
+        files=tuple(File(place, file.nbytes) for place, file in zip(places, model.files, strict=True)),
+        nodes=sum(1 for _ in model.nodes()),
+        parameters=ledger.parameters,
+        stored_tensors=len(ledger.entries),
+        stored_elements=ledger.stored_elements,
+        stored_nbytes=ledger.stored_nbytes,
+        basis=ledger.basis,
+        roles=group_by(ledger, "role").groups,
+        dtypes=group_by(ledger, "dtype").groups,
+        findings=tuple(replace(finding, subjects=()) for finding in ledger.findings),
+    )

@@ -1,0 +1,100 @@
+"""Calls in processes of their own: order, deaths, interrupts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from analyzer.errors import OnnxLedgerError
+from analyzer.workers import Died, call_apart, usable_processors
+
+
+def double_late(number: int) -> int:
+    """The first arguments take longest."""
+    time.sleep(0.2 / (1 + number))
+    return 2 * number
+
+
+def die_of_odd(number: int) -> int:
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number % 2:
+        os._exit(number)
+    return number
+
+
+class DeadlyToLoad:
+    """A function that ends whoever is told to call it, before it has said that it is ready."""
+
+    def __call__(self, number: int) -> int:
+        return number
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (7,)
+
+
+def test_results_are_in_the_order_of_the_arguments_whatever_is_done_first() -> None:
+    assert call_apart(double_late, range(6), 3) == [0, 2, 4, 6, 8, 10]
+
+
+def test_a_process_that_dies_costs_the_result_of_its_own_call_only() -> None:
+    assert call_apart(die_of_odd, range(6), 2) == [0, Died(-9), 2, Died(3), 4, Died(5)]
+
+
+def test_calls_that_all_die_come_to_an_end() -> None:
+    assert call_apart(die_of_odd, [3, 5, 7], 1) == [Died(3), Died(5), Died(7)]
+
+
+def test_no_arguments_need_no_process() -> None:
+    assert call_apart(DeadlyToLoad(), [], 4) == []
+
+
+def test_every_call_is_counted_also_one_that_died() -> None:
+    told: list[tuple[int, int]] = []
+
+    call_apart(die_of_odd, [0, 1, 2], 2, lambda done, total: told.append((done, total)))
+
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_processes_that_cannot_start_are_an_error_and_not_tried_forever() -> None:
+    with pytest.raises(OnnxLedgerError, match="no process can be started: exit code 7"):
+        call_apart(DeadlyToLoad(), range(100), 2)
+
+
+def test_no_process_is_left_when_the_caller_is_interrupted() -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        call_apart(time.sleep, [0, 60, 60], 2, interrupt)
+
+    assert multiprocessing.active_children() == []
+
+
+def test_what_the_function_raises_ends_its_process_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    assert call_apart(double_late, [1, "one", 2], 1) == [2, Died(1), 4]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import time\nfrom analyzer.workers import call_apart\ncall_apart(time.sleep, [0, 0], 2)\n"
+    )
+
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert '`if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
+
+
+def test_there_is_a_processor() -> None:
+    assert 1 <= usable_processors() <= (os.cpu_count() or 1)
