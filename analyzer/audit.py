@@ -1,4 +1,4 @@
-"""The order of the stages, read -> graph -> classify -> copies -> bytes -> values -> findings; the only file that knows it."""
+"""The order of the stages, read -> graph -> classify -> copies -> bytes -> values -> findings; nobody else knows it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from analyzer.content import ContentMode
 from analyzer.copies import find_copies
 from analyzer.errors import LedgerError
 from analyzer.findings import Evidence, find
+from analyzer.functions import count_calls
 from analyzer.graph import build_graph
 from analyzer.ledger import Ledger, Role
 from analyzer.model import Model
@@ -54,15 +55,17 @@ def audit_model(
             entries = find_copies(entries, progress)
         booked = book_bytes(model, entries)
         values = look_at_values(entries, content, progress)
+        calls = count_calls(model)
         ledger = Ledger(
             model=model,
             entries=entries,
             accounts=booked.accounts,
-            findings=find(Evidence(model, entries, graph, booked, values)),
+            findings=find(Evidence(model, entries, graph, booked, values, calls)),
             graph=graph,
             node_scopes={position: scope for position, (scope, _) in scopes.items()},
             shared_nbytes=booked.shared,
             content=content,
+            calls=calls,
         )
     _check(ledger)
     return ledger
@@ -70,7 +73,7 @@ def audit_model(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the cyclic garbage collector: nothing made here is garbage, and looking for it takes a third of the time."""
+    """Without the cyclic garbage collector: nothing made here is garbage, and looking takes a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ def _book_ranges(ranges: Sequence[_Claim]) -> dict[Role, int]:
     open_claims: list[tuple[int, int, Role]] = []  # a heap of (order, end, role)
     following = iter(ranges)
     claim = next(following, None)
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         while claim is not None and claim.start <= start:
             heapq.heappush(open_claims, (claim.order, claim.end, claim.entry.role))
             claim = next(following, None)
@@ -118,11 +119,14 @@ def _overlaps(ranges: Sequence[_Claim]) -> Iterator[tuple[Entry, Entry]]:
     """Each range that begins within an earlier one and is not the same range."""
     furthest: _Claim | None = None
     for claim in ranges:
-        if furthest is not None and claim.start < furthest.end:
-            if (claim.start, claim.end) != (furthest.start, furthest.end):
-                yield furthest.entry, claim.entry
+        if furthest is not None and claim.start < furthest.end and not _is_same(claim, furthest):
+            yield furthest.entry, claim.entry
         if furthest is None or claim.end > furthest.end:
             furthest = claim
+
+
+def _is_same(a: _Claim, b: _Claim) -> bool:
+    return (a.start, a.end) == (b.start, b.end)
 
 
 def _gaps(file: str, size: int, ranges: Sequence[_Claim]) -> Iterator[Gap]:

@@ -105,13 +105,13 @@ def classify(
 def scope_nodes(model: Model) -> NodeScopes:
     """(scope, rule) of every node that tells where it comes from, by (graph path, index)."""
     found = ((node, node_scope(node)) for node in model.nodes())
-    return {(node.graph_path, node.index): scope for node, scope in found if scope is not None}
+    return {(node.graph_path, node.position): scope for node, scope in found if scope is not None}
 
 
 def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry:
     decision = _decide(tensor, context)
     found = readers(context.graph, tensor_vertex(tensor.key))
-    using = {(reader.node.graph_path, reader.node.index): reader.node for reader in found}
+    using = {(reader.node.graph_path, reader.node.position): reader.node for reader in found}
     scope, scoped_by = _scope(
         tensor, decision, [scopes[position] for position in using if position in scopes]
     )

@@ -18,10 +18,12 @@ from click.core import ParameterSource
 
 from analyzer.errors import MissingExtraError, OnnxLedgerError, UsageError
 from analyzer.options import (
+    Bounded,
     Grouped,
     Judged,
     Output,
     Sourced,
+    bounding,
     grouping,
     judging,
     reporting,
@@ -137,6 +139,12 @@ def export(
 @judging
 @click.option("--digest", is_flag=True, help="Put the SHA-256 of every file into the JSON report.")
 @click.option("--artifact", is_flag=True, help="The models of the folder are components of one artifact.")
+@click.option(
+    "--content",
+    type=click.Choice(["none", "sampled", "full"]),
+    help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
+)
+@bounding
 @writing
 @reporting
 def inspect(
@@ -145,6 +153,8 @@ def inspect(
     judged: Judged,
     digest: bool,
     artifact: bool,
+    content: ContentMode | None,
+    bounded: Bounded,
     outputs: tuple[Path, ...],
     output: Output,
 ) -> None:
@@ -162,20 +172,19 @@ def inspect(
     if len(models) > 1 or artifact or Path(models[0]).is_dir():
         exported = exported_model(models[0]) if len(models) == 1 and not artifact else None
         if exported is None:
-            _inspect_many(models, artifact, judged, outputs, output)
+            _inspect_many(models, artifact, content, bounded, judged, outputs, output)
             return
         models = (exported,)
-    _inspect_one(models[0], grouped, judged, digest, outputs, output)
+    check_outputs(outputs, [Path(models[0])])
+    _inspect_one(_audit(models[0], output, bounded, content), grouped, judged, digest, outputs, output)
 
 
 def _inspect_one(
-    model: str, grouped: Grouped, judged: Judged, digest: bool, outputs: tuple[Path, ...], output: Output
+    ledger: Ledger, grouped: Grouped, judged: Judged, digest: bool, outputs: tuple[Path, ...], output: Output
 ) -> None:
-    check_outputs(outputs, [Path(model)])
     from analyzer.audit import file_digests
     from analyzer.report import Inspection
 
-    ledger = _audit(model, output)
     check_outputs(outputs, ledger.model.paths)
     report = Inspection(
         ledger=ledger,
@@ -184,11 +193,17 @@ def _inspect_one(
         stamp=_now() if judged.stamp else None,
     )
     emit(report, output, outputs)
-    _judge(ledger.findings, judged)
+    _judge(report.findings, judged)
 
 
 def _inspect_many(
-    models: tuple[str, ...], artifact: bool, judged: Judged, outputs: tuple[Path, ...], output: Output
+    models: tuple[str, ...],
+    artifact: bool,
+    content: ContentMode | None,
+    bounded: Bounded,
+    judged: Judged,
+    outputs: tuple[Path, ...],
+    output: Output,
 ) -> None:
     _refuse_what_needs_one_model()
     if artifact and (len(models) > 1 or not Path(models[0]).is_dir()):
@@ -198,7 +213,9 @@ def _inspect_many(
 
     check_outputs(outputs, [Path(model) for model in find_models(models) if isinstance(model, str)])
     with progress("reading models", output.quiet) as tick:
-        survey = survey_models(models, artifact=artifact, progress=tick)
+        survey = survey_models(
+            models, artifact=artifact, content=content, max_objects=bounded.max_objects, progress=tick
+        )
     check_outputs(outputs, [Path(file.path) for row in survey.readable for file in row.files])
     emit(SurveyReport(survey, _now() if judged.stamp else None), output, outputs)
     if survey.unreadable:
@@ -221,7 +238,7 @@ def _refuse_what_needs_one_model() -> None:
 
 
 @command.command()
-@click.argument("model", type=_MODEL)
+@click.argument("model")
 @click.option(
     "--against", metavar="SOURCE", help="PyTorch's side.  [manifest.json, else config.json, beside MODEL]"
 )
@@ -233,57 +250,80 @@ def _refuse_what_needs_one_model() -> None:
 @sourcing
 @grouping
 @judging
+@bounding
 @writing
 @reporting
 def reconcile(
-    model: Path,
+    model: str,
     against: str | None,
     content: ContentMode | None,
     sourced: Sourced,
     grouped: Grouped,
     judged: Judged,
+    bounded: Bounded,
     outputs: tuple[Path, ...],
     output: Output,
 ) -> None:
     """Does MODEL hold the PyTorch model's parameters, all and nothing else?"""
     grouped.patterns()
+    model = _one_model(model)
     source = against if against is not None else _beside(model)
-    check_outputs(outputs, [model, Path(source)])
+    check_outputs(outputs, [Path(model), Path(source)])
     manifest = _manifest(source, sourced, output)
-    ledger = _audit(model, output)
+    ledger = _audit(model, output, bounded)
     check_outputs(outputs, ledger.model.paths)
     result = _reconcile(ledger, manifest, content, output)
-    emit(_reconcile_report(result, grouped, _now() if judged.stamp else None), output, outputs)
+    report = _reconcile_report(result, grouped, _now() if judged.stamp else None)
+    emit(report, output, outputs)
     if not result.balanced:
         raise click.exceptions.Exit(EXIT_FINDING)
-    _judge(ledger.findings, judged)
+    _judge(report.findings, judged)
 
 
 @command.command()
-@click.argument("a", type=_MODEL)
-@click.argument("b", type=_MODEL)
+@click.argument("a")
+@click.argument("b")
 @grouping
+@bounding
 @writing
 @reporting
-def compare(a: Path, b: Path, grouped: Grouped, outputs: tuple[Path, ...], output: Output) -> None:
+def compare(
+    a: str, b: str, grouped: Grouped, bounded: Bounded, outputs: tuple[Path, ...], output: Output
+) -> None:
     """Models A and B side by side, or their saved JSON reports."""
     is_custom = bool(grouped.patterns())
-    check_outputs(outputs, [a, b])
+    sides = [_one_model(a), _one_model(b)]
+    check_outputs(outputs, list(map(Path, sides)))
     from analyzer.compare import compare_ledgers
     from analyzer.saved import is_saved_report, load_report
 
-    ours, theirs = (load_report(path) if is_saved_report(path) else _audit(path, output) for path in (a, b))
+    ours, theirs = (
+        load_report(side) if is_saved_report(Path(side)) else _audit(side, output, bounded) for side in sides
+    )
     if grouped.depth is None and grouped.by == "scope" and not is_custom:
         depth = min(_group(side, grouped).depth or 1 for side in (ours, theirs))
         grouped = dataclasses.replace(grouped, depth=depth)
     emit(compare_ledgers(ours, theirs, _group(ours, grouped), _group(theirs, grouped)), output, outputs)
 
 
-def _audit(path: Path | str, output: Output) -> Ledger:
+def _one_model(name: str) -> str:
+    """A file or URL as it is; of a folder that an exporter made, the model in it."""
+    from analyzer.survey import exported_model
+
+    return exported_model(name) or name
+
+
+def _audit(
+    path: Path | str,
+    output: Output,
+    bounded: Bounded | None = None,
+    content: ContentMode | None = None,
+) -> Ledger:
     from analyzer.audit import audit_model
 
+    limit = bounded.max_objects if bounded is not None else None
     with progress(f"reading {Path(path).name}", output.quiet) as tick:
-        return audit_model(path, progress=tick)
+        return audit_model(path, content=content, max_objects=limit, progress=tick)
 
 
 def _manifest(source: str, sourced: Sourced, output: Output) -> Manifest:
@@ -298,10 +338,11 @@ def _manifest(source: str, sourced: Sourced, output: Output) -> Manifest:
     return cast("Manifest", exporter.census_source(source, say=told, **dataclasses.asdict(sourced)))
 
 
-def _beside(model: Path) -> str:
+def _beside(model: str) -> str:
     for name in ("manifest.json", "config.json"):
-        if (model.parent / name).is_file():
-            return str(model.parent / name)
+        path = Path(model).parent / name
+        if path.is_file():
+            return str(path)
     raise UsageError(
         f"{model}: neither manifest.json nor config.json is beside it; name PyTorch's side with --against SOURCE"
     )

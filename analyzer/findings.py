@@ -12,14 +12,14 @@ import onnx.defs
 
 from analyzer.bytes import Booked
 from analyzer.dtypes import DType
-from analyzer.functions import count_calls
-from analyzer.ledger import Entry, Finding, Grouping, Role, Severity
+from analyzer.functions import Calls
+from analyzer.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, Key, Model, Node, NoPayload, StoredTensor, Vertex, label
 from analyzer.read.book import NODE_METADATA, UNKNOWN
 from analyzer.structure import role_by_structure
 from analyzer.values import Values
 
-__all__ = ["UNREAD", "Evidence", "find", "find_overlapping_groups"]
+__all__ = ["UNREAD", "Evidence", "find"]
 
 UNREAD = {
     "external-escapes": Severity.ERROR,
@@ -60,6 +60,7 @@ class Evidence:
     graph: nx.MultiDiGraph[Vertex]
     booked: Booked
     values: Values
+    calls: Sequence[Calls] = ()
 
 
 def find(evidence: Evidence) -> tuple[Finding, ...]:
@@ -70,7 +71,7 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
         *_empty(model, entries),
         *_names(model),
         *_versions(model),
-        *_functions(model),
+        *_functions(evidence.calls),
         *_depth(model),
         *_wiring(evidence.graph),
         *_operators(model),
@@ -85,17 +86,6 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
         if members:
             found.append(Finding(id_, severity, sentence(members), _labels(members)))
     return tuple(sorted(found, key=lambda finding: (finding.id, finding.message, finding.subjects)))
-
-
-def find_overlapping_groups(grouping: Grouping) -> tuple[Finding, ...]:
-    """Whether the user's own groups have entries in common."""
-    if not grouping.overlap.tensors:
-        return ()
-    overlap = grouping.overlap
-    message = (
-        f"{overlap.parameters:,} parameters in {overlap.tensors:,} tensors are counted in more than one group"
-    )
-    return (Finding("overlapping-groups", Severity.NOTE, message),)
 
 
 # what single entries are
@@ -239,8 +229,7 @@ _HIGHEST = 1 << 16
 """No domain counts that far: ONNX itself is at 27 after nine years."""
 
 
-def _functions(model: Model) -> Iterator[Finding]:
-    calls = count_calls(model)
+def _functions(calls: Sequence[Calls]) -> Iterator[Finding]:
     circular = tuple(sorted(label((c.function.path, "")).rstrip("/") for c in calls if c.calls is None))
     if circular:
         message = (
@@ -380,7 +369,7 @@ def _runtime_weights(evidence: Evidence) -> Iterator[Finding]:
                     0,
                     NoPayload(),
                 )
-                vertex: Vertex = ("node", node.graph_path, node.index)
+                vertex: Vertex = ("node", node.graph_path, node.position)
                 decided = role_by_structure(evidence.graph, vertex, tensor)
                 if decided is not None and decided[0] is Role.PARAMETER:
                     made[label((node.graph_path, node.outputs[0]))] = numel
@@ -394,7 +383,7 @@ def _runtime_weights(evidence: Evidence) -> Iterator[Finding]:
 
 def _stored_shape(graph: nx.MultiDiGraph[Vertex], node: Node) -> tuple[int, ...] | None:
     """The shape that a ConstantOfShape node is given, if it is a stored tensor."""
-    for source, _ in graph.in_edges(("node", node.graph_path, node.index)):
+    for source, _ in graph.in_edges(("node", node.graph_path, node.position)):
         tensor = graph.nodes[source].get("tensor")
         if tensor is not None and tensor.dtype is DType.INT64 and tensor.numel <= _FEW:
             array = tensor.payload.array()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import networkx as nx
 
@@ -63,13 +64,17 @@ def tensor_vertex(key: Key) -> Vertex:
 
 def readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex) -> Iterator[Reader]:
     """The nodes that read what `vertex` provides, in file order, one item for each input that does."""
-    edges = [
-        (graph.nodes[target]["order"], edge["slot"], target)
-        for _, target, edge in graph.out_edges(vertex, data=True)
+    found = [
+        (attributes["order"], slot, attributes["node"])
+        for target, edges in graph.adj[vertex].items()
         if target[0] == "node"
+        for attributes in (graph.nodes[target],)
+        for slot in sorted(edge["slot"] for edge in edges.values())
     ]
-    for _, slot, target in sorted(edges):
-        yield Reader(graph.nodes[target]["node"], slot)
+    if len(found) > 1:
+        found.sort(key=itemgetter(0, 1))
+    for _, slot, node in found:
+        yield Reader(node, slot)
 
 
 @dataclass
@@ -113,8 +118,8 @@ def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) 
             provided[tensor.name] = vertex
     order = len(graph)
     for node in part.nodes:
-        vertex = ("node", path, node.index)
-        graph.add_node(vertex, kind="node", node=node, order=order + node.index)
+        vertex = ("node", path, node.position)
+        graph.add_node(vertex, kind="node", node=node, order=order + node.position)
         for name in node.outputs:
             if name:
                 if name in provided:
@@ -130,7 +135,7 @@ def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) 
 def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes, *, is_closed: bool) -> None:
     path, provided = part.path, scopes.of(part.path)
     for node in part.nodes:
-        target: Vertex = ("node", path, node.index)
+        target: Vertex = ("node", path, node.position)
         for slot, name in enumerate(node.inputs):
             if not name:
                 continue
@@ -139,7 +144,7 @@ def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes, *, 
                 if is_closed:
                     graph.graph["undefined"].append((path, name))
                 continue
-            if source[0] == "node" and source[1] == path and source[2] >= node.index:  # type: ignore[operator]
+            if source[0] == "node" and source[1] == path and source[2] >= node.position:  # type: ignore[operator]
                 graph.graph["unsorted"].append((path, name))
             graph.add_edge(source, target, slot, value=name, slot=slot)
     for tensor in part.tensors:

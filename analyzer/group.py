@@ -8,11 +8,31 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from analyzer.errors import LedgerError, UsageError
-from analyzer.ledger import Entry, Group, Grouping, Ledger, Role, Trainability, natural_order
+from analyzer.ledger import (
+    Entry,
+    Finding,
+    Group,
+    Grouping,
+    Ledger,
+    Role,
+    Severity,
+    Trainability,
+    natural_order,
+)
 
-__all__ = ["KEYS", "UNGROUPED", "UNSCOPED", "Trainability", "group_by", "group_by_patterns", "parse_patterns"]
+__all__ = [
+    "KEYS",
+    "UNGROUPED",
+    "UNSCOPED",
+    "Trainability",
+    "find_overlap",
+    "group_by",
+    "group_by_patterns",
+    "parse_patterns",
+]
 
 UNSCOPED = "[unscoped]"
 """The group of what has no scope."""
@@ -50,6 +70,8 @@ def group_by(
         raise UsageError(f"--by {by}: not a key; choose one of {', '.join(KEYS)}")
     if depth is not None and depth < 1:
         raise UsageError(f"--depth {depth}: must be 1 or more")
+    if by == "bytes":
+        return _checked(ledger, _by_account(ledger, known))
     if by == "scope" and depth is None:
         depth = _default_depth(ledger.entries)
     key_of = KEYS[by](depth or 1)
@@ -61,6 +83,19 @@ def group_by(
     groups = tuple(_total(name, members.get(name, ()), nodes.get(name, 0), known) for name in names)
     nothing = _total("", (), 0, known)
     return _checked(ledger, Grouping(by, depth if by == "scope" else None, groups, nothing, nothing))
+
+
+def _by_account(ledger: Ledger, known: Trainability | None) -> Grouping:
+    """The accounts of all bytes on disk: those of payload have a role's entries, the others bytes alone."""
+    members: dict[str, list[Entry]] = defaultdict(list)
+    for entry in ledger.entries:
+        members[entry.role.value].append(entry)
+    groups = tuple(
+        replace(_total(account.name, members.get(account.name, ()), 0, known), nbytes=account.nbytes)
+        for account in ledger.accounts
+    )
+    nothing = _total("", (), 0, known)
+    return Grouping("bytes", None, groups, nothing, nothing)
 
 
 def parse_patterns(texts: Iterable[str]) -> dict[str, re.Pattern[str]]:
@@ -113,6 +148,17 @@ def group_by_patterns(
     )
 
 
+def find_overlap(grouping: Grouping) -> tuple[Finding, ...]:
+    """Whether the user's own groups have entries in common, as a finding."""
+    overlap = grouping.overlap
+    if not overlap.tensors:
+        return ()
+    message = (
+        f"{overlap.parameters:,} parameters in {overlap.tensors:,} tensors are counted in more than one group"
+    )
+    return (Finding("overlapping-groups", Severity.NOTE, message),)
+
+
 def _by_scope(depth: int) -> Callable[[Entry], str]:
     return lambda entry: _scope_group(entry.scope, depth) if entry.has_scope else UNSCOPED
 
@@ -126,12 +172,13 @@ KEYS: dict[str, Callable[[int], Callable[[Entry], str]]] = {
     "op": lambda depth: lambda entry: entry.read_by or UNREAD,
     "dtype": lambda depth: lambda entry: entry.tensor.dtype.name,
     "role": lambda depth: lambda entry: entry.role.value,
+    "bytes": lambda depth: lambda entry: entry.role.value,
 }
 """What a ledger can be partitioned by."""
 
 
 def _default_depth(entries: Sequence[Entry]) -> int:
-    learned = [entry.scope for entry in entries if entry.role is Role.PARAMETER and entry.has_scope]
+    learned = {entry.scope for entry in entries if entry.role is Role.PARAMETER and entry.has_scope}
     deepest = max((scope.count(".") + 1 for scope in learned), default=1)
     for depth in range(1, deepest):
         if len({_scope_group(scope, depth) for scope in learned}) >= _FEW_GROUPS:
@@ -146,7 +193,7 @@ def _count_nodes(ledger: Ledger, by: str, depth: int) -> dict[str, int]:
         if by == "op":
             counts[node.op_type] += 1
         elif by == "scope":
-            scope = ledger.node_scopes.get((node.graph_path, node.index))
+            scope = ledger.node_scopes.get((node.graph_path, node.position))
             counts[UNSCOPED if scope is None else _scope_group(scope, depth)] += 1
     return dict(counts)
 
@@ -156,7 +203,7 @@ def _match_nodes(ledger: Ledger, patterns: Mapping[str, re.Pattern[str]]) -> tup
     counts = dict.fromkeys(patterns, 0)
     again = left = 0
     for node in ledger.model.nodes():
-        scope = ledger.node_scopes.get((node.graph_path, node.index))
+        scope = ledger.node_scopes.get((node.graph_path, node.position))
         matching = [name for name, pattern in patterns.items() if scope is not None and pattern.search(scope)]
         for name in matching:
             counts[name] += 1
@@ -180,16 +227,12 @@ def _total(name: str, entries: Sequence[Entry], nodes: int, known: Trainability 
         flags = [(entry, known[entry.tensor.key][1]) for entry in entries if entry.tensor.key in known]
         trainable = sum(entry.parameters for entry, is_trainable in flags if is_trainable)
         frozen = sum(entry.parameters for entry, is_trainable in flags if not is_trainable)
-    return Group(
-        name=name,
-        parameters=sum(entry.parameters for entry in entries),
-        stored_elements=sum(entry.tensor.numel for entry in entries),
-        nbytes=sum(entry.tensor.nbytes for entry in entries),
-        tensors=len(entries),
-        nodes=nodes,
-        trainable=trainable,
-        frozen=frozen,
-    )
+    parameters = stored_elements = nbytes = 0
+    for entry in entries:
+        parameters += entry.parameters
+        stored_elements += entry.tensor.numel
+        nbytes += entry.tensor.nbytes
+    return Group(name, parameters, stored_elements, nbytes, len(entries), nodes, trainable, frozen)
 
 
 def _checked(ledger: Ledger, grouping: Grouping) -> Grouping:
@@ -197,10 +240,10 @@ def _checked(ledger: Ledger, grouping: Grouping) -> Grouping:
     wanted = {
         "parameters": ledger.parameters,
         "stored_elements": ledger.stored_elements,
-        "nbytes": ledger.stored_nbytes,
+        "nbytes": ledger.file_nbytes if grouping.by == "bytes" else ledger.stored_nbytes,
         "tensors": len(ledger.entries),
     }
-    if grouping.by not in ("dtype", "role"):
+    if grouping.by not in ("dtype", "role", "bytes"):
         wanted["nodes"] = sum(1 for _ in ledger.model.nodes())
     for total, value in wanted.items():
         found = sum(getattr(item, total) for item in grouping.groups)

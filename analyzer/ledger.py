@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from analyzer.content import ContentMode
+from analyzer.functions import Calls
 from analyzer.model import Key, Model, StoredTensor
 
 if TYPE_CHECKING:  # 0.1 s, which a saved report and `--help` need not spend
@@ -115,22 +116,26 @@ Trainability = Mapping[Key, tuple[str, bool]]
 """PyTorch name and `requires_grad` of each entry's parameter, where the PyTorch side is known."""
 
 
-def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
+def natural_order(name: str) -> tuple[bool, str]:
     """Sort key that counts: layer.2 before layer.10, bracketed groups last.
 
     >>> sorted(["[unscoped]", "layer.10", "layer.2"], key=natural_order)
     ['layer.2', 'layer.10', '[unscoped]']
     """
-    bracketed = (1 if name.startswith("[") else 0, 0, "")
-    parts = re.split(r"(\d+)", name)
-    # A number goes by its length, then its digits: int() refuses one of thousands of digits.
-    return (
-        bracketed,
-        *(
-            (0, len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (1, 0, part)
-            for part in parts
-        ),
-    )
+    return name.startswith("["), _NUMBER.sub(_by_length, name)
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _by_length(match: re.Match[str]) -> str:
+    """A number that sorts by its size as text does: its length goes first, as a character below all others."""
+    digits = match.group().lstrip("0")  # int() would refuse one of thousands of digits
+    length = len(digits)
+    return chr(length) + digits if length < _LONG else f"{chr(_LONG)}{length:08}{digits}"
+
+
+_LONG = 0x1F
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,8 @@ class Ledger:
     """Payload bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
     content: ContentMode = "sampled"
     """How far contents were looked at."""
+    calls: tuple[Calls, ...] = ()
+    """How often each local function is called."""
 
     @property
     def parameters(self) -> int:

@@ -137,7 +137,7 @@ class StoredTensor:
     extent: Extent | None = None
     """Where the bytes are if they are external; None if they are inside the model file."""
     node: int | None = None
-    """Index of the node that carries it, where it is no initializer."""
+    """Position of the node that carries it, where it is no initializer."""
     occurrence: int = 1
     """1 for the first tensor of this name in its graph; a file that repeats the name is invalid, and still counted."""
 
@@ -156,7 +156,8 @@ class Node(NamedTuple):
     """One node, keyed by position: names may be empty or repeated. A tuple, as there are many."""
 
     graph_path: GraphPath
-    index: int
+    position: int
+    """Its place among its graph's nodes, from 0."""
     op_type: str
     domain: str
     name: str
@@ -182,7 +183,7 @@ class Graph:
     nodes: tuple[Node, ...]
     tensors: tuple[StoredTensor, ...]
     parent: tuple[GraphPath, int] | None = None
-    """The If, Loop or Scan node that holds it, by (graph path, index); None for the main graph and for functions."""
+    """The If, Loop or Scan node that holds it, by (graph path, position); None for the main graph and for functions."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """`value_info[*].metadata_props`, by value name."""
     overridable: tuple[str, ...] = ()
@@ -217,6 +218,8 @@ class Traffic:
 
     requests: int
     nbytes: int
+    redirected_to: str | None = None
+    """Where the model file is in the end, if not where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

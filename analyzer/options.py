@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 import click
 
 __all__ = [
+    "Bounded",
     "Grouped",
     "Judged",
     "Output",
     "Sourced",
+    "bounding",
     "grouping",
     "judging",
     "reporting",
@@ -67,6 +69,13 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounded:
+    """How much a model may hold before it is refused."""
+
+    max_objects: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sourced:
     """How a SOURCE becomes a PyTorch model."""
 
@@ -108,7 +117,7 @@ grouping = _bundle(
     "grouped",
     Grouped,
     click.option(
-        "--by", type=click.Choice(["scope", "op", "dtype", "role"]), default="scope", help="The key."
+        "--by", type=click.Choice(["scope", "op", "dtype", "role", "bytes"]), default="scope", help="The key."
     ),
     click.option("--depth", type=click.IntRange(1), help="Leading parts of the scope that name a group."),
     click.option(
@@ -122,6 +131,17 @@ judging = _bundle(
     click.option("--stamp", is_flag=True, help="Put the time into the JSON report."),
     click.option("--strict", is_flag=True, help="Any finding fails (exit 1)."),
     click.option("--ignore", multiple=True, metavar="ID", help="A finding that does not count. Repeatable."),
+)
+
+bounding = _bundle(
+    "bounded",
+    Bounded,
+    click.option(
+        "--max-objects",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Nodes and tensors that a model may hold.  [250000]",
+    ),
 )
 
 sourcing = _bundle(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from analyzer.compare import Comparison
-from analyzer.ledger import Grouping, Ledger
+from analyzer.group import find_overlap
+from analyzer.ledger import Finding, Grouping, Ledger
 from analyzer.reconcile import Reconciliation
 from analyzer.survey import Survey
 
@@ -22,6 +24,11 @@ class Inspection:
     """SHA-256 of each file, by its path in `ledger.model.files`; empty unless asked for."""
     stamp: str | None = None
     """When the report was made, if it was asked for."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the model, and of the groups."""
+        return _sorted(self.ledger.findings, find_overlap(self.grouping))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,12 @@ class ReconcileReport:
     grouping: Grouping
     stamp: str | None = None
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the model, of the reconciliation, and of the groups."""
+        result = self.reconciliation
+        return _sorted(result.ledger.findings, result.findings, find_overlap(self.grouping))
+
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
@@ -47,6 +60,10 @@ class ExportReport:
 
     files: tuple[str, ...]
     reconcile: ReconcileReport
+
+
+def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(sorted(itertools.chain(*findings), key=lambda finding: finding.id))
 
 
 Report = Inspection | SurveyReport | ReconcileReport | ExportReport | Comparison

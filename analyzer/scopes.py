@@ -202,9 +202,10 @@ def common_scope(scopes: Iterable[str]) -> str:
     >>> common_scope(["encoder.layer.0", "encoder.layer.1"])
     'encoder.layer'
     """
-    split = [scope.split(".") if scope else [] for scope in scopes]
-    if not split:
-        return ""
+    different = set(scopes)
+    if len(different) < 2:
+        return "".join(different)
+    split = [scope.split(".") if scope else [] for scope in different]
     shared: list[str] = []
     for parts in zip(*split, strict=False):
         if len(set(parts)) > 1:

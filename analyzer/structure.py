@@ -248,7 +248,7 @@ def _final_readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex, tensor: Store
         following: list[Vertex] = []
         for source in layer:
             for reader in readers(graph, source):
-                target: Vertex = ("node", reader.node.graph_path, reader.node.index)
+                target: Vertex = ("node", reader.node.graph_path, reader.node.position)
                 if (target, reader.slot) not in found:
                     found[target, reader.slot] = reader
                     if _moves(reader, tensor):
@@ -325,7 +325,7 @@ def _is_affine(graph: nx.MultiDiGraph[Vertex], reader: Reader, tensor: StoredTen
 def _upstream(graph: nx.MultiDiGraph[Vertex], node: Node, through: frozenset[str]) -> list[Node]:
     """The nodes that compute a node's operands, and those before them as far as operators of `through` lead."""
     found: dict[Vertex, Node] = {}
-    layer: list[Vertex] = [("node", node.graph_path, node.index)]
+    layer: list[Vertex] = [("node", node.graph_path, node.position)]
     for _ in range(_MAX_HOPS):
         following: list[Vertex] = []
         for vertex in layer:

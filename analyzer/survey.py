@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from analyzer.content import ContentMode
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.group import group_by
 from analyzer.ledger import Evidence, Finding, Group, Ledger, natural_order
 from analyzer.model import File
+from analyzer.read.source import is_url
 from analyzer.workers import Died, call_apart, usable_processors
 
 __all__ = ["Row", "Survey", "Surveyed", "Unreadable", "exported_model", "find_models", "survey_models"]
@@ -33,6 +36,7 @@ class Surveyed:
     stored_tensors: int
     stored_elements: int
     stored_nbytes: int
+    shared_nbytes: int
     basis: Mapping[Evidence, int]
     roles: tuple[Group, ...]
     dtypes: tuple[Group, ...]
@@ -98,6 +102,8 @@ def survey_models(
     paths: Iterable[Path | str],
     *,
     artifact: bool = False,
+    content: ContentMode | None = None,
+    max_objects: int | None = None,
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Survey:
@@ -109,6 +115,7 @@ def survey_models(
 
     Args:
         paths: model files, URLs, and folders, which stand for what `find_models` finds in them.
+        content, max_objects: as `audit_model` takes them.
         artifact: they are the components of one artifact; so are those of a single folder with an `export.json`.
         processes: at most so many; None takes one for each processor.
         progress: told (done, total) models.
@@ -124,7 +131,8 @@ def survey_models(
         raise UsageError(
             "; ".join(item.error for item in found if isinstance(item, Unreadable)) or "no model"
         )
-    rows = iter(_rows(models, processes, progress))
+    read = partial(_read_row, content=content, max_objects=max_objects)
+    rows = iter(_rows(read, models, processes, progress))
     return Survey(
         rows=tuple(next(rows) if isinstance(item, str) else item for item in found),
         is_artifact=artifact or (len(named) == 1 and _has_note(named[0])),
@@ -156,12 +164,7 @@ def exported_model(path: Path | str) -> str | None:
 
 def _plain(path: Path | str) -> str:
     """A path as reports show it, without a needless `./`; a URL as it is, whose `//` means something."""
-    return path if isinstance(path, str) and _is_url(path) else str(Path(path))
-
-
-def _is_url(name: str) -> bool:
-    scheme, separator, _ = name.partition("://")
-    return bool(separator) and scheme.replace("+", "").isalnum()
+    return path if isinstance(path, str) and is_url(path) else str(Path(path))
 
 
 def _is_folder(path: str) -> bool:
@@ -205,7 +208,7 @@ def _identity(item: str | Unreadable) -> tuple[str, ...]:
     """What makes two names one model: the same file in the same folder, where its external data is looked for."""
     if isinstance(item, Unreadable):
         return ("unreadable", item.path)
-    if _is_url(item):
+    if is_url(item):
         return (item,)
     try:
         return (os.path.realpath(Path(item).parent), os.path.realpath(item))
@@ -214,15 +217,18 @@ def _identity(item: str | Unreadable) -> tuple[str, ...]:
 
 
 def _rows(
-    models: list[str], processes: int | None, progress: Callable[[int, int], None] | None
+    read: Callable[[str], Row],
+    models: list[str],
+    processes: int | None,
+    progress: Callable[[int, int], None] | None,
 ) -> Iterator[Row]:
     if len(models) > 1 and processes != 1:
         limit = min(processes or usable_processors(), len(models))
-        for path, result in zip(models, call_apart(_read_row, models, limit, progress), strict=True):
+        for path, result in zip(models, call_apart(read, models, limit, progress), strict=True):
             yield _dead_row(path, result) if isinstance(result, Died) else result
         return
     for position, path in enumerate(models, start=1):
-        yield _read_row(path)
+        yield read(path)
         if progress is not None:
             progress(position, len(models))
 
@@ -232,12 +238,12 @@ def _dead_row(path: str, died: Died) -> Unreadable:
     return Unreadable(path, f"{path}: the process that read it died ({died}); {advice}")
 
 
-def _read_row(path: str) -> Row:
+def _read_row(path: str, *, content: ContentMode | None = None, max_objects: int | None = None) -> Row:
     """What a process answers with: always a row, never an exception, and never the ledger, which may be large."""
     from analyzer.audit import audit_model  # onnx, which the process that starts the others need not load
 
     try:
-        return _row(path, audit_model(path))
+        return _row(path, audit_model(path, content=content, max_objects=max_objects))
     except OnnxLedgerError as error:
         reason = str(error)
     except OSError as error:
@@ -261,6 +267,7 @@ def _row(path: str, ledger: Ledger) -> Surveyed:
         stored_tensors=len(ledger.entries),
         stored_elements=ledger.stored_elements,
         stored_nbytes=ledger.stored_nbytes,
+        shared_nbytes=ledger.shared_nbytes,
         basis=ledger.basis,
         roles=group_by(ledger, "role").groups,
         dtypes=group_by(ledger, "dtype").groups,

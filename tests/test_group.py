@@ -70,7 +70,7 @@ def test_groups_sum_to_the_totals_at_every_depth_and_key(ledger, by, depth, tota
     wanted = {
         "parameters": ledger.parameters,
         "stored_elements": ledger.stored_elements,
-        "nbytes": ledger.stored_nbytes,
+        "nbytes": ledger.file_nbytes if by == "bytes" else ledger.stored_nbytes,
         "tensors": len(ledger.entries),
     }
 

@@ -451,8 +451,18 @@ def test_a_second_run_writes_the_same_bytes(report: Callable[[Path], Report], tm
     second = render_json(report(tmp_path))
 
     assert first == second
-    assert first == json.dumps(json.loads(first), indent=2, sort_keys=True) + "\n"
+    assert list(json.loads(first)) == sorted(json.loads(first))
     assert first.isascii()
+    assert first.endswith("}\n")
+
+
+def test_a_row_of_a_list_is_one_line(tmp_path: Path) -> None:
+    report = inspection(tmp_path)
+
+    lines = [line.strip().rstrip(",") for line in render_json(report).splitlines()]
+
+    for entry in document_of(report)["tensors"]:
+        assert json.dumps(entry, sort_keys=True) in lines
 
 
 @pytest.mark.parametrize("by", KEYS)

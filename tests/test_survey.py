@@ -96,7 +96,7 @@ def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, check=False, env=environment, **options)
 
 
-def die(path: str) -> Any:
+def die(path: str, **_: object) -> Any:
     """Reads models, but not all of them survives."""
     if "killer" in path:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -170,7 +170,7 @@ def test_a_file_that_models_share_is_on_disk_once(tmp_path: Path) -> None:
 
 
 def test_a_defect_of_ours_costs_one_row(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: str) -> None:
+    def fail(path: str, **_: object) -> None:
         raise (MemoryError if "layer.10" in path else KeyError)("oops")
 
     monkeypatch.setattr("analyzer.audit.audit_model", fail)
@@ -232,7 +232,7 @@ def test_an_interrupt_of_the_whole_group_ends_it_at_once_with_one_word(tmp_path:
     (tmp_path / "slow.py").write_text(
         "import sys, time\n"
         "from pathlib import Path\n"
-        "def read(path):\n"
+        "def read(path, **options):\n"
         "    Path(path).with_suffix('.started').touch()\n"
         "    time.sleep(60)\n"
         "if __name__ == '__main__':\n"
@@ -485,7 +485,7 @@ def read_rows(count: int) -> Iterator[Surveyed | Unreadable]:
         if i % 10 == 9:
             yield Unreadable(path, f"{path}: [not-onnx] is no model")
         else:
-            yield Surveyed(path, (), 1, i * 10**7, 1, i * 10**7, i, {}, (), (), ())
+            yield Surveyed(path, (), 1, i * 10**7, 1, i * 10**7, i, 0, {}, (), (), ())
 
 
 def test_a_thousand_models_fit_80_columns_and_few_rows() -> None:

@@ -223,7 +223,7 @@ def test_a_redirect_is_followed_once_and_remembered(server, other):
 
     assert model.redirected_to == other.url("model.onnx")
     assert (len(server.requests), len(other.requests)) == (1, 3)
-    assert model.traffic == Traffic(4, other.sent.total())
+    assert model.traffic == Traffic(4, other.sent.total(), other.url("model.onnx"))
 
 
 def test_a_file_that_was_not_redirected_says_so(server):

@@ -16,7 +16,7 @@ from analyzer.read.book import HEADER, METADATA, STRUCTURE, UNKNOWN, Book
 from analyzer.read.graphs import Pending, read_function, read_graphs
 from analyzer.read.kinds import HEAD, describe_kind
 from analyzer.read.source import Source, open_source
-from analyzer.read.wire import LENGTH, VARINT, BrokenMessage, Field, Window
+from analyzer.read.wire import LENGTH, VARINT, BrokenMessageError, Field, Window
 
 __all__ = ["MAX_OBJECTS", "read_model"]
 
@@ -47,7 +47,7 @@ def read_model(path: Path | str, *, max_objects: int = MAX_OBJECTS) -> Model:
     book = Book(Window(source), max_objects)
     try:
         model = _read(location, source, book)
-    except BrokenMessage as error:
+    except BrokenMessageError as error:
         raise _explain(source, error) from error
     source.check()
     return dataclasses.replace(model, traffic=source.traffic)  # counted last: the check is a request too
@@ -154,7 +154,7 @@ def _structure(source: Source, book: Book, graphs: list[Graph]) -> tuple[tuple[s
     return tuple((account, book.nbytes[account]) for account in STRUCTURE)
 
 
-def _explain(source: Source, error: BrokenMessage) -> ModelReadError:
+def _explain(source: Source, error: BrokenMessageError) -> ModelReadError:
     """What a person should do about bytes that are no message."""
     words = describe_kind(source.read(0, HEAD))
     if words is not None:

@@ -13,7 +13,9 @@ from analyzer.read.wire import Field, Window
 
 __all__ = [
     "FUNCTIONS",
+    "GRAPH_STRUCTURE",
     "HEADER",
+    "INSIDE",
     "METADATA",
     "NAMES",
     "NODES",
@@ -47,7 +49,11 @@ UNKNOWN = "[unknown fields]"
 ORPHANED = "[orphaned]"
 """Payload that no tensor refers to, here or in an external file."""
 
-STRUCTURE = (NODES, NODE_METADATA, NAMES, VALUES, TENSORS, FUNCTIONS, HEADER, METADATA, UNKNOWN, ORPHANED)
+INSIDE = (NODES, NODE_METADATA, NAMES, VALUES, TENSORS, FUNCTIONS, HEADER, METADATA, UNKNOWN)
+GRAPH_STRUCTURE = "[graph structure]"
+"""All of `INSIDE` in one row, where a report does not tell them apart."""
+
+STRUCTURE = (*INSIDE, ORPHANED)
 """The accounts of a model file's bytes besides payload, in the order of reports."""
 
 

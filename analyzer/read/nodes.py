@@ -230,11 +230,11 @@ class NodeReader:
         for places in attribute.messages.values():
             self.book.nbytes[account] -= sum(place.end - place.at for place in places)
         self.carried.tensors += carried(self.book, attribute, self.path, node, account)
-        stem = f"{node.op_type}_{node.index}.{self.book.text(attribute.name)}"
+        stem = f"{node.op_type}_{node.position}.{self.book.text(attribute.name)}"
         if GRAPH in attribute.messages:
-            self.carried.nested.append((attribute.messages[GRAPH], (*self.path, stem), node.index))
+            self.carried.nested.append((attribute.messages[GRAPH], (*self.path, stem), node.position))
         for position, place in enumerate(attribute.messages.get(GRAPHS, ())):
-            self.carried.nested.append(([place], (*self.path, f"{stem}[{position}]"), node.index))
+            self.carried.nested.append(([place], (*self.path, f"{stem}[{position}]"), node.position))
 
     def _account(self, account: str) -> str:
         return FUNCTIONS if self.in_function else account
@@ -273,28 +273,28 @@ def carried(
         return  # the value is an attribute of the function's caller, where it is entered
     label = book.text(attribute.name)
     is_constant = node is not None and node.op_type == "Constant" and node.domain in ("", "ai.onnx")
-    index = None if node is None else node.index
+    position = None if node is None else node.position
     if node is None:
         name = f"{owner}.{label}"
     elif is_constant and node.outputs:
         name = node.outputs[0]
     else:
-        name = f"{node.name or node.op_type}#{node.index}.{label}"
+        name = f"{node.name or node.op_type}#{node.position}.{label}"
     is_list = node is not None and node.domain == _ML_DOMAIN and _is_list(attribute.proto)
     if is_list or (is_constant and label in _CONSTANT_LISTS):
         carrier = Carrier.CONSTANT_LIST if is_constant else Carrier.ATTRIBUTE_LIST
-        tensor = _list(book.source, attribute, path, carrier, name, index)
+        tensor = _list(book.source, attribute, path, carrier, name, position)
         book.nbytes[account] -= tensor.nbytes
         yield tensor
     if TENSOR in messages:
         carrier = Carrier.CONSTANT if is_constant else Carrier.ATTRIBUTE_TENSOR
-        yield read_tensor(book, messages[TENSOR], path, carrier, name, index)
+        yield read_tensor(book, messages[TENSOR], path, carrier, name, position)
     if SPARSE in messages:
         carrier = Carrier.SPARSE_CONSTANT if is_constant else Carrier.ATTRIBUTE_TENSOR
-        yield read_sparse(book, messages[SPARSE], path, carrier, name, index)
+        yield read_sparse(book, messages[SPARSE], path, carrier, name, position)
     for number, read in ((TENSORS_OF, read_tensor), (SPARSES, read_sparse)):
-        for position, place in enumerate(messages.get(number, ())):
-            yield read(book, [place], path, Carrier.ATTRIBUTE_TENSOR, f"{name}[{position}]", index)
+        for index, place in enumerate(messages.get(number, ())):
+            yield read(book, [place], path, Carrier.ATTRIBUTE_TENSOR, f"{name}[{index}]", position)
 
 
 def _list(

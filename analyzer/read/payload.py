@@ -202,7 +202,8 @@ def _from_numbers(numbers: npt.NDArray[np.uint64], dtype: DType, shape: tuple[in
     if element is None:
         return _from_bytes(numbers.astype(np.uint8), dtype, shape)
     if element.kind == "b":
-        return (numbers != 0).reshape(shape)
+        return np.not_equal(numbers, 0).reshape(shape)
     if element.kind == "c" or element.itemsize > 8:
         return None
-    return numbers.astype(f"<u{element.itemsize}").view(element).reshape(shape)
+    bits: Array = numbers.astype(f"<u{element.itemsize}")
+    return bits.view(element).reshape(shape)

@@ -119,7 +119,7 @@ class RemoteFile:
 
     @property
     def traffic(self) -> Traffic:
-        return Traffic(self.store.meter.requests, self.store.meter.bytes_read)
+        return Traffic(self.store.meter.requests, self.store.meter.bytes_read, self.redirected_to)
 
     @property
     def redirected_to(self) -> str | None:

@@ -325,6 +325,8 @@ def _inline(book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...]) -
 
 def _mismatch(book: Book, fields: _Fields, dtype: DType, numel: int) -> str | None:
     """What is wrong with the payload that a tensor brings in the file; None if it fits its shape."""
+    if dtype.bits and fields.raw is not None and fields.raw[1] == fields.inline == dtype.nbytes(numel):
+        return None
     used = {*fields.lists, *fields.unpacked, *([_STRINGS] if fields.strings else [])}
     if fields.raw is not None and used:
         return "has elements in raw_data and in a typed list"

@@ -150,14 +150,14 @@ class Window:
                     content = base + offset
                     position = self._skip(key, buffer, offset, end)
             except IndexError as error:
-                raise BrokenMessage(self.source, at, end) from error
+                raise BrokenMessageError(self.source, at, end) from error
             except ValueError as error:
-                raise BrokenMessage(self.source, at, end, str(error)) from error
+                raise BrokenMessageError(self.source, at, end, str(error)) from error
             if position > end or not 8 <= key <= 0xFFFFFFFF:
                 reason = (
                     f"a field of {position - at:,} bytes" if position > end else f"field number {key >> 3}"
                 )
-                raise BrokenMessage(self.source, at, end, reason, key >> 3, position)
+                raise BrokenMessageError(self.source, at, end, reason, key >> 3, position)
             yield make((key >> 3, wire, at, content, position))
 
     def _skip(self, key: int, buffer: bytes, offset: int, end: int) -> int:
@@ -205,7 +205,7 @@ _MAX_GROUPS = 100
 """Protobuf's own limit of nesting."""
 
 
-class BrokenMessage(ModelReadError):
+class BrokenMessageError(ModelReadError):
     """Bytes that are no protobuf message; the reader of the whole file turns it into a sentence with a next step."""
 
     def __init__(

@@ -82,7 +82,7 @@ class Books:
         """The PyTorch modules whose nodes read a stored tensor, as far as nodes tell their module."""
         key = entry.tensor.key
         if key not in self._modules:
-            positions = {(reader.node.graph_path, reader.node.index) for reader in self.readers(entry)}
+            positions = {(reader.node.graph_path, reader.node.position) for reader in self.readers(entry)}
             scopes = self.ledger.node_scopes
             self._modules[key] = frozenset(
                 self.aligned.module(scopes[position]) for position in positions if position in scopes

@@ -12,7 +12,7 @@ from typing import Any
 
 from analyzer.compare import Comparison, GroupPair, Pair
 from analyzer.ledger import Entry, Evidence, Finding, Group, Grouping, Ledger, Role
-from analyzer.model import label
+from analyzer.model import Traffic, label
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import Row, Unreadable
 from analyzer.version import version
@@ -25,10 +25,35 @@ Document = dict[str, Any]
 
 
 def render_json(report: Report) -> str:
-    """The report as indented JSON text with a final newline."""
-    return (
-        json.dumps(to_document(report), indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
-    )
+    """The report as JSON text with a final newline; indented, with each row of a list on a line of its own."""
+    parts: list[str] = []
+    _write(to_document(report), "", parts)
+    return "".join(parts) + "\n"
+
+
+_DEPTH = 2 * "  "
+"""Objects are spread over lines down to here; what is deeper stands on one line, so that a tensor is one line."""
+
+
+def _write(value: Any, indent: str, parts: list[str]) -> None:
+    """Append a value's text. The compact form is written by json's C encoder, ten times as fast as its indented one."""
+    if isinstance(value, dict) and value and len(indent) < len(_DEPTH):
+        inner = indent + "  "
+        separator = "{\n"
+        for key in sorted(value):
+            parts.append(f"{separator}{inner}{_compact(key)}: ")
+            _write(value[key], inner, parts)
+            separator = ",\n"
+        parts.append(f"\n{indent}}}")
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        inner = indent + "  "
+        rows = f",\n{inner}".join(map(_compact, value))
+        parts.append(f"[\n{inner}{rows}\n{indent}]")
+    else:
+        parts.append(_compact(value))
+
+
+_compact = json.JSONEncoder(sort_keys=True, ensure_ascii=True, allow_nan=False).encode
 
 
 def to_document(report: Report) -> Document:
@@ -71,14 +96,16 @@ def _inspection(report: Inspection) -> Document:
             "stored_tensors": len(ledger.entries),
             "stored_elements": ledger.stored_elements,
             "stored_bytes": ledger.stored_nbytes,
+            "shared_bytes": ledger.shared_nbytes,
             "file_bytes": ledger.file_nbytes,
         },
+        "content": ledger.content,
         "roles": {role.value: _role(ledger, role) for role in Role},
         "accounts": [{"account": account.name, "bytes": account.nbytes} for account in ledger.accounts],
         "dtypes": _dtypes(ledger),
         **_grouping(report.grouping, ledger.parameters),
         "tensors": sorted(map(_tensor, ledger.entries), key=lambda item: (item["graph_path"], item["name"])),
-        "findings": _findings(ledger.findings),
+        "findings": _findings(report.findings),
     }
 
 
@@ -97,6 +124,19 @@ def _model(ledger: Ledger, digests: dict[str, str]) -> Document:
         "nodes": sum(1 for _ in model.nodes()),
         "functions": len(model.functions),
         "nested_graphs": model.nested_graphs,
+        "calls": [
+            {"function": "/".join(call.function.path), "sites": call.sites, "calls": call.calls}
+            for call in ledger.calls
+        ],
+        "remote": None if model.traffic is None else _traffic(model.traffic),
+    }
+
+
+def _traffic(traffic: Traffic) -> Document:
+    return {
+        "requests": traffic.requests,
+        "bytes_read": traffic.nbytes,
+        "redirected_to": traffic.redirected_to,
     }
 
 
@@ -221,6 +261,7 @@ def _surveyed(row: Row) -> Document:
             "stored_tensors": row.stored_tensors,
             "stored_elements": row.stored_elements,
             "stored_bytes": row.stored_nbytes,
+            "shared_bytes": row.shared_nbytes,
             "file_bytes": row.file_nbytes,
         },
         "roles": {
@@ -311,9 +352,7 @@ def _reconciliation(report: ReconcileReport) -> Document:
             key=lambda item: (str(item["graph_path"]), str(item["name"])),
         ),
         **_grouping(report.grouping, result.onnx_parameters),
-        "findings": _findings(
-            tuple(sorted((*result.findings, *ledger.findings), key=lambda finding: finding.id))
-        ),
+        "findings": _findings(report.findings),
     }
 
 

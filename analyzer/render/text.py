@@ -15,7 +15,8 @@ from rich.text import Text
 
 from analyzer.compare import Comparison, GroupPair
 from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role, Severity
-from analyzer.model import label
+from analyzer.model import Traffic, label
+from analyzer.read.book import GRAPH_STRUCTURE, INSIDE
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.units import (
     format_bytes,
@@ -95,7 +96,11 @@ def _table(*columns: str) -> Table:
 
 
 def _name(name: str, style: str = "") -> Text:
-    return Text(printable(name), style=style)
+    return Text(printable(shorten(name, _LONGEST_NAME)), style=style)
+
+
+_LONGEST_NAME = 400
+"""Characters of a name that are shown: nobody reads more, and a file may have names of megabytes."""
 
 
 # inspect
@@ -103,12 +108,15 @@ def _name(name: str, style: str = "") -> Text:
 
 def _inspection(report: Inspection, options: TextOptions) -> list[RenderableType]:
     ledger = report.ledger
-    parts: list[RenderableType] = [_name(str(ledger.model.path)), _facts(ledger), Text("")]
+    parts: list[RenderableType] = [_name(ledger.model.path), _facts(ledger), Text("")]
     parts += [_headline(ledger), _basis(ledger), Text("")]
-    parts += [_groups(report.grouping, ledger.parameters, options.rows), Text("")]
-    parts += [_roles(ledger), Text("")]
+    if report.grouping.by == "bytes":
+        parts += [_accounts(report.grouping, ledger), Text("")]
+    else:
+        parts += [_groups(report.grouping, ledger.parameters, options.rows), Text("")]
+        parts += [_roles(ledger), Text("")]
     parts += [_largest(ledger, options)]
-    return parts + _findings(ledger.findings, options)
+    return parts + _findings(report.findings, options)
 
 
 def _facts(ledger: Ledger) -> Text:
@@ -119,9 +127,18 @@ def _facts(ledger: Ledger) -> Text:
     if model.nested_graphs:
         facts.append(f"{format_count(model.nested_graphs)} nested graphs")
     if model.functions:
-        facts.append(f"{format_count(len(model.functions))} functions")
-    facts.append(f"{format_bytes(ledger.file_nbytes)} on disk")
+        sites = sum(call.sites for call in ledger.calls)
+        facts.append(f"{format_count(len(model.functions))} functions called by {format_count(sites)} nodes")
+    if model.traffic is None:
+        facts.append(f"{format_bytes(ledger.file_nbytes)} on disk")
+    else:
+        facts.append(f"{format_bytes(ledger.file_nbytes)} in all, {_traffic(model.traffic)}")
     return Text(printable(", ".join(facts)))
+
+
+def _traffic(traffic: Traffic) -> str:
+    where = f", sent on to {traffic.redirected_to}" if traffic.redirected_to else ""
+    return f"{format_bytes(traffic.nbytes)} of it read in {format_count(traffic.requests)} requests{where}"
 
 
 def _headline(ledger: Ledger) -> Text:
@@ -140,7 +157,10 @@ def _basis(ledger: Ledger) -> Text:
         for evidence, count in sorted(ledger.basis.items(), key=lambda item: (-item[1], item[0]))
         if count
     ]
-    return Text(f"Elements decided by: {', '.join(shares) or 'nothing, there are none'}")
+    text = Text(f"Elements decided by: {', '.join(shares) or 'nothing, there are none'}")
+    if ledger.content == "none":
+        text.append("\nContents were not looked at: what is stored twice counts twice (--content sampled)")
+    return text
 
 
 def _groups(grouping: Grouping, parameters: int, rows: int) -> Table:
@@ -216,7 +236,8 @@ def _roles(ledger: Ledger) -> Table:
             format_count(len(entries)),
             format_count(booked.pop(role.value, 0)),
         )
-    for name, nbytes in booked.items():
+    rest = {GRAPH_STRUCTURE: sum(booked.pop(name, 0) for name in INSIDE)} | booked
+    for name, nbytes in rest.items():
         if nbytes:
             table.add_row(name, "", "", "", format_count(nbytes))
     table.add_section()
@@ -231,13 +252,34 @@ def _roles(ledger: Ledger) -> Table:
     return table
 
 
+def _accounts(grouping: Grouping, ledger: Ledger) -> Table:
+    """Every byte on disk, and what is stored in it."""
+    table = _table("bytes", "bytes on disk", "share", "stored", "tensors")
+    for group in grouping.groups:
+        if group.nbytes or group.tensors:
+            table.add_row(*_account_row(group, ledger.file_nbytes))
+    table.add_section()
+    total = _sum("total", grouping.groups)
+    table.add_row(*_account_row(total, ledger.file_nbytes), style="bold")
+    if ledger.shared_nbytes:
+        table.add_row("[shared, booked once]", format_count(ledger.shared_nbytes), "", "", "")
+    return table
+
+
+def _account_row(group: Group, nbytes: int) -> list[RenderableType]:
+    elements = (
+        (format_count(group.stored_elements), format_count(group.tensors)) if group.tensors else ("", "")
+    )
+    return [_name(group.name), format_count(group.nbytes), format_share(group.nbytes, nbytes), *elements]
+
+
 def _largest(ledger: Ledger, options: TextOptions) -> Table:
     """The largest tensors under the names that PyTorch knows them by, where the file tells."""
     ordered = sorted(ledger.entries, key=lambda entry: (-entry.tensor.nbytes, entry.tensor.key))
     shown = ordered[: options.rows] if options.rows else ordered
     table = _table("largest tensors", "dtype", "shape", "stored")
     for entry in shown:
-        shape = "x".join(map(str, entry.tensor.shape)) or "scalar"
+        shape = _shape(entry.tensor.shape)
         table.add_row(
             _describe(entry, options), entry.tensor.dtype.name, shape, format_count(entry.tensor.numel)
         )
@@ -246,6 +288,15 @@ def _largest(ledger: Ledger, options: TextOptions) -> Table:
         elements = sum(entry.tensor.numel for entry in left)
         table.add_row(f"[{format_count(len(left))} others]", "", "", format_count(elements))
     return table
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    """Dimensions, of a tensor of absurdly many only the first."""
+    text = "x".join(map(str, shape[:_MAX_DIMS])) or "scalar"
+    return text if len(shape) <= _MAX_DIMS else f"{text}x... ({format_count(len(shape))} dimensions)"
+
+
+_MAX_DIMS = 12
 
 
 def _describe(entry: Entry, options: TextOptions) -> Text:
@@ -405,7 +456,7 @@ def _reconciliation(report: ReconcileReport, options: TextOptions) -> list[Rende
     parts.append(_groups(report.grouping, result.onnx_parameters, options.rows))
     if options.verbose or not options.rows:
         parts += [Text(""), _parameters(result)]
-    return parts + _findings((*result.findings, *result.ledger.findings), options)
+    return parts + _findings(report.findings, options)
 
 
 def _verdict(result: Reconciliation) -> Text:
