@@ -6,7 +6,7 @@ lists them in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import networkx as nx
@@ -79,7 +79,8 @@ class _Context:
 
     graph: nx.MultiDiGraph[Vertex]
     provenance: Provenance
-    metadata: dict[GraphPath, dict[str, dict[str, str]]]
+    metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
+    annotated: frozenset[tuple[GraphPath, str]]
     stored: frozenset[tuple[GraphPath, str]]
     is_pytorch: bool
 
@@ -94,7 +95,10 @@ def classify(
     context = _Context(
         graph=graph,
         provenance=read_provenance(model),
-        metadata={g.path: {name: dict(props) for name, props in g.metadata.items()} for g in model.graphs},
+        metadata={g.path: g.metadata for g in model.graphs},
+        annotated=frozenset(
+            (g.path, name) for g in model.graphs for named in g.annotations.values() for name in named.values()
+        ),
         stored=frozenset(tensor.key for tensor in model.tensors()),
         is_pytorch=model.producer.startswith("pytorch"),
     )
@@ -132,7 +136,7 @@ def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry
 
 
 def _decide(tensor: StoredTensor, context: _Context) -> Decision:
-    for rule in (_by_provenance, _by_name, _by_structure, _by_dotted_name):
+    for rule in (_by_provenance, _by_annotation, _by_name, _by_structure, _by_dotted_name):
         decision = rule(tensor, context)
         if decision is not None:
             return decision
@@ -152,6 +156,13 @@ def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
     ):
         return Decision(Role.CONSTANT, "provenance:folded-shape")  # a weight's shape, not its values
     return Decision(origin.role, origin.rule, origin.sources)
+
+
+def _by_annotation(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """A scale or zero point that the graph's `quantization_annotation` names (onnx.proto, TensorAnnotation)."""
+    if tensor.key in context.annotated:
+        return Decision(Role.QUANTIZATION, "provenance:quantization-annotation")
+    return None
 
 
 def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:

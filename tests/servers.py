@@ -66,6 +66,9 @@ class CountingServer(ThreadingHTTPServer):
         self.sent: Counter[str] = Counter()
         """Bytes of bodies, by path."""
         self.counting = threading.Lock()
+        self.answering = 0
+        self.most_at_once = 0
+        """Requests that were under way together."""
         self.closing = threading.Event()
         self.connections: set[Any] = set()
 
@@ -124,6 +127,17 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.switches.server
 
     def _answer(self) -> None:
+        server = self.server
+        with server.counting:
+            server.answering += 1
+            server.most_at_once = max(server.most_at_once, server.answering)
+        try:
+            self._answer_counted()
+        finally:
+            with server.counting:
+                server.answering -= 1
+
+    def _answer_counted(self) -> None:
         switches = self.server.switches
         parts = urlsplit(self.path)
         self.server.requests.append(Request(self.command, parts.path, parts.query, self.headers))

@@ -33,7 +33,7 @@ __all__ = [
 AT_ONCE = 8
 """Requests under way at a time: what browsers allow themselves for one host, within a few."""
 
-STEP = 1 << 12
+STEP = 1 << 11
 TIMEOUT = 30.0
 
 DOWNLOAD = "download the file and name it"
