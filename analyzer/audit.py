@@ -1,4 +1,4 @@
-"""The order of the stages, read -> graph -> classify -> copies -> bytes -> values -> findings; nobody else knows it."""
+"""The order of the stages, read -> connect -> classify -> copies -> bytes -> values -> findings; known here alone."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from analyzer.copies import find_copies
 from analyzer.errors import LedgerError
 from analyzer.findings import Evidence, find
 from analyzer.functions import count_calls
-from analyzer.graph import build_graph
 from analyzer.ledger import Ledger, Role
 from analyzer.model import Model
 from analyzer.read import MAX_OBJECTS, read_model
 from analyzer.values import look_at_values
+from analyzer.wiring import connect
 
 __all__ = ["audit_model", "file_digests"]
 
@@ -48,9 +48,9 @@ def audit_model(
     with _uncollected():
         model = read_model(path, max_objects=MAX_OBJECTS if max_objects is None else max_objects)
         content = content or ("sampled" if model.traffic is None else "none")
-        graph = build_graph(model)
+        wiring = connect(model)
         scopes = scope_nodes(model)
-        entries = classify(model, graph, scopes)
+        entries = classify(model, wiring, scopes)
         if content != "none":
             entries = find_copies(entries, progress)
         booked = book_bytes(model, entries)
@@ -60,8 +60,8 @@ def audit_model(
             model=model,
             entries=entries,
             accounts=booked.accounts,
-            findings=find(Evidence(model, entries, graph, booked, values, calls)),
-            graph=graph,
+            findings=find(Evidence(model, entries, wiring, booked, values, calls)),
+            wiring=wiring,
             node_scopes={position: scope for position, (scope, _) in scopes.items()},
             shared_nbytes=booked.shared,
             content=content,

@@ -1,4 +1,4 @@
-"""Model + graph -> entries: each stored tensor with its role, its scope, and the rule that decided each.
+"""Model + wiring -> entries: each stored tensor with its role, its scope, and the rule that decided each.
 
 Rules are asked from the strongest evidence to the weakest; the first that answers decides. `docs/how-it-counts.md`
 lists them in the same order.
@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import networkx as nx
-
-from analyzer.graph import readers, tensor_vertex
 from analyzer.ledger import Entry, Evidence, Role
-from analyzer.model import Carrier, GraphPath, Model, Node, StoredTensor, Vertex
+from analyzer.model import Carrier, GraphPath, Model, Node, StoredTensor
 from analyzer.scopes import (
     Provenance,
     common_scope,
@@ -25,6 +22,7 @@ from analyzer.scopes import (
     read_provenance,
 )
 from analyzer.structure import role_by_structure
+from analyzer.wiring import Wiring
 
 __all__ = ["classify", "scope_nodes"]
 
@@ -61,7 +59,7 @@ _LEARNED_LEAVES = frozenset(
 
 
 NodeScopes = dict[tuple[GraphPath, int], tuple[str, str]]
-"""(scope, rule) of the nodes that tell where they come from, by (graph path, index)."""
+"""(scope, rule) of the nodes that tell where they come from, by (graph path, position)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class Decision:
 class _Context:
     """What the rules look at besides the tensor itself."""
 
-    graph: nx.MultiDiGraph[Vertex]
+    wiring: Wiring
     provenance: Provenance
     metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
     annotated: frozenset[tuple[GraphPath, str]]
@@ -85,19 +83,20 @@ class _Context:
     is_pytorch: bool
 
 
-def classify(
-    model: Model, graph: nx.MultiDiGraph[Vertex], scopes: NodeScopes | None = None
-) -> tuple[Entry, ...]:
+def classify(model: Model, wiring: Wiring, scopes: NodeScopes | None = None) -> tuple[Entry, ...]:
     """Enter every stored tensor once, in file order. Content is not looked at (`analyzer.copies` does).
 
     `scopes` is what `scope_nodes` says of the model, if it is known already.
     """
     context = _Context(
-        graph=graph,
+        wiring=wiring,
         provenance=read_provenance(model),
         metadata={g.path: g.metadata for g in model.graphs},
         annotated=frozenset(
-            (g.path, name) for g in model.graphs for named in g.annotations.values() for name in named.values()
+            (g.path, name)
+            for g in model.graphs
+            for named in g.annotations.values()
+            for name in named.values()
         ),
         stored=frozenset(tensor.key for tensor in model.tensors()),
         is_pytorch=model.producer.startswith("pytorch"),
@@ -107,14 +106,14 @@ def classify(
 
 
 def scope_nodes(model: Model) -> NodeScopes:
-    """(scope, rule) of every node that tells where it comes from, by (graph path, index)."""
+    """(scope, rule) of every node that tells where it comes from, by (graph path, position)."""
     found = ((node, node_scope(node)) for node in model.nodes())
     return {(node.graph_path, node.position): scope for node, scope in found if scope is not None}
 
 
 def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry:
     decision = _decide(tensor, context)
-    found = readers(context.graph, tensor_vertex(tensor.key))
+    found = context.wiring.readers(tensor)
     using = {(reader.node.graph_path, reader.node.position): reader.node for reader in found}
     scope, scoped_by = _scope(
         tensor, decision, [scopes[position] for position in using if position in scopes]
@@ -187,7 +186,7 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
 
 def _by_structure(tensor: StoredTensor, context: _Context) -> Decision | None:
     """The operator input that reads it."""
-    decided = role_by_structure(context.graph, tensor_vertex(tensor.key), tensor)
+    decided = role_by_structure(context.wiring, tensor, tensor)
     if decided is None:
         return None
     role, rule = decided

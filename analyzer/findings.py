@@ -7,17 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
 import onnx.defs
 
 from analyzer.bytes import Booked
 from analyzer.dtypes import DType
 from analyzer.functions import Calls
 from analyzer.ledger import Entry, Finding, Role, Severity
-from analyzer.model import Carrier, Key, Model, Node, NoPayload, StoredTensor, Vertex, label
+from analyzer.model import Carrier, Key, Model, Node, NoPayload, StoredTensor, label
 from analyzer.read.book import NODE_METADATA, UNKNOWN
 from analyzer.structure import role_by_structure
 from analyzer.values import Values
+from analyzer.wiring import Wiring
 
 __all__ = ["UNREAD", "Evidence", "find"]
 
@@ -57,7 +57,7 @@ class Evidence:
 
     model: Model
     entries: Sequence[Entry]
-    graph: nx.MultiDiGraph[Vertex]
+    wiring: Wiring
     booked: Booked
     values: Values
     calls: Sequence[Calls] = ()
@@ -73,7 +73,7 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
         *_versions(model),
         *_functions(evidence.calls),
         *_depth(model),
-        *_wiring(evidence.graph),
+        *_wiring(evidence.wiring),
         *_operators(model),
         *_bytes(model, evidence.booked),
         *_copies(entries),
@@ -252,17 +252,16 @@ def _depth(model: Model) -> Iterator[Finding]:
         yield Finding("deep-nesting", Severity.WARNING, message)
 
 
-def _wiring(graph: nx.MultiDiGraph[Vertex]) -> Iterator[Finding]:
-    for key, id_, words in (
-        ("undefined", "undefined-input", "are read and nothing provides them"),
-        ("unsorted", "not-sorted", "are read before they are computed, or in a circle"),
+def _wiring(wiring: Wiring) -> Iterator[Finding]:
+    for values, id_, words in (
+        (wiring.undefined, "undefined-input", "are read and nothing provides them"),
+        (wiring.unsorted, "not-sorted", "are read before they are computed, or in a circle"),
         (
-            "repeated",
+            wiring.repeated,
             "duplicate-output",
             "are computed by more than one node, or by a node and given besides",
         ),
     ):
-        values = graph.graph[key]
         if values:
             subjects = tuple(sorted({label(value) for value in values}))
             yield Finding(id_, Severity.WARNING, f"{len(subjects):,} values {words}", subjects)
@@ -356,7 +355,7 @@ def _runtime_weights(evidence: Evidence) -> Iterator[Finding]:
     made: dict[str, int] = {}
     for node in evidence.model.nodes():
         if node.op_type == "ConstantOfShape" and node.domain in ("", "ai.onnx") and node.outputs:
-            shape = _stored_shape(evidence.graph, node)
+            shape = _stored_shape(evidence.wiring, node)
             if shape is not None:
                 numel = math.prod(shape)
                 tensor = StoredTensor(
@@ -369,8 +368,7 @@ def _runtime_weights(evidence: Evidence) -> Iterator[Finding]:
                     0,
                     NoPayload(),
                 )
-                vertex: Vertex = ("node", node.graph_path, node.position)
-                decided = role_by_structure(evidence.graph, vertex, tensor)
+                decided = role_by_structure(evidence.wiring, node, tensor)
                 if decided is not None and decided[0] is Role.PARAMETER:
                     made[label((node.graph_path, node.outputs[0]))] = numel
     if made:
@@ -381,14 +379,15 @@ def _runtime_weights(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("runtime-weights", Severity.WARNING, message, tuple(sorted(made)))
 
 
-def _stored_shape(graph: nx.MultiDiGraph[Vertex], node: Node) -> tuple[int, ...] | None:
+def _stored_shape(wiring: Wiring, node: Node) -> tuple[int, ...] | None:
     """The shape that a ConstantOfShape node is given, if it is a stored tensor."""
-    for source, _ in graph.in_edges(("node", node.graph_path, node.position)):
-        tensor = graph.nodes[source].get("tensor")
-        if tensor is not None and tensor.dtype is DType.INT64 and tensor.numel <= _FEW:
-            array = tensor.payload.array()
-            if array is not None and array.ndim <= 1 and (array >= 0).all():
-                return tuple(int(dim) for dim in array.reshape(-1))
+    for source in wiring.producers(node):
+        is_short = isinstance(source, StoredTensor) and source.numel <= _FEW
+        if isinstance(source, StoredTensor) and is_short and source.dtype is DType.INT64:
+            array = source.payload.array()
+            shape = () if array is None else tuple(map(int, array.reshape(-1)))
+            if array is not None and array.ndim <= 1 and min(shape, default=0) >= 0:
+                return shape
     return None
 
 

@@ -1,59 +1,39 @@
 """Model -> networkx.MultiDiGraph of nodes, stored tensors, graph inputs and outputs.
 
-Vertices are tuples: `("node", path, index)`, `("tensor", path, name)`, `("input", path, name)`,
+Vertices are tuples: `("node", path, position)`, `("tensor", path, name)`, `("input", path, name)`,
 `("output", path, name)`. A tensor that a node carries (a Constant's `value`) has a vertex of its own with an edge to
 the vertex of its reader, not of its carrier, so that the readers of every entry are its successors.
 
-Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`) and `order` (its
-place in the file), for tensors `tensor` (the `StoredTensor`).
+Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`) and `order` (its place in the file), for tensors
+`tensor` (the `StoredTensor`).
 Edge attributes: `value` (the name that flows) and `slot` (the input position; -1 for a carried attribute tensor,
 -2 for a value that a nested graph takes from outside or hands back).
-Graph attributes: `undefined`, values (graph path, name) that are read and nothing provides; `unsorted`, those that a
-node reads before they are computed; `repeated`, those that are computed more than once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from operator import itemgetter
-
 import networkx as nx
 
-from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Vertex
+from analyzer.model import Graph, Key, Model, Node, StoredTensor, Vertex
+from analyzer.wiring import CARRIED, NAMED, GraphInput, Provider, Wiring, connect
 
-__all__ = ["CARRIED", "CROSSING", "Reader", "build_graph", "readers", "tensor_vertex"]
+__all__ = ["CROSSING", "build_graph", "tensor_vertex"]
 
-CARRIED = -1
 CROSSING = -2
 
-_INITIALIZERS = frozenset({Carrier.INITIALIZER, Carrier.SPARSE_INITIALIZER})
-_CONSTANTS = frozenset({Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST})
-_NAMED = _INITIALIZERS | _CONSTANTS
-"""Carriers whose tensor has a value's name."""
 
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A node that reads a value, and at which input."""
-
-    node: Node
-    slot: int
-
-
-def build_graph(model: Model) -> nx.MultiDiGraph[Vertex]:
+def build_graph(model: Model, wiring: Wiring | None = None) -> nx.MultiDiGraph[Vertex]:
     """The whole model as one graph; a nested graph's vertices stand beside its parent's, joined by what crosses.
 
-    A name that nothing defines has no edge: the file is invalid there, and counting it needs none.
+    A name that nothing defines has no edge: the file is invalid there. `wiring` is what `analyzer.wiring.connect` says
+    of the model, if it is known already.
     """
-    graph: nx.MultiDiGraph[Vertex] = nx.MultiDiGraph(undefined=[], unsorted=[], repeated=[])
-    scopes = _Scopes({part.path: part.parent[0] for part in model.graphs if part.parent is not None})
+    graph: nx.MultiDiGraph[Vertex] = nx.MultiDiGraph()
+    wiring = connect(model) if wiring is None else wiring
     for part in model.graphs:
-        _add_vertices(graph, part, scopes)
-    bodies = {(), *(function.path for function in model.functions)}
+        _add_vertices(graph, part)
     for part in model.graphs:
-        # A training graph also reads what is trained, by rules of its own (onnx.proto, TrainingInfoProto).
-        _add_edges(graph, part, scopes, is_closed=scopes.root(part.path) in bodies)
+        _add_edges(graph, part, wiring)
     return graph
 
 
@@ -62,102 +42,43 @@ def tensor_vertex(key: Key) -> Vertex:
     return ("tensor", key[0], key[1])
 
 
-def readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex) -> Iterator[Reader]:
-    """The nodes that read what `vertex` provides, in file order, one item for each input that does."""
-    found = [
-        (attributes["order"], slot, attributes["node"])
-        for target, edges in graph.adj[vertex].items()
-        if target[0] == "node"
-        for attributes in (graph.nodes[target],)
-        for slot in sorted(edge["slot"] for edge in edges.values())
-    ]
-    if len(found) > 1:
-        found.sort(key=itemgetter(0, 1))
-    for _, slot, node in found:
-        yield Reader(node, slot)
+def _vertex(provider: Provider) -> Vertex:
+    match provider:
+        case Node():
+            return ("node", provider.graph_path, provider.position)
+        case StoredTensor():
+            return tensor_vertex(provider.key)
+        case GraphInput():
+            return ("input", provider.path, provider.name)
 
 
-@dataclass
-class _Scopes:
-    """Which vertex provides a name, seen from a graph: its own names first, then those of the graphs around it.
-
-    A function body and a training graph have no graph around them.
-    """
-
-    parents: dict[GraphPath, GraphPath]
-    providers: dict[GraphPath, dict[str, Vertex]] = field(default_factory=dict)
-
-    def of(self, path: GraphPath) -> dict[str, Vertex]:
-        return self.providers.setdefault(path, {})
-
-    def root(self, path: GraphPath) -> GraphPath:
-        """The outermost graph around this one."""
-        while path in self.parents:
-            path = self.parents[path]
-        return path
-
-    def find(self, path: GraphPath, name: str) -> Vertex | None:
-        around: GraphPath | None = path
-        while around is not None:
-            vertex = self.of(around).get(name)
-            if vertex is not None:
-                return vertex
-            around = self.parents.get(around)
-        return None
-
-
-def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes) -> None:
-    path, provided = part.path, scopes.of(part.path)
+def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph) -> None:
     for name in part.inputs:
-        provided[name] = ("input", path, name)
-        graph.add_node(provided[name], kind="input")
-    for tensor in part.tensors:
-        vertex = tensor_vertex(tensor.key)
-        graph.add_node(vertex, kind="tensor", tensor=tensor)
-        if tensor.occurrence == 1 and tensor.carrier in _INITIALIZERS:
-            provided[tensor.name] = vertex
-    order = len(graph)
+        graph.add_node(("input", part.path, name), kind="input")
     for node in part.nodes:
-        vertex = ("node", path, node.position)
-        graph.add_node(vertex, kind="node", node=node, order=order + node.position)
-        for name in node.outputs:
-            if name:
-                if name in provided:
-                    graph.graph["repeated"].append((path, name))
-                provided[name] = vertex
-    for (
-        tensor
-    ) in part.tensors:  # where a node computes the same name, which is invalid, what is stored goes first
-        if tensor.occurrence == 1 and tensor.carrier in _NAMED:
-            provided[tensor.name] = tensor_vertex(tensor.key)
+        graph.add_node(("node", part.path, node.position), kind="node", node=node, order=len(graph))
+    for tensor in part.tensors:
+        graph.add_node(tensor_vertex(tensor.key), kind="tensor", tensor=tensor)
+    for name in part.outputs:
+        graph.add_node(("output", part.path, name), kind="output")
 
 
-def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, scopes: _Scopes, *, is_closed: bool) -> None:
-    path, provided = part.path, scopes.of(part.path)
+def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, wiring: Wiring) -> None:
+    path = part.path
     for node in part.nodes:
         target: Vertex = ("node", path, node.position)
         for slot, name in enumerate(node.inputs):
-            if not name:
-                continue
-            source = provided.get(name) or scopes.find(path, name)
-            if source is None:
-                if is_closed:
-                    graph.graph["undefined"].append((path, name))
-                continue
-            if source[0] == "node" and source[1] == path and source[2] >= node.position:  # type: ignore[operator]
-                graph.graph["unsorted"].append((path, name))
-            graph.add_edge(source, target, slot, value=name, slot=slot)
+            provider = wiring.find(path, name) if name else None
+            if provider is not None:
+                graph.add_edge(_vertex(provider), target, value=name, slot=slot)
     for tensor in part.tensors:
-        if tensor.node is not None and tensor.carrier not in _CONSTANTS:
-            graph.add_edge(
-                tensor_vertex(tensor.key), ("node", path, tensor.node), value=tensor.name, slot=CARRIED
-            )
+        if tensor.node is not None and tensor.carrier not in NAMED:
+            target = ("node", path, tensor.node)
+            graph.add_edge(tensor_vertex(tensor.key), target, value=tensor.name, slot=CARRIED)
     for name in part.outputs:
-        source = scopes.find(part.path, name)
-        vertex: Vertex = ("output", part.path, name)
-        graph.add_node(vertex, kind="output")
-        if source is not None:
-            graph.add_edge(source, vertex, value=name, slot=CROSSING)
+        provider = wiring.find(path, name)
+        if provider is not None:
+            graph.add_edge(_vertex(provider), ("output", path, name), value=name, slot=CROSSING)
     _join_parent(graph, part)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from analyzer.content import ContentMode
 from analyzer.functions import Calls
 from analyzer.model import Key, Model, StoredTensor
+from analyzer.wiring import Wiring
 
 if TYPE_CHECKING:  # 0.1 s, which a saved report and `--help` need not spend
     import networkx as nx
@@ -185,10 +186,10 @@ class Ledger:
     accounts: tuple[Account, ...]
     """They sum to `file_nbytes`."""
     findings: tuple[Finding, ...]
-    graph: nx.MultiDiGraph[Vertex] = field(compare=False, repr=False)
-    """The model as `analyzer.graph.build_graph` made it."""
+    wiring: Wiring = field(compare=False, repr=False)
+    """Who provides and who reads each value."""
     node_scopes: Mapping[tuple[tuple[str, ...], int], str] = field(default_factory=dict)
-    """Scope of each node that has one, by (graph path, index)."""
+    """Scope of each node that has one, by (graph path, position)."""
     shared_nbytes: int = 0
     """Payload bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
     content: ContentMode = "sampled"
@@ -200,6 +201,13 @@ class Ledger:
     def parameters(self) -> int:
         """Logical learned elements, each once, as far as the file alone tells."""
         return sum(entry.parameters for entry in self.entries)
+
+    @property
+    def graph(self) -> nx.MultiDiGraph[Vertex]:
+        """The model as a networkx graph, drawn anew each time (`analyzer.graph.build_graph`)."""
+        from analyzer.graph import build_graph  # networkx, 0.1 s that counting does not need
+
+        return build_graph(self.model, self.wiring)
 
     @property
     def stored_elements(self) -> int:

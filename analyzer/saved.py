@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
-
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.ledger import Account, Entry, Evidence, Ledger, Role
 from analyzer.model import Carrier, File, Function, Key, Model, NoPayload, StoredTensor
+from analyzer.wiring import Wiring
 
 __all__ = ["is_saved_report", "load_report"]
 
@@ -63,7 +62,7 @@ def _ledger(document: dict[str, Any]) -> Ledger:
         entries=tuple(_entry(item) for item in document["tensors"]),
         accounts=tuple(Account(item["account"], _number(item["bytes"])) for item in document["accounts"]),
         findings=(),
-        graph=nx.MultiDiGraph(),
+        wiring=Wiring({}),
     )
 
 

@@ -7,12 +7,10 @@ The weakest evidence that still explains: it is asked only where neither metadat
 
 from __future__ import annotations
 
-import networkx as nx
-
 from analyzer.dtypes import DType
-from analyzer.graph import CARRIED, Reader, readers
 from analyzer.ledger import Role
-from analyzer.model import Node, StoredTensor, Vertex
+from analyzer.model import GraphPath, Node, StoredTensor
+from analyzer.wiring import CARRIED, Reader, Wiring
 
 __all__ = ["role_by_structure"]
 
@@ -204,13 +202,13 @@ _MAX_HOPS = 6
 
 
 def role_by_structure(
-    graph: nx.MultiDiGraph[Vertex], vertex: Vertex, tensor: StoredTensor
+    wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor
 ) -> tuple[Role, str] | None:
     """The role that a tensor's readers give it, and the rule; None where they say nothing.
 
     The first reader in file order that explains the tensor decides; one that makes it a constant goes after the others.
     """
-    final = _final_readers(graph, vertex, tensor)
+    final = _final_readers(wiring, origin, tensor)
     decisions = [
         decided
         for reader in final
@@ -228,7 +226,7 @@ def role_by_structure(
     if tensor.numel <= 1:
         return Role.CONSTANT, "structure:scalar"
     for reader in final:
-        if _is_affine(graph, reader, tensor):
+        if _is_affine(wiring, reader, tensor):
             return Role.PARAMETER, f"structure:{reader.node.op_type}-vector"
     return None
 
@@ -240,19 +238,19 @@ def _is_known(node: Node) -> bool:
     )
 
 
-def _final_readers(graph: nx.MultiDiGraph[Vertex], vertex: Vertex, tensor: StoredTensor) -> list[Reader]:
-    """The readers of a vertex, then, past those that only move it, the readers of what they hand on."""
-    found: dict[tuple[Vertex, int], Reader] = {}
-    layer = [vertex]
+def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor) -> list[Reader]:
+    """The readers of a value, then, past those that only move it, the readers of what they hand on."""
+    found: dict[tuple[GraphPath, int, int], Reader] = {}
+    layer: list[StoredTensor | Node] = [origin]
     for _ in range(_MAX_HOPS + 1):
-        following: list[Vertex] = []
+        following: list[StoredTensor | Node] = []
         for source in layer:
-            for reader in readers(graph, source):
-                target: Vertex = ("node", reader.node.graph_path, reader.node.position)
-                if (target, reader.slot) not in found:
-                    found[target, reader.slot] = reader
+            for reader in wiring.readers(source):
+                place = (reader.node.graph_path, reader.node.position, reader.slot)
+                if place not in found:
+                    found[place] = reader
                     if _moves(reader, tensor):
-                        following.append(target)
+                        following.append(reader.node)
         layer = following
     return list(found.values())
 
@@ -300,7 +298,7 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
     return None
 
 
-def _is_affine(graph: nx.MultiDiGraph[Vertex], reader: Reader, tensor: StoredTensor) -> bool:
+def _is_affine(wiring: Wiring, reader: Reader, tensor: StoredTensor) -> bool:
     """Whether the tensor is the bias of a linear operator, or the scale or shift of a normalization written out.
 
     Such a tensor is a vector along one axis, and what it is combined with comes from a linear operator, or from a mean
@@ -309,30 +307,31 @@ def _is_affine(graph: nx.MultiDiGraph[Vertex], reader: Reader, tensor: StoredTen
     node = reader.node
     if node.op_type not in ("Add", "Mul", "Sub", "Div") or sum(dim != 1 for dim in tensor.shape) != 1:
         return False
-    if any(producer.op_type in _PRODUCERS for producer in _upstream(graph, node, _PASS_THROUGH)):
+    if any(producer.op_type in _PRODUCERS for producer in _upstream(wiring, node, _PASS_THROUGH)):
         return True
     # An integer product is scaled back before its bias is added.
     if any(
-        producer.op_type in _INTEGER_PRODUCERS for producer in _upstream(graph, node, _PASS_THROUGH | {"Mul"})
+        producer.op_type in _INTEGER_PRODUCERS
+        for producer in _upstream(wiring, node, _PASS_THROUGH | {"Mul"})
     ):
         return True
     is_scaling = node.op_type in ("Add", "Mul")
     return is_scaling and any(
-        p.op_type in _NORMALIZERS for p in _upstream(graph, node, _PASS_THROUGH | _ARITHMETIC)
+        p.op_type in _NORMALIZERS for p in _upstream(wiring, node, _PASS_THROUGH | _ARITHMETIC)
     )
 
 
-def _upstream(graph: nx.MultiDiGraph[Vertex], node: Node, through: frozenset[str]) -> list[Node]:
+def _upstream(wiring: Wiring, node: Node, through: frozenset[str]) -> list[Node]:
     """The nodes that compute a node's operands, and those before them as far as operators of `through` lead."""
-    found: dict[Vertex, Node] = {}
-    layer: list[Vertex] = [("node", node.graph_path, node.position)]
+    found: dict[tuple[GraphPath, int], Node] = {}
+    layer = [node]
     for _ in range(_MAX_HOPS):
-        following: list[Vertex] = []
-        for vertex in layer:
-            for source, _ in graph.in_edges(vertex):
-                if source[0] == "node" and source not in found:
-                    found[source] = graph.nodes[source]["node"]
-                    if found[source].op_type in through:
+        following: list[Node] = []
+        for reader in layer:
+            for source in wiring.producers(reader):
+                if isinstance(source, Node) and (source.graph_path, source.position) not in found:
+                    found[source.graph_path, source.position] = source
+                    if source.op_type in through:
                         following.append(source)
         layer = following
     return list(found.values())

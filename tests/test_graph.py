@@ -11,9 +11,10 @@ import pytest
 from models import save, text_model
 from onnx import helper, numpy_helper
 
-from analyzer.graph import CARRIED, CROSSING, build_graph, readers, tensor_vertex
+from analyzer.graph import CROSSING, build_graph, tensor_vertex
 from analyzer.model import Vertex
 from analyzer.read import read_model
+from analyzer.wiring import CARRIED
 
 Graph = nx.MultiDiGraph
 
@@ -35,7 +36,12 @@ def graph_of(folder: Path, proto: onnx.ModelProto) -> Graph:
 
 
 def read_by(graph: Graph, name: str, *path: str) -> list[tuple[str, int]]:
-    return [(r.node.op_type, r.slot) for r in readers(graph, tensor_vertex((path, name)))]
+    edges = [
+        (graph.nodes[target]["order"], edge["slot"], graph.nodes[target]["node"].op_type)
+        for _, target, edge in graph.out_edges(tensor_vertex((path, name)), data=True)
+        if target[0] == "node"
+    ]
+    return [(op_type, slot) for _, slot, op_type in sorted(edges)]
 
 
 def test_initializer_leads_to_its_readers_in_file_order(tmp_path):

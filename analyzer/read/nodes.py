@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import AttributeProto
 
 from analyzer.model import NOTHING, Carrier, GraphPath, Node, StoredTensor
@@ -167,7 +168,7 @@ class NodeReader:
             if number == _ATTRIBUTE:
                 attributes.append(part)
             elif number == _METADATA and size <= BIG:
-                _note(notes, window.take(part.start, part.end), 0, part.end - part.start)
+                notes |= _notes_of(window.take(part.start, part.end))
             account = self._account_of(number)
             book.nbytes[account] += size
             left -= size
@@ -259,6 +260,16 @@ def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:
         offset += length
     if key in _KEPT_METADATA:
         notes[key.decode()] = value.decode("utf-8", "backslashreplace")
+
+
+def _notes_of(content: bytes) -> dict[str, str]:
+    """The same of an entry of any form, by protobuf; one that is broken tells nothing."""
+    try:
+        entry = onnx.StringStringEntryProto.FromString(content)
+    except DecodeError:
+        return {}
+    entry.DiscardUnknownFields()
+    return kept_metadata([entry])
 
 
 def carried(

@@ -148,7 +148,7 @@ class ListPayload:
     dtype: DType
 
     def array(self) -> Array | None:
-        """The list, or the one scalar, flat; None for strings."""
+        """The list, or the one scalar, in its shape; None for strings."""
         element = self.dtype.to_numpy()
         if element is None:
             return None
@@ -157,8 +157,8 @@ class ListPayload:
         except (DecodeError, ModelReadError):
             return None
         if self.dtype is DType.FLOAT:
-            return np.asarray(proto.floats if proto.floats else [proto.f], dtype=element)
-        return np.array(proto.ints if proto.ints else [proto.i], dtype=element)
+            return np.array(proto.f if proto.type == proto.FLOAT else proto.floats, dtype=element)
+        return np.array(proto.i if proto.type == proto.INT else proto.ints, dtype=element)
 
     def sample(self) -> Array | None:
         """The elements at `analyzer.content.sample_positions`."""
@@ -168,7 +168,7 @@ class ListPayload:
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
         """The elements at these positions."""
         array = self.array()
-        return None if array is None else array[positions]
+        return None if array is None else array.reshape(-1)[positions]
 
 
 def _from_bytes(raw: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array | None:

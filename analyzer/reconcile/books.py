@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from analyzer.content import decode_values
-from analyzer.graph import Reader, readers, tensor_vertex
 from analyzer.ledger import Entry, Ledger
 from analyzer.manifest import Buffer, Manifest, Parameter
 from analyzer.model import Key
@@ -17,6 +16,7 @@ from analyzer.reconcile.contents import Contents
 from analyzer.reconcile.lines import EntryLine, Line, ParameterLine
 from analyzer.reconcile.names import Alignment
 from analyzer.scopes import mangle, read_provenance
+from analyzer.wiring import Reader
 
 __all__ = ["Books", "Suspect"]
 
@@ -76,7 +76,7 @@ class Books:
 
     def readers(self, entry: Entry) -> list[Reader]:
         """The nodes that read a stored tensor."""
-        return list(readers(self.ledger.graph, tensor_vertex(entry.tensor.key)))
+        return self.ledger.wiring.readers(entry.tensor)
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
         """The PyTorch modules whose nodes read a stored tensor, as far as nodes tell their module."""

@@ -1,0 +1,135 @@
+"""Who provides each value and who reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from models import save, text_model
+from onnx import helper, numpy_helper
+
+from analyzer.graph import build_graph, tensor_vertex
+from analyzer.model import Model, Node, StoredTensor
+from analyzer.read import read_model
+from analyzer.wiring import CARRIED, Wiring, connect
+
+
+def model_of(folder: Path, proto: onnx.ModelProto | str) -> Model:
+    return read_model(save(folder, text_model(proto) if isinstance(proto, str) else proto))
+
+
+def tensor(model: Model, name: str, *path: str) -> StoredTensor:
+    (found,) = [tensor for tensor in model.tensors() if tensor.key == (path, name)]
+    return found
+
+
+def read_by(wiring: Wiring, provider: StoredTensor | Node) -> list[tuple[str, int]]:
+    return [(reader.node.op_type, reader.slot) for reader in wiring.readers(provider)]
+
+
+NESTED = """
+g (bool c, float[2] x) => (float[2] y)
+<float[2] w = {1, 2}>
+{
+    h = Mul(x, w)
+    y = If(c) <
+        then_branch = t () => (float[2] a) { a = Add(h, w) },
+        else_branch = e () => (float[2] b) <float[2] w = {3, 4}> { b = Sub(h, w) }
+    >
+}
+"""
+
+
+def test_a_nested_graph_reads_what_is_around_it_unless_it_has_the_name_itself(tmp_path):
+    model = model_of(tmp_path, NESTED)
+
+    wiring = connect(model)
+
+    assert read_by(wiring, tensor(model, "w")) == [("Mul", 1), ("Add", 1)]
+    assert read_by(wiring, tensor(model, "w", "If_1.else_branch")) == [("Sub", 1)]
+    assert read_by(wiring, model.graphs[0].nodes[0]) == [("Add", 0), ("Sub", 0)]
+
+
+def test_a_tensor_read_twice_by_one_node_is_read_at_two_inputs(tmp_path):
+    model = model_of(tmp_path, "g () => (float[2] y) <float[2] w = {1, 2}> { y = Mul(w, w) }")
+
+    assert read_by(connect(model), tensor(model, "w")) == [("Mul", 0), ("Mul", 1)]
+
+
+def test_the_tensor_of_a_constant_node_provides_its_output(tmp_path):
+    model = model_of(
+        tmp_path, "g (float[2] x) => (float[2] y) { c = Constant<value = float[2] {1, 2}>() y = Add(x, c) }"
+    )
+
+    wiring = connect(model)
+
+    assert read_by(wiring, tensor(model, "c")) == [("Add", 1)]
+    assert read_by(wiring, model.graphs[0].nodes[0]) == []
+    assert wiring.find((), "c") is tensor(model, "c")
+
+
+def test_a_tensor_in_another_attribute_is_read_by_its_node(tmp_path):
+    value = numpy_helper.from_array(np.array([1], dtype="f4"))
+    node = helper.make_node("ConstantOfShape", ["s"], ["y"], name="fill", value=value)
+    model = model_of(tmp_path, helper.make_model(helper.make_graph([node], "g", [], [])))
+
+    assert read_by(connect(model), tensor(model, "fill#0.value")) == [("ConstantOfShape", CARRIED)]
+
+
+def test_producers_are_in_the_order_of_the_inputs(tmp_path):
+    model = model_of(
+        tmp_path,
+        "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { h = Relu(x) y = Sum(w, h, x) }",
+    )
+
+    producers = list(connect(model).producers(model.graphs[0].nodes[1]))
+
+    assert producers == [tensor(model, "w"), model.graphs[0].nodes[0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "undefined", "unsorted", "repeated"),
+    [
+        ("g (float[2] x) => (float[2] y) { y = Add(x, nope) }", ["nope"], [], []),
+        ("g (float[2] x) => (float[2] y) { y = Relu(h) h = Relu(x) }", [], ["h"], []),
+        ("g (float[2] x) => (float[2] y) { a = Add(x, b) b = Relu(a) y = Relu(b) }", [], ["b"], []),
+        ("g (float[2] x) => (float[2] y) { y = Add(y, x) }", [], ["y"], []),
+        ("g (float[2] x) => (float[2] y) { y = Relu(x) y = Abs(x) }", [], [], ["y"]),
+        ("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { w = Relu(x) y = Abs(w) }", [], [], ["w"]),
+        (NESTED, [], [], []),
+    ],
+)
+def test_what_is_wired_wrongly_is_kept(tmp_path, text, undefined, unsorted, repeated):
+    wiring = connect(model_of(tmp_path, text))
+
+    assert [name for _, name in wiring.undefined] == undefined
+    assert [name for _, name in wiring.unsorted] == unsorted
+    assert [name for _, name in wiring.repeated] == repeated
+
+
+def test_a_name_that_is_stored_and_computed_is_the_stored_one(tmp_path):
+    model = model_of(
+        tmp_path, "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { w = Relu(x) y = Abs(w) }"
+    )
+
+    wiring = connect(model)
+
+    assert read_by(wiring, tensor(model, "w")) == [("Abs", 0)]
+    assert read_by(wiring, model.graphs[0].nodes[0]) == []
+
+
+def test_the_networkx_graph_has_the_same_readers(tmp_path):
+    model = model_of(tmp_path, NESTED)
+    wiring, graph = connect(model), build_graph(model)
+
+    for stored in model.tensors():
+        drawn = [
+            (graph.nodes[target]["node"], edge["slot"])
+            for _, target, edge in graph.out_edges(tensor_vertex(stored.key), data=True)
+            if target[0] == "node"
+        ]
+        assert sorted(drawn, key=lambda item: (item[0].graph_path, item[0].position, item[1])) == [
+            tuple(reader) for reader in wiring.readers(stored)
+        ]
