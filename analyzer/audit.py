@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from analyzer.bytes import book_bytes
 from analyzer.classify import classify, scope_nodes
+from analyzer.collector import uncollected
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
 from analyzer.errors import LedgerError
@@ -45,7 +44,7 @@ def audit_model(
         ModelReadError: the file cannot be read as an ONNX model.
         LedgerError: an identity of the account does not hold, a defect of onnxledger.
     """
-    with _uncollected():
+    with uncollected():
         model = read_model(path, max_objects=MAX_OBJECTS if max_objects is None else max_objects)
         content = content or ("sampled" if model.traffic is None else "none")
         wiring = connect(model)
@@ -69,18 +68,6 @@ def audit_model(
         )
     _check(ledger)
     return ledger
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the cyclic garbage collector: nothing made here is garbage, and looking takes a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _check(ledger: Ledger) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
+from analyzer.collector import uncollected
 from analyzer.errors import MissingExtraError, OnnxLedgerError, UsageError
 from analyzer.options import (
     Bounded,
@@ -176,7 +177,8 @@ def inspect(
             return
         models = (exported,)
     check_outputs(outputs, [Path(models[0])])
-    _inspect_one(_audit(models[0], output, bounded, content), grouped, judged, digest, outputs, output)
+    with uncollected():
+        _inspect_one(_audit(models[0], output, bounded, content), grouped, judged, digest, outputs, output)
 
 
 def _inspect_one(

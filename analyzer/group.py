@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import (
@@ -164,7 +165,9 @@ def _by_scope(depth: int) -> Callable[[Entry], str]:
 
 
 def _scope_group(scope: str, depth: int) -> str:
-    return ".".join(scope.split(".")[:depth]) if scope else ROOT
+    if scope.count(".") < depth:  # as it is, nearly always where groups are many
+        return scope or ROOT
+    return ".".join(scope.split(".", depth)[:depth])
 
 
 KEYS: dict[str, Callable[[int], Callable[[Entry], str]]] = {
@@ -246,8 +249,8 @@ def _checked(ledger: Ledger, grouping: Grouping) -> Grouping:
     if grouping.by not in ("dtype", "role", "bytes"):
         wanted["nodes"] = sum(1 for _ in ledger.model.nodes())
     for total, value in wanted.items():
-        found = sum(getattr(item, total) for item in grouping.groups)
-        found += getattr(grouping.ungrouped, total) - getattr(grouping.overlap, total)
+        of = attrgetter(total)
+        found = sum(map(of, grouping.groups)) + of(grouping.ungrouped) - of(grouping.overlap)
         if found != value:
             raise LedgerError(
                 f"{ledger.model.path}: groups by {grouping.by} do not sum up: {total} {found:,}"

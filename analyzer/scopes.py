@@ -181,11 +181,11 @@ def node_scope(node: Node) -> tuple[str, str] | None:
 
     `name_scopes` lists one module path a depth and ends with the fx node; `namespace` holds the same with classes.
     """
-    scopes = _list(node.metadata.get(_NAME_SCOPES))
+    scopes = _list(node.metadata.get(_NAME_SCOPES)) if node.metadata else None
     if scopes:
         scope = scopes[-2] if len(scopes) > 1 else ""
         return None if scope == _NO_MODULE else (scope, "provenance:name-scopes")
-    namespace = node.metadata.get(_NAMESPACE)
+    namespace = node.metadata.get(_NAMESPACE) if node.metadata else None
     if namespace:
         parts = [part.partition(":")[0].strip() for part in namespace.split("/")]
         scope = parts[-2] if len(parts) > 1 else ""

@@ -38,7 +38,7 @@ from contenders import (
 # reason models are made in processes of their own.
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("bert", "2gb", "6gb", "nodes", "constants", "3gb")
+FILES = ("bert", "2gb", "6gb", "nodes", "tensors", "constants", "3gb")
 COLUMNS = ("", "CPU s", "x imports", "x onnx.load", "peak MiB", "over imports", "parameters")
 INSPECT, IMPORTS, LOAD, OPCOUNTER = "onnxledger inspect", "its imports alone", "onnx.load", "onnx_opcounter"
 

@@ -202,12 +202,13 @@ def varint(value: int) -> bytes:
     return bytes([*digits, value])
 
 
-def write_chain(path: Path) -> str:
-    """Every fifth node multiplies by a 4 x 4 weight of its own."""
+def write_chain(path: Path, every: int, in_scope: int) -> str:
+    """A chain in which one node of `every` multiplies by a 4 x 4 weight of its own; `in_scope` nodes share a scope."""
     random, nodes, weights, value = np.random.default_rng(0), [], [], "x"
     for index in range(CHAIN_NODES):
-        op_type, inputs, scope = "Relu", [value], f"layer.{index}"
-        if index % 5 == 0:
+        scope = f"layer.{index // in_scope}" + (f".block.{index % in_scope}" if in_scope > 1 else "")
+        op_type, inputs = "Relu", [value]
+        if index % every == 0:
             array = random.standard_normal((4, 4), dtype=np.float32)
             weights.append(numpy_helper.from_array(array, f"{scope}.weight"))
             op_type, inputs = "MatMul", [value, f"{scope}.weight"]
@@ -237,8 +238,10 @@ def main() -> None:
     name, path = sys.argv[1], Path(sys.argv[2], f"{sys.argv[1]}.onnx")
     if name == "bert":
         title = write_bert(path)
-    elif name == "nodes":
-        title = write_chain(path)
+    elif name == "nodes":  # an unrolled network: many nodes, few weights, 100 layers
+        title = write_chain(path, every=50, in_scope=1000)
+    elif name == "tensors":  # as many subgraphs as nodes, which no real file has
+        title = write_chain(path, every=5, in_scope=1)
     else:
         title = write_transformer(TRANSFORMERS[name], path)
     path.with_suffix(".txt").write_text(f"{title}\n")

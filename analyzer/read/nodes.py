@@ -10,6 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto
 
+from analyzer.errors import ModelReadError
 from analyzer.model import NOTHING, Carrier, GraphPath, Node, StoredTensor
 from analyzer.read.attributes import (
     BIG,
@@ -47,6 +48,7 @@ _CONSTANT_LISTS = frozenset(
 )
 _ML_DOMAIN = "ai.onnx.ml"
 _ATTRIBUTE, _DOC, _METADATA = 5, 6, 9
+_MAX_ATTRIBUTES = 1 << 16
 _NAMED = frozenset({1, 2, 3})
 _TEXTS = frozenset({1, 2, 3, 4, 7, 8})
 _KNOWN = frozenset(range(1, 11))
@@ -167,6 +169,7 @@ class NodeReader:
                 texts[number].append(names[window.take(part.start, part.end)])
             if number == _ATTRIBUTE:
                 attributes.append(part)
+                self._check_attributes(len(attributes), place)
             elif number == _METADATA and size <= BIG:
                 notes |= _notes_of(window.take(part.start, part.end))
             account = self._account_of(number)
@@ -177,6 +180,13 @@ class NodeReader:
             texts[number][-1] if texts[number] else "" for number in (4, 7, 3, 8)
         )
         self._enter(op_type, domain, name, texts[1], texts[2], attributes, notes, overload)
+
+    def _check_attributes(self, count: int, place: Field) -> None:
+        if count > _MAX_ATTRIBUTES:
+            raise ModelReadError(
+                f"{self.book.source.name}: [not-onnx] the node at byte {place.at:,} has more than {_MAX_ATTRIBUTES:,} "
+                "attributes, of which operators have a few dozen; the file is corrupt, export it again"
+            )
 
     def _account_of(self, number: int) -> str:
         """Where a field of a node is booked."""
