@@ -290,8 +290,6 @@ def carried(
     The attribute's own bytes have been booked on `account`.
     """
     messages = attribute.messages
-    if attribute.proto.ref_attr_name and not messages:
-        return  # the value is an attribute of the function's caller, where it is entered
     label = book.text(attribute.name)
     is_constant = node is not None and node.op_type == "Constant" and node.domain in ("", "ai.onnx")
     position = None if node is None else node.position
@@ -301,6 +299,12 @@ def carried(
         name = node.outputs[0]
     else:
         name = f"{node.name or node.op_type}#{node.position}.{label}"
+    if attribute.proto.ref_attr_name and not messages:
+        # Its value is an attribute of the function's caller, where it is entered.
+        if account != FUNCTIONS:
+            sentence = "takes its value from an attribute of a function, and is in none"
+            book.unread.append(("undefined-input", (path, name), sentence))
+        return
     is_list = node is not None and node.domain == _ML_DOMAIN and _is_list(attribute.proto)
     if is_list or (is_constant and label in _CONSTANT_LISTS):
         carrier = Carrier.CONSTANT_LIST if is_constant else Carrier.ATTRIBUTE_LIST

@@ -41,6 +41,9 @@ _FIELD_OF = {
 }
 """The list that holds elements of each type (onnx.proto); int32_data holds all others."""
 
+_EXTERNAL_KEYS = {"location", "offset", "length", "checksum", "basepath"}
+"""What an entry of `external_data` may say (onnx.proto)."""
+
 _COUNTED = 1 << 16
 """Bytes of a list of varints up to which its numbers are counted; beyond, its length bounds them."""
 
@@ -378,6 +381,9 @@ def _external(
 ) -> tuple[Extent | None, Payload]:
     """Where external data is, checked against the file that holds it."""
     needed = dtype.nbytes(math.prod(shape)) if min(shape, default=0) >= 0 else 0
+    odd = sorted(fields.entries.keys() - _EXTERNAL_KEYS)
+    if odd:
+        book.unread.append(("unknown-fields", key, f"external data has keys of no meaning: {', '.join(odd)}"))
     try:
         file = _sibling(book, fields.entries.get("location", ""))
         offset, length = _range(fields.entries, needed)

@@ -1,0 +1,42 @@
+"""What the findings' rules are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from analyzer.bytes import Booked
+from analyzer.functions import Calls
+from analyzer.ledger import Entry
+from analyzer.model import Model, label
+from analyzer.values import Values
+from analyzer.wiring import Wiring
+
+__all__ = ["Evidence", "labels", "sum_elements", "sum_nbytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the stages before know of a model."""
+
+    model: Model
+    entries: Sequence[Entry]
+    wiring: Wiring
+    booked: Booked
+    values: Values
+    calls: Sequence[Calls] = ()
+
+
+def labels(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Names of entries as findings list them, sorted."""
+    return tuple(sorted(label(entry.tensor.key) for entry in entries))
+
+
+def sum_elements(entries: Iterable[Entry]) -> int:
+    """Stored elements."""
+    return sum(entry.tensor.numel for entry in entries)
+
+
+def sum_nbytes(entries: Iterable[Entry]) -> int:
+    """Bytes of payload."""
+    return sum(entry.tensor.nbytes for entry in entries)

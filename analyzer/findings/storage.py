@@ -1,0 +1,128 @@
+"""How a model is stored -> findings: bytes that serve nobody, tensors stored twice, widely, or out of sight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from analyzer.dtypes import DType
+from analyzer.findings.evidence import Evidence, labels, sum_elements, sum_nbytes
+from analyzer.ledger import Entry, Finding, Role, Severity
+from analyzer.model import Carrier, Key, label
+from analyzer.read.book import NODE_METADATA, UNKNOWN
+
+__all__ = ["find_bytes", "find_copies", "find_entries"]
+
+_STRIPPABLE = 1 << 10
+"""Bytes of metadata that are worth a word."""
+
+_Outputs = frozenset[Key]
+"""What the graphs hand out."""
+
+
+def find_entries(evidence: Evidence) -> Iterator[Finding]:
+    """What single entries are."""
+    outputs = frozenset((graph.path, name) for graph in evidence.model.graphs for name in graph.outputs)
+    for id_, severity, is_one, sentence in _ENTRY_RULES:
+        members = [entry for entry in evidence.entries if is_one(entry, outputs)]
+        if members:
+            yield Finding(id_, severity, sentence(members), labels(members))
+
+
+def _is_unattributed(entry: Entry, _: _Outputs) -> bool:
+    return entry.role is Role.UNATTRIBUTED
+
+
+def _is_unused(entry: Entry, outputs: _Outputs) -> bool:
+    tensor = entry.tensor
+    return not entry.uses and tensor.carrier is Carrier.INITIALIZER and tensor.key not in outputs
+
+
+def _is_hidden_in_constant(entry: Entry, _: _Outputs) -> bool:
+    carriers = (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
+    return entry.role is Role.PARAMETER and entry.tensor.carrier in carriers
+
+
+def _is_double(entry: Entry, _: _Outputs) -> bool:
+    return entry.role is Role.PARAMETER and entry.tensor.dtype in (DType.DOUBLE, DType.COMPLEX128)
+
+
+_Rule = tuple[str, Severity, Callable[[Entry, _Outputs], bool], Callable[[Sequence[Entry]], str]]
+
+_ENTRY_RULES: tuple[_Rule, ...] = (
+    (
+        "unattributed",
+        Severity.WARNING,
+        _is_unattributed,
+        lambda found: f"{sum_elements(found):,} elements that no rule explains",
+    ),
+    (
+        "unused-initializer",
+        Severity.WARNING,
+        _is_unused,
+        lambda found: f"{sum_nbytes(found):,} bytes in initializers that no node reads",
+    ),
+    (
+        "constant-weights",
+        Severity.NOTE,
+        _is_hidden_in_constant,
+        lambda found: (
+            f"{sum(entry.parameters for entry in found):,} parameters are in Constant nodes, where tools that count "
+            "initializers miss them"
+        ),
+    ),
+    (
+        "fp64-weights",
+        Severity.WARNING,
+        _is_double,
+        lambda found: (
+            f"{sum_elements(found):,} learned elements are stored in 64 bits; in 32 bits they would take "
+            f"{sum_nbytes(found) // 2:,} bytes less"
+        ),
+    ),
+)
+"""(id, severity, whether an entry is one, the sentence)."""
+
+
+def find_bytes(evidence: Evidence) -> Iterator[Finding]:
+    """Bytes that could be spared, and external data that is claimed twice or by nobody."""
+    model, booked = evidence.model, evidence.booked
+    nbytes = {account.name: account.nbytes for account in booked.accounts}
+    metadata = nbytes[NODE_METADATA]
+    if metadata >= _STRIPPABLE:
+        message = (
+            f"{metadata:,} bytes could be stripped: stack traces and notes on nodes, which no runtime reads (the notes "
+            "tell subgraphs apart, so audit before you strip)"
+        )
+        yield Finding("strippable-metadata", Severity.NOTE, message)
+    if nbytes[UNKNOWN]:
+        message = f"{nbytes[UNKNOWN]:,} bytes are in fields that the ONNX format does not define: no reader sees them"
+        yield Finding("unknown-fields", Severity.WARNING, message)
+    if booked.overlaps:
+        pairs = tuple(sorted(f"{label(a.tensor.key)} and {label(b.tensor.key)}" for a, b in booked.overlaps))
+        message = (
+            f"{len(pairs):,} tensors begin within the external data of another; their bytes are booked once"
+        )
+        yield Finding("external-overlap", Severity.WARNING, message, pairs)
+    if booked.orphans:
+        names = {file.key: file.path for file in model.files}
+        places = tuple(
+            f"{names[gap.file]}: {gap.length:,} bytes at offset {gap.offset:,}" for gap in booked.orphans
+        )
+        message = f"{sum(gap.length for gap in booked.orphans):,} bytes of external files belong to no tensor"
+        yield Finding("external-orphaned", Severity.WARNING, message, places)
+
+
+def find_copies(evidence: Evidence) -> Iterator[Finding]:
+    """Tensors that repeat another's content."""
+    entries = evidence.entries
+    for rule, finding, words in (
+        ("content:copy", "duplicate-content", "as it stands"),
+        ("content:transposed-copy", "transposed-copy", "transposed"),
+    ):
+        copies = [entry for entry in entries if entry.decided_by == rule]
+        if copies:
+            named = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
+            message = (
+                f"{sum_elements(copies):,} elements ({sum_nbytes(copies):,} bytes) are stored again, {words}"
+            )
+            yield Finding(finding, Severity.WARNING, message, tuple(sorted(named)))

@@ -1,0 +1,72 @@
+"""What values give away, and what is made when a model runs -> findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from analyzer.dtypes import DType
+from analyzer.findings.evidence import Evidence, labels, sum_elements
+from analyzer.ledger import Finding, Role, Severity
+from analyzer.model import Carrier, Node, NoPayload, StoredTensor, label
+from analyzer.structure import role_by_structure
+from analyzer.wiring import Wiring
+
+__all__ = ["find_runtime_weights", "find_values"]
+
+_FEW = 64
+"""Elements of a shape that is read to know what ConstantOfShape makes."""
+
+
+def find_values(evidence: Evidence) -> Iterator[Finding]:
+    """Weights of one value, and of none."""
+    values = evidence.values
+    constant = [entry for entry in evidence.entries if entry.tensor.key in values.constant]
+    if constant:
+        message = f"{sum_elements(constant):,} learned elements are in tensors of one value throughout"
+        yield Finding("constant-filled", Severity.NOTE, message, labels(constant))
+    broken = [entry for entry in evidence.entries if entry.tensor.key in values.not_finite]
+    if broken:
+        message = f"{len(broken):,} tensors hold NaN or infinity"
+        yield Finding("nan-or-inf", Severity.WARNING, message, labels(broken))
+
+
+def find_runtime_weights(evidence: Evidence) -> Iterator[Finding]:
+    """What ConstantOfShape makes of a stored shape, where it is read as weights are."""
+    made: dict[str, int] = {}
+    for node in evidence.model.nodes():
+        if node.op_type == "ConstantOfShape" and node.domain in ("", "ai.onnx") and node.outputs:
+            shape = _stored_shape(evidence.wiring, node)
+            if shape is not None:
+                numel = math.prod(shape)
+                tensor = StoredTensor(
+                    node.outputs[0],
+                    node.graph_path,
+                    Carrier.CONSTANT,
+                    DType.FLOAT,
+                    shape,
+                    numel,
+                    0,
+                    NoPayload(),
+                )
+                decided = role_by_structure(evidence.wiring, node, tensor)
+                if decided is not None and decided[0] is Role.PARAMETER:
+                    made[label((node.graph_path, node.outputs[0]))] = numel
+    if made:
+        message = (
+            f"{sum(made.values()):,} elements are made by ConstantOfShape when the model runs, where weights belong; "
+            "they are in no file, and not counted"
+        )
+        yield Finding("runtime-weights", Severity.WARNING, message, tuple(sorted(made)))
+
+
+def _stored_shape(wiring: Wiring, node: Node) -> tuple[int, ...] | None:
+    """The shape that a ConstantOfShape node is given, if it is a stored tensor."""
+    for source in wiring.producers(node):
+        is_short = isinstance(source, StoredTensor) and source.numel <= _FEW
+        if isinstance(source, StoredTensor) and is_short and source.dtype is DType.INT64:
+            array = source.payload.array()
+            shape = () if array is None else tuple(map(int, array.reshape(-1)))
+            if array is not None and array.ndim <= 1 and min(shape, default=0) >= 0:
+                return shape
+    return None
