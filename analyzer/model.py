@@ -94,6 +94,10 @@ class Payload(Protocol):
         """The elements at these row-major positions, flat."""
         ...
 
+    def parts(self) -> Iterator[Array]:
+        """All elements, flat, a few megabytes at a time; nothing where they cannot be had."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NoPayload:
@@ -107,6 +111,9 @@ class NoPayload:
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
         return None
+
+    def parts(self) -> Iterator[Array]:
+        return iter(())
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ _SMALL = 1 << 16
 """Bytes up to which a tensor is looked at whole."""
 
 _TOGETHER = 1 << 10
-_BAND = 1 << 22
-"""Elements that are looked at together."""
+"""Small tensors that are read with one opening of their file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,7 @@ def look_at_values(
     for done, entry in enumerate(
         (e for e in looked if e.tensor.logical_nbytes > _SMALL), start=len(small) + 1
     ):
-        payload = entry.tensor.payload
-        array = payload.array() if content == "full" else payload.sample()
-        if array is not None:
-            _look(entry, _bands(array), constant, not_finite)
+        _look(entry, _contents(entry, content), constant, not_finite)
         if progress is not None:
             progress(done, len(looked))
     return Values(frozenset(constant), frozenset(not_finite))
@@ -66,11 +62,14 @@ def look_at_values(
 _LOOKED_AT = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})
 
 
-def _bands(array: Array) -> Iterator[Array]:
-    """The elements, flat, so many at a time."""
-    flat = array.reshape(-1)
-    for start in range(0, len(flat), _BAND):
-        yield flat[start : start + _BAND]
+def _contents(entry: Entry, content: ContentMode) -> Iterator[Array]:
+    """What is looked at of a large tensor."""
+    if content == "full":
+        yield from entry.tensor.payload.parts()
+    else:
+        sampled = entry.tensor.payload.sample()
+        if sampled is not None:
+            yield sampled
 
 
 def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: set[Key] | None) -> None:

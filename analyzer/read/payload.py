@@ -6,7 +6,7 @@ import contextlib
 import enum
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,9 @@ from analyzer.read.wire import decode_varints
 __all__ = ["Encoding", "FilePayload", "ListPayload", "read_together"]
 
 Bytes = npt.NDArray[np.uint8]
+
+_PART = 1 << 24
+"""Bytes of a tensor that are in memory at a time while all of it is looked at; whole elements of every type."""
 
 _READ_WHOLE = 1 << 16
 """Bytes up to which one read of all costs less than a read for each of a few elements."""
@@ -93,6 +96,19 @@ class FilePayload:
             return np.frombuffer(b"".join(parts), dtype=element)
         except (ModelReadError, ValueError):
             return None
+
+    def parts(self) -> Iterator[Array]:
+        """All elements, flat, so many at a time that memory does not grow with the tensor."""
+        element = self.dtype.to_numpy()
+        if self.encoding is not Encoding.PLAIN or element is None or len(self.ranges) != 1:
+            yield from _flat(self.array())
+            return
+        ((start, length),) = self.ranges
+        if length != math.prod(self.shape) * element.itemsize:
+            return
+        for offset in range(0, length, _PART):
+            content = self.source.read(start + offset, min(_PART, length - offset))
+            yield np.frombuffer(content, dtype=element)
 
     def _bytes(self) -> Bytes:
         views = [self.source.view(offset, length) for offset, length in self.ranges]
@@ -169,6 +185,15 @@ class ListPayload:
         """The elements at these positions."""
         array = self.array()
         return None if array is None else array.reshape(-1)[positions]
+
+    def parts(self) -> Iterator[Array]:
+        """The list, in one part."""
+        return _flat(self.array())
+
+
+def _flat(array: Array | None) -> Iterator[Array]:
+    if array is not None:
+        yield array.reshape(-1)
 
 
 def _from_bytes(raw: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array | None:
