@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from analyzer.classify import classify, scope_nodes
 from analyzer.collector import uncollected
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
-from analyzer.errors import LedgerError
+from analyzer.errors import LedgerError, UsageError
 from analyzer.findings import Evidence, find
 from analyzer.functions import count_calls
 from analyzer.ledger import Ledger, Role
@@ -55,6 +56,10 @@ def audit_model(
         booked = book_bytes(model, entries)
         values = look_at_values(entries, content, progress)
         calls = count_calls(model)
+        if model.traffic is not None and content != "none":
+            main = model.sources[model.files[0].key]
+            main.check()  # contents were read after the reader had made sure that the file is what it was
+            model = dataclasses.replace(model, traffic=main.traffic)
         ledger = Ledger(
             model=model,
             entries=entries,
@@ -89,6 +94,8 @@ def _check(ledger: Ledger) -> None:
 
 def file_digests(model: Model) -> dict[str, str]:
     """SHA-256 of each of the model's files, in hexadecimal, by its path in `model.files`."""
+    if model.traffic is not None:
+        raise UsageError(f"{model.path}: a digest needs every byte; download the file and name it")
     digests = {}
     for file, path in zip(model.files, model.paths, strict=True):
         with path.open("rb") as stream:

@@ -341,6 +341,10 @@ def _manifest(source: str, sourced: Sourced, output: Output) -> Manifest:
 
 
 def _beside(model: str) -> str:
+    from analyzer.read.source import is_url
+
+    if is_url(model):
+        raise UsageError(f"{model}: name PyTorch's side of a remote model with --against SOURCE")
     for name in ("manifest.json", "config.json"):
         path = Path(model).parent / name
         if path.is_file():

@@ -98,6 +98,14 @@ _SCRUBBED = (
     # The exporter writes stack traces with this machine's paths into the graph, so its size differs by installation.
     (r"pytorch \d[\w.+]*", "pytorch <version>"),
     (r"[\d,.]+ [KMGT]?i?B on disk", "<size> on disk"),
+    (
+        r"^note: [\d,]+ bytes could be stripped:[\s\S]*?\[strippable-metadata\]$",
+        "note: [strippable-metadata]",
+    ),
+    (r"^(\[[a-z ]+\]) +[\d,]+ +<?[\d.]+ %$", r"\1"),  # --by bytes
+    (r"^([a-z]+ +[\d,]+) +<?[\d.]+ %( +[\d,]+ +[\d,]+)$", r"\1\2"),
+    (r"^total +[\d,]+( +[\d,]+ +[\d,]+)$", r"total\1"),
+    (r"^((?:\S+\.onnx|total) +[\d,]+) +[\d.]+ [KMGT]?i?B( +[A-Z])", r"\1\2"),  # inspect DIR
     (r"^\[graph structure\].*$", "[graph structure]"),
     (r"^(total(?: +[\d,]+){3}) +[\d,]+$", r"\1"),
     (r"^total bytes .*$", "total bytes"),

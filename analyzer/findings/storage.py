@@ -90,8 +90,8 @@ def find_bytes(evidence: Evidence) -> Iterator[Finding]:
     metadata = nbytes[NODE_METADATA]
     if metadata >= _STRIPPABLE:
         message = (
-            f"{metadata:,} bytes could be stripped: stack traces and notes on nodes, which no runtime reads (the notes "
-            "tell subgraphs apart, so audit before you strip)"
+            f"{metadata:,} bytes could be stripped: stack traces and notes on nodes, without which a model runs as "
+            "well (the notes tell subgraphs apart, so audit before you strip)"
         )
         yield Finding("strippable-metadata", Severity.NOTE, message)
     if nbytes[UNKNOWN]:

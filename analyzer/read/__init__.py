@@ -134,12 +134,11 @@ def _parse_header(book: Book, top: dict[int, list[Field]]) -> onnx.ModelProto:
 def _files(source: Source, externals: list[Source]) -> tuple[File, ...]:
     """Files named as seen from the model's folder, whatever the working directory: no report depends on it."""
     if source.is_remote:
-        return tuple(
-            File(file.name.rpartition("/")[2], file.nbytes, file.key) for file in (source, *externals)
-        )
-    folder = Path(source.key).parent if not externals else Path(source.name).parent.resolve()
+        folder = source.name.rpartition("/")[0] + "/"
+        return tuple(File(f.name.removeprefix(folder), f.nbytes, f.key) for f in (source, *externals))
+    parent = Path(source.name).parent.resolve()
     main = File(Path(source.name).name, source.nbytes, source.key)
-    return (main, *(File(os.path.relpath(file.key, folder), file.nbytes, file.key) for file in externals))
+    return (main, *(File(os.path.relpath(f.key, parent), f.nbytes, f.key) for f in externals))
 
 
 def _structure(source: Source, book: Book, graphs: list[Graph]) -> tuple[tuple[str, int], ...]:

@@ -164,7 +164,6 @@ class _GraphReader:
         if part.wire != LENGTH:
             book.field(UNKNOWN, part)
         elif number in _CARRIERS:
-            book.count()
             read, carrier = _CARRIERS[number]
             self.tensors.append(read(book, [part], self.item.path, carrier))
         elif number in _PARSED:

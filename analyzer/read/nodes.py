@@ -71,8 +71,8 @@ class Carried:
 class NodeReader:
     """The nodes of one body, in file order.
 
-    They are taken apart here and not by protobuf, which is asked for their attributes only: handing over each field
-    costs it more than finding the field, and what is found here is booked to the byte.
+    They are taken apart here and not by protobuf, which is asked for their attributes only: so every byte of a node is
+    booked where it belongs, and what is nested deeper than protobuf reads is read too.
     """
 
     book: Book

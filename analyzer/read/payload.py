@@ -16,7 +16,6 @@ from google.protobuf.message import DecodeError
 
 from analyzer.content import SAMPLES, Array, sample, sample_positions
 from analyzer.dtypes import DType
-from analyzer.errors import ModelReadError
 from analyzer.model import Payload
 from analyzer.read.source import Source
 from analyzer.read.wire import decode_varints
@@ -45,7 +44,10 @@ class Encoding(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePayload:
-    """Ranges of a file that hold a tensor's elements."""
+    """Ranges of a file that hold a tensor's elements.
+
+    Reading them raises ModelReadError where the file has changed since, or a request fails.
+    """
 
     source: Source
     encoding: Encoding
@@ -68,7 +70,7 @@ class FilePayload:
                     return _from_numbers(decode_varints(self._bytes()), self.dtype, self.shape)
                 case Encoding.UNPACKED:
                     return self._unpacked()
-        except (ModelReadError, ValueError):
+        except ValueError:
             return None
 
     def sample(self) -> Array | None:
@@ -91,11 +93,8 @@ class FilePayload:
         if length != math.prod(self.shape) * element.itemsize:
             return None
         size = element.itemsize
-        try:
-            parts = self.source.read_ranges([(start + size * int(index), size) for index in positions])
-            return np.frombuffer(b"".join(parts), dtype=element)
-        except (ModelReadError, ValueError):
-            return None
+        parts = self.source.read_ranges([(start + size * int(index), size) for index in positions])
+        return np.frombuffer(b"".join(parts), dtype=element)
 
     def parts(self) -> Iterator[Array]:
         """All elements, flat, so many at a time that memory does not grow with the tensor."""
@@ -141,10 +140,7 @@ def read_together(payloads: Sequence[Payload]) -> list[Array | None]:
         else:
             arrays[index] = payload.array()
     for group in plain.values():
-        try:
-            contents = group[0][1].source.read_ranges([payload.ranges[0] for _, payload in group])
-        except ModelReadError:
-            continue
+        contents = group[0][1].source.read_ranges([payload.ranges[0] for _, payload in group])
         for (index, payload), content in zip(group, contents, strict=True):
             with contextlib.suppress(ValueError):
                 arrays[index] = _from_bytes(
@@ -170,7 +166,7 @@ class ListPayload:
             return None
         try:
             proto = onnx.AttributeProto.FromString(self.source.read(self.start, self.end - self.start))
-        except (DecodeError, ModelReadError):
+        except DecodeError:
             return None
         if self.dtype is DType.FLOAT:
             return np.array(proto.f if proto.type == proto.FLOAT else proto.floats, dtype=element)

@@ -82,6 +82,7 @@ def read_tensor(
     node: int | None = None,
 ) -> StoredTensor:
     """A dense tensor; without a `name` it goes by its own. Its bytes are booked, but for those of its elements."""
+    book.count()
     fields = _collect(book, places)
     name = name if name is not None else fields.name or ""
     key = (path, name)
@@ -129,6 +130,7 @@ def read_sparse(
                 parts[part.number].append(part)
             elif part.number == 3:
                 dims += _numbers(book.window, part)
+                _check_rank(book, dims, part)
                 book.field(TENSORS, part)
             else:
                 book.field(UNKNOWN, part)
@@ -249,11 +251,7 @@ def _collect_header(book: Book, fields: _Fields, part: Field) -> bool:
     number, wire, window = part.number, part.wire, book.window
     if number == _DIMS and wire in (VARINT, LENGTH):
         fields.dims += _numbers(window, part)
-        if len(fields.dims) > _MAX_RANK:
-            raise ModelReadError(
-                f"{book.source.name}: [invalid-dims] a tensor of more than {_MAX_RANK:,} dimensions at byte "
-                f"{part.at:,}; the file is corrupt, export it again"
-            )
+        _check_rank(book, fields.dims, part)
     elif number == _DATA_TYPE and wire == VARINT:
         fields.data_type = _signed(_numbers(window, part)[0])
     elif number == _EXTERNAL and wire == LENGTH:
@@ -268,6 +266,14 @@ def _collect_header(book: Book, fields: _Fields, part: Field) -> bool:
 
 
 _MAX_RANK = 1 << 20
+
+
+def _check_rank(book: Book, dims: list[int], part: Field) -> None:
+    if len(dims) > _MAX_RANK:
+        raise ModelReadError(
+            f"{book.source.name}: [invalid-dims] a tensor of more than {_MAX_RANK:,} dimensions at byte {part.at:,}; "
+            "the file is corrupt, export it again"
+        )
 
 
 def _collect_entry(book: Book, fields: _Fields, part: Field) -> None:
