@@ -19,7 +19,9 @@ class Calls:
     """Nodes that call it, wherever they are."""
     calls: int | None
     """How often its body is inserted when all calls are inlined from the main and the training graphs; the bodies of
-    If, Loop and Scan once each. None where functions call each other in a circle."""
+    If, Loop and Scan once each. None where functions that call each other in a circle call it."""
+    is_recursive: bool = False
+    """Whether it calls itself, directly or by others."""
 
 
 def count_calls(model: Model) -> tuple[Calls, ...]:
@@ -31,8 +33,14 @@ def count_calls(model: Model) -> tuple[Calls, ...]:
         known.setdefault((_domain(function.domain), function.name, function.overload), function.path)
     callers = _callers(model, known)
     total = _totals([function.path for function in model.functions], callers)
+    circular = _circular(callers, total)
     return tuple(
-        Calls(function, sum(callers[function.path].values()), total.get(function.path))
+        Calls(
+            function,
+            sum(callers[function.path].values()),
+            total.get(function.path),
+            function.path in circular,
+        )
         for function in model.functions
     )
 
@@ -71,6 +79,20 @@ def _totals(
             if not waiting[other]:
                 ready.append(other)
     return total
+
+
+def _circular(
+    callers: dict[GraphPath, Counter[GraphPath]], total: dict[GraphPath, int | None]
+) -> set[GraphPath]:
+    """The functions that call themselves, among those that have no number of calls."""
+    unknown = callers.keys() - total.keys()
+    if not unknown:
+        return set()
+    import networkx as nx  # 0.1 s, and no sound model has such functions
+
+    graph = nx.DiGraph((caller, path) for path in unknown for caller in callers[path] if caller in unknown)
+    loops = {path for path in unknown if path in callers[path]}
+    return loops.union(*(part for part in nx.strongly_connected_components(graph) if len(part) > 1))
 
 
 def _domain(domain: str) -> str:

@@ -126,7 +126,7 @@ def find_versions(evidence: Evidence) -> Iterator[Finding]:
 def find_functions(evidence: Evidence) -> Iterator[Finding]:
     """Local functions that call themselves, or exist twice."""
     calls = evidence.calls
-    circular = tuple(sorted(label((c.function.path, "")).rstrip("/") for c in calls if c.calls is None))
+    circular = tuple(sorted(label((c.function.path, "")).rstrip("/") for c in calls if c.is_recursive))
     if circular:
         message = (
             f"{len(circular):,} functions call themselves, directly or by others: no runtime can inline them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def _read(location: str, source: Source, book: Book) -> Model:
     top = _read_top(book)
     graphs = list(_main_graphs(book, top))
     functions: list[Function] = []
-    taken = {graph.path for graph in graphs}
+    taken: Counter[str] = Counter()
     for place in top[_FUNCTION]:
         function, bodies = read_function(book, place, taken)
         functions.append(function)
@@ -87,8 +88,9 @@ def _read(location: str, source: Source, book: Book) -> Model:
 def _read_top(book: Book) -> dict[int, list[Field]]:
     """Where the parts of the ModelProto are; what is small and needs no further look is booked."""
     top: dict[int, list[Field]] = {_GRAPH: [], _TRAINING: [], _FUNCTION: [], _OPSET: []}
-    for part in book.window.fields(0, book.source.nbytes):
+    for part in _top_fields(book):
         if part.number in (_GRAPH, _TRAINING, _FUNCTION) and part.wire == LENGTH:
+            book.count(part.number != _GRAPH)
             top[part.number].append(part)
         elif part.number in (_DOC, _METADATA) and part.wire == LENGTH:
             book.field(METADATA, part)
@@ -101,6 +103,22 @@ def _read_top(book: Book) -> dict[int, list[Field]]:
         words = describe_kind(book.source.read(0, HEAD)) or "another kind of file, or an empty model"
         raise ModelReadError(f"{book.source.name}: [empty-model] holds no graph; it is {words}")
     return top
+
+
+def _top_fields(book: Book) -> Iterator[Field]:
+    """The fields of the ModelProto. Where one goes beyond the end, the file is the beginning of a longer one."""
+    source = book.source
+    try:
+        yield from book.window.fields(0, source.nbytes)
+    except BrokenMessageError as error:
+        is_known = error.number in (_GRAPH, _TRAINING, _FUNCTION, _METADATA, *_HEADER)
+        is_after_known = not error.number and error.at and not book.nbytes[UNKNOWN]
+        if not error.is_cut or not (is_known or is_after_known) or describe_kind(source.read(0, HEAD)):
+            raise
+        raise ModelReadError(
+            f"{source.name}: [truncated] ends within the field that begins at byte {error.at:,}; download or copy it "
+            "again"
+        ) from error
 
 
 def _main_graphs(book: Book, top: dict[int, list[Field]]) -> Iterator[Graph]:
@@ -158,9 +176,4 @@ def _explain(source: Source, error: BrokenMessageError) -> ModelReadError:
     words = describe_kind(source.read(0, HEAD))
     if words is not None:
         return ModelReadError(f"{source.name}: [not-onnx] is {words}")
-    if error.is_cut and error.number in (_GRAPH, _TRAINING, _FUNCTION, _METADATA, *_HEADER):
-        return ModelReadError(
-            f"{source.name}: [truncated] ends within the field that begins at byte {error.at:,}; "
-            "download or copy it again"
-        )
     return ModelReadError(f"{error}; check the download, or export it again")

@@ -9,7 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 
 from analyzer.dtypes import DType
-from analyzer.read.wire import LENGTH, Field, Window
+from analyzer.read.wire import LENGTH, BrokenMessageError, Field, Window
 
 __all__ = [
     "BIG",
@@ -86,13 +86,17 @@ def read_attribute(window: Window, place: Field) -> Attribute:
             return _read_list(window, place)
         else:
             rest.append(window.take(part.at, part.end))
-    proto = _parse(b"".join(rest)) or onnx.AttributeProto()
+    proto = _parse(b"".join(rest))
+    if proto is None:
+        raise BrokenMessageError(window.source, place.at, place.end, "an attribute that is none")
     return Attribute(place, proto.name, proto, dict(messages), discard_unknown(proto))
 
 
 def _read_list(window: Window, place: Field) -> Attribute:
     """A list of numbers or texts has a key for each, which protobuf takes apart a hundred times as fast as we do."""
-    proto = _parse(window.take(place.start, place.end)) or onnx.AttributeProto()
+    proto = _parse(window.take(place.start, place.end))
+    if proto is None:
+        raise BrokenMessageError(window.source, place.at, place.end, "an attribute that is none")
     messages: dict[int, list[Field]] = defaultdict(list)
     if _has_messages(proto):
         for part in window.fields(place.start, place.end):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
@@ -112,7 +113,7 @@ class _Body:
             ModelReadError: they are nested deeper than protobuf reads, or broken.
         """
         window, nbytes = self.book.window, self.book.nbytes
-        stop = window.run(first, end, BIG)[-1]
+        stop = window.run(first, end, BIG)[-1][1]
         try:
             message = kind.FromString(window.take(first.at, stop))
         except DecodeError as error:
@@ -185,8 +186,8 @@ class _GraphReader:
             self.annotations[text(annotation.tensor_name)] = roles
 
 
-def read_function(book: Book, place: Field, taken: set[GraphPath]) -> tuple[Function, list[Graph]]:
-    """A local function, and its body with all graphs nested in it. `taken` are the paths of those read before.
+def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Function, list[Graph]]:
+    """A local function, and its body with all graphs nested in it. `taken` counts the labels of those read before.
 
     Raises:
         ModelReadError: the bytes are no function.
@@ -195,10 +196,10 @@ def read_function(book: Book, place: Field, taken: set[GraphPath]) -> tuple[Func
     text = book.text
     domain, name, overload = map(text, (signature.domain, signature.name, signature.overload))
     label = f"function:{domain}:{name}" + (f":{overload}" if overload else "")
-    while (label,) in taken:
-        label += "#"  # the same function twice: invalid, and still counted
+    taken[label] += 1
+    if taken[label] > 1:  # the same function twice: invalid, and still counted
+        label = f"{label}#{taken[label]}"
     path = (label,)
-    taken.add(path)
     nodes = NodeReader(book, path, in_function=True)
     body = _Body(book, nodes)
     defaults: list[StoredTensor] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -80,6 +80,7 @@ class NodeReader:
     in_function: bool
     nodes: list[Node] = field(default_factory=list)
     carried: Carried = field(default_factory=Carried)
+    _nested: Counter[str] = field(default_factory=Counter)
 
     def read_run(self, first: Field, end: int) -> int:
         """The nodes from `first` on that are in memory; where they end."""
@@ -88,20 +89,21 @@ class NodeReader:
             self.book.count()
             self._read_any(first)
             return first.end
-        ends = window.run(first, end, BIG)
-        self.book.count(len(ends))
-        content = window.take(first.at, ends[-1])
-        start = first.at
-        for stop in ends:
-            if not self._read_usual(content, start - first.at, stop - first.at, first.at):
-                self._read_any(next(window.fields(start, stop)))
-            start = stop
-        return ends[-1]
+        contents = window.run(first, end, BIG)
+        self.book.count(len(contents))
+        stop = contents[-1][1]
+        content = window.take(first.at, stop)
+        at = first.at
+        for start, end in contents:
+            if not self._read_usual(content, at - first.at, start - first.at, end - first.at, first.at):
+                self._read_any(next(window.fields(at, end)))
+            at = end
+        return stop
 
-    def _read_usual(self, content: bytes, at: int, end: int, base: int) -> bool:
+    def _read_usual(self, content: bytes, at: int, start: int, end: int, base: int) -> bool:
         """A node of nothing but the usual fields, in one loop; False where it is another, and nothing has been done.
 
-        It is bytes `at` to `end` of the content, which begins at byte `base` of the file.
+        Its key is at `at`, its own bytes at `start` to `end`, in content that begins at byte `base` of the file.
         """
         names = self.book.names
         inputs: list[str] = []
@@ -110,7 +112,7 @@ class NodeReader:
         notes: dict[str, str] = {}
         name = op_type = domain = b""
         named = noted = 0
-        offset = at + 2 if content[at + 1] < 0x80 else at + 3  # a run's fields are below 16 KiB
+        offset = start
         try:
             while offset < end:
                 begin = offset
@@ -243,9 +245,17 @@ class NodeReader:
         self.carried.tensors += carried(self.book, attribute, self.path, node, account)
         stem = f"{node.op_type}_{node.position}.{self.book.text(attribute.name)}"
         if GRAPH in attribute.messages:
-            self.carried.nested.append((attribute.messages[GRAPH], (*self.path, stem), node.position))
+            self._nest(attribute.messages[GRAPH], stem, node)
         for position, place in enumerate(attribute.messages.get(GRAPHS, ())):
-            self.carried.nested.append(([place], (*self.path, f"{stem}[{position}]"), node.position))
+            self._nest([place], f"{stem}[{position}]", node)
+
+    def _nest(self, places: Sequence[Field], label: str, node: Node) -> None:
+        """Note a nested graph under a path of its own; two attributes of one name are invalid, and two graphs."""
+        self.book.count()
+        self._nested[label] += 1
+        times = self._nested[label]
+        path = (*self.path, label if times == 1 else f"{label}#{times}")
+        self.carried.nested.append((places, path, node.position))
 
     def _account(self, account: str) -> str:
         return FUNCTIONS if self.in_function else account

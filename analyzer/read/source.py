@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -135,6 +136,8 @@ def check_location(location: str) -> None:
     refused = not location or "\0" in location or "\\" in location or "://" in location
     if refused or is_drive or Path(location).is_absolute():
         raise ExternalDataError(f"[external-escapes] location {location!r} is no relative path")
+    if posixpath.normpath(location).split("/")[0] == "..":  # said without a look at what is there
+        raise ExternalDataError(f"[external-escapes] location {location!r} leads outside the model's folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +241,6 @@ def _is_hub_blob(folder: Path, location: str, target: Path) -> bool:
     snapshot = folder.absolute()
     for parent in (snapshot, *snapshot.parents):
         if parent.parent.name == "snapshots":
-            store = (parent.parent.parent / "blobs").resolve()
+            store = parent.parent.parent.resolve() / "blobs"  # a link in its place would lead anywhere
             return ".." not in Path(location).parts and target.parent == store
     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -66,8 +66,12 @@ class _Fields:
     raw: tuple[int, int] | None = None
     lists: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Packed payload by field number, as (offset, length)."""
-    unpacked: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
-    """Elements with a key each, by field number: how many, their bytes, where the first begins and the last ends."""
+    unpacked: Counter[int] = field(default_factory=Counter)
+    """Elements with a key each, by field number."""
+    spans: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """Where the fields of a number begin and end, keys included, in each piece of the message."""
+    pieces: dict[int, int] = field(default_factory=dict)
+    """The piece that the last span is in."""
     strings: int = 0
     inline: int = 0
     """Bytes of all payload in the model file."""
@@ -89,14 +93,13 @@ def read_tensor(
     dtype = DType.from_onnx(fields.data_type)
     if not dtype.bits and dtype is not DType.STRING:
         book.unread.append(("unknown-dtype", key, f"no element type has the number {fields.data_type}"))
-    shape, is_valid = _shape(book, fields.dims, key)
-    numel = math.prod(shape) if is_valid else 0
+    shape, numel = _shape(book, fields.dims, key)
     if fields.is_segment:
         book.unread.append(
             ("payload-mismatch", key, "is one segment of a tensor, which nobody puts together")
         )
     if fields.is_external:
-        extent, payload = _external(book, fields, dtype, shape, key)
+        extent, payload = _external(book, fields, dtype, shape, numel, key)
         nbytes = extent.length if extent is not None else 0
         book.nbytes[ORPHANED] += fields.inline
         if fields.inline:
@@ -104,12 +107,12 @@ def read_tensor(
     else:
         extent, nbytes = None, fields.inline
         payload = _inline(book, fields, dtype, shape)
-        problem = _mismatch(book, fields, dtype, numel) if is_valid else None
+        problem = None if numel is None else _mismatch(book, fields, dtype, numel)
         if problem is not None:
             book.unread.append(("payload-mismatch", key, problem))
-    return StoredTensor(
-        name, path, carrier, dtype, shape, numel, nbytes, payload if is_valid else NoPayload(), extent, node
-    )
+    if numel is None:
+        payload = NoPayload()
+    return StoredTensor(name, path, carrier, dtype, shape, numel or 0, nbytes, payload, extent, node)
 
 
 def read_sparse(
@@ -135,12 +138,13 @@ def read_sparse(
             else:
                 book.field(UNKNOWN, part)
     values = read_tensor(book, parts[1], path, carrier, name, node)
-    indices = read_tensor(book, parts[2], path, carrier, name, node)
+    indices = read_tensor(book, parts[2], path, carrier, values.name, node)
     key = (path, values.name)
-    shape, is_valid = _shape(book, dims, key)
+    shape, dense = _shape(book, dims, key)
     if indices.extent is not None:
         book.unread.append(("payload-mismatch", key, "its indices are in an external file, and not counted"))
-    if is_valid and (problem := _check_indices(values, indices, shape)) is not None:
+    problem = None if dense is None else _check_indices(values, indices, shape, dense)
+    if problem is not None:
         book.unread.append(("payload-mismatch", key, problem))
     nbytes = values.nbytes + (indices.nbytes if indices.extent is None else 0)
     return StoredTensor(
@@ -165,7 +169,7 @@ def _collect(book: Book, places: Sequence[Field]) -> _Fields:
             return usual
     fields = _Fields()
     window = book.window
-    for place in places:
+    for piece, place in enumerate(places):
         total = place.end - place.at
         for part in window.fields(place.start, place.end):
             number, wire = part.number, part.wire
@@ -177,7 +181,7 @@ def _collect(book: Book, places: Sequence[Field]) -> _Fields:
                 fields.inline += part.end - part.start
                 total -= part.end - part.start
             elif number in _LISTS and wire in (LENGTH, _LISTS[number]):
-                total -= _collect_list(fields, part)
+                total -= _collect_list(fields, part, piece)
             elif number == _STRINGS and wire == LENGTH:
                 fields.strings += 1
                 fields.inline += part.end - part.start
@@ -234,14 +238,19 @@ def _collect_usual(book: Book, place: Field) -> _Fields | None:
     return fields
 
 
-def _collect_list(fields: _Fields, part: Field) -> int:
-    """Note a part of a typed list; how many bytes of elements it has."""
+def _collect_list(fields: _Fields, part: Field, piece: int) -> int:
+    """Note a part of a typed list, in one piece of the message; how many bytes of elements it has."""
     nbytes = part.end - part.start
     if part.wire == LENGTH:
         fields.lists.setdefault(part.number, []).append((part.start, nbytes))
     else:
-        count, total, first, _ = fields.unpacked.get(part.number, (0, 0, part.at, 0))
-        fields.unpacked[part.number] = (count + 1, total + nbytes, first, part.end)
+        fields.unpacked[part.number] += 1
+    spans = fields.spans.setdefault(part.number, [])
+    if spans and fields.pieces.get(part.number) == piece:
+        spans[-1] = (spans[-1][0], part.end)
+    else:
+        spans.append((part.at, part.end))
+        fields.pieces[part.number] = piece
     fields.inline += nbytes
     return nbytes
 
@@ -305,15 +314,24 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def _shape(book: Book, dims: list[int], key: Key) -> tuple[tuple[int, ...], bool]:
-    shape = tuple(dims)
-    if any(dim < 0 for dim in shape):
-        few = ", ".join(map(str, shape[:8])) + (", ..." if len(shape) > 8 else "")
-        book.unread.append(
-            ("invalid-dims", key, f"a negative dimension in [{few}]: its elements cannot be counted")
-        )
-        return shape, False
-    return shape, True
+def _shape(book: Book, dims: list[int], key: Key) -> tuple[tuple[int, ...], int | None]:
+    """The shape, and its elements; None where they cannot be counted."""
+    few = ", ".join(map(str, dims[:8])) + (", ..." if len(dims) > 8 else "")
+    if any(dim < 0 for dim in dims):
+        sentence = f"a negative dimension in [{few}]: its elements cannot be counted"
+        book.unread.append(("invalid-dims", key, sentence))
+        return tuple(dims), None
+    numel = 0 if 0 in dims else 1
+    for dim in dims:
+        numel *= dim
+        if numel > _MAX_NUMEL:  # a product of hundreds of them has thousands of digits
+            sentence = f"more elements than any file can hold in [{few}]: they are not counted"
+            book.unread.append(("invalid-dims", key, sentence))
+            return tuple(dims), None
+    return tuple(dims), numel
+
+
+_MAX_NUMEL = 1 << 128
 
 
 def _inline(book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...]) -> Payload:
@@ -323,11 +341,11 @@ def _inline(book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...]) -
     number = _FIELD_OF.get(dtype, 5)
     if fields.raw is not None:
         return FilePayload(book.source, Encoding.PLAIN, (fields.raw,), dtype, shape)
+    if fields.spans.keys() - {number}:
+        return NoPayload()  # told as a mismatch
     if number in fields.unpacked:
-        _, _, first, end = fields.unpacked[number]
-        if fields.lists or len(fields.unpacked) > 1:
-            return NoPayload()  # both forms in one tensor: nobody writes that
-        return FilePayload(book.source, Encoding.UNPACKED, ((first, end - first),), dtype, shape)
+        spans = tuple((first, end - first) for first, end in fields.spans[number])
+        return FilePayload(book.source, Encoding.UNPACKED, spans, dtype, shape)
     encoding = Encoding.VARINTS if _LISTS.get(number) == VARINT else Encoding.PLAIN
     return FilePayload(book.source, encoding, tuple(fields.lists.get(number, ())), dtype, shape)
 
@@ -336,7 +354,7 @@ def _mismatch(book: Book, fields: _Fields, dtype: DType, numel: int) -> str | No
     """What is wrong with the payload that a tensor brings in the file; None if it fits its shape."""
     if dtype.bits and fields.raw is not None and fields.raw[1] == fields.inline == dtype.nbytes(numel):
         return None
-    used = {*fields.lists, *fields.unpacked, *([_STRINGS] if fields.strings else [])}
+    used = {*fields.spans, *([_STRINGS] if fields.strings else [])}
     if fields.raw is not None and used:
         return "has elements in raw_data and in a typed list"
     if not dtype.bits and dtype is not DType.STRING:
@@ -368,7 +386,7 @@ def _count_items(book: Book, fields: _Fields, number: int) -> tuple[int, int]:
     """The least and the most items that a list can have; the same number but for long lists of varints."""
     if number == _STRINGS:
         return fields.strings, fields.strings
-    count = fields.unpacked.get(number, (0, 0, 0, 0))[0]
+    count = fields.unpacked[number]
     ranges = fields.lists.get(number, [])
     nbytes = sum(length for _, length in ranges)
     wire = _LISTS[number]
@@ -383,10 +401,10 @@ def _count_items(book: Book, fields: _Fields, number: int) -> tuple[int, int]:
 
 
 def _external(
-    book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...], key: Key
+    book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...], numel: int | None, key: Key
 ) -> tuple[Extent | None, Payload]:
     """Where external data is, checked against the file that holds it."""
-    needed = dtype.nbytes(math.prod(shape)) if min(shape, default=0) >= 0 else 0
+    needed = dtype.nbytes(numel or 0)
     odd = sorted(fields.entries.keys() - _EXTERNAL_KEYS)
     if odd:
         book.unread.append(("unknown-fields", key, f"external data has keys of no meaning: {', '.join(odd)}"))
@@ -402,11 +420,9 @@ def _external(
     if available < length:
         lacks = f"needs {length:,} bytes at offset {offset:,}, the file has {available:,} of them"
         book.unread.append(("external-short", key, f"{fields.entries['location']}: {lacks}"))
-    elif dtype.bits and length != needed:
+    elif dtype.bits and numel is not None and length != needed:
         finding = "external-short" if length < needed else "payload-mismatch"
-        wrong = (
-            f"{math.prod(shape):,} elements of {dtype.name} need {needed:,} bytes, its entry says {length:,}"
-        )
+        wrong = f"{numel:,} elements of {dtype.name} need {needed:,} bytes, its entry says {length:,}"
         book.unread.append((finding, key, wrong))
     else:
         return extent, FilePayload(file, Encoding.PLAIN, ((offset, length),), dtype, shape)
@@ -438,8 +454,13 @@ def _range(entries: dict[str, str], needed: int) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def _check_indices(values: StoredTensor, indices: StoredTensor, shape: tuple[int, ...]) -> str | None:
-    """Whether a sparse tensor's indices are positions in its shape; None if so, or if they are too many to read."""
+def _check_indices(
+    values: StoredTensor, indices: StoredTensor, shape: tuple[int, ...], dense: int
+) -> str | None:
+    """Whether a sparse tensor's indices are positions in its shape; None if so, or if they are too many to read.
+
+    `dense` is how many elements the shape has.
+    """
     if indices.dtype is not DType.INT64 or indices.nbytes > _INDICES or indices.extent is not None:
         return None
     array = indices.payload.array()
@@ -454,7 +475,7 @@ def _check_indices(values: StoredTensor, indices: StoredTensor, shape: tuple[int
         return (
             f"its indices have the shape {list(array.shape)} for {values.numel:,} values of rank {len(shape)}"
         )
-    most = [math.prod(shape)] if is_linear else list(shape)
+    most = [dense] if is_linear else list(shape)
     columns = [array] if is_linear else list(array.T)
     for column, bound in zip(columns, most, strict=True):
         if len(column) and not (int(column.min()) >= 0 and int(column.max()) < bound):

@@ -91,8 +91,8 @@ class Window:
         self._buffer = kept + self._read(start, min(wanted, self.source.nbytes - start))
         self._base = position
 
-    def run(self, first: Field, end: int, longest: int) -> list[int]:
-        """Where the fields end that begin with `first` and follow it with the same number, all in memory.
+    def run(self, first: Field, end: int, longest: int) -> list[tuple[int, int]]:
+        """Where the contents are of `first` and of the fields that follow it with the same number, all in memory.
 
         The run ends before a field of more than `longest` bytes, before any other, and after at most 4,096 fields or
         256 KiB: what protobuf makes of many small messages takes a hundred times as much memory as they do.
@@ -103,8 +103,8 @@ class Window:
         limit = min(len(buffer) - _HEADER, end - base - _HEADER, offset + _RUN)
         key, known = buffer[offset], buffer[offset] < 0x80
         offset = first.end - base
-        ends = [first.end]
-        while known and offset < limit and buffer[offset] == key and len(ends) < _RUN_FIELDS:
+        contents = [(first.start, first.end)]
+        while known and offset < limit and buffer[offset] == key and len(contents) < _RUN_FIELDS:
             length = buffer[offset + 1]
             content = offset + 2
             if length >= 0x80:
@@ -112,8 +112,8 @@ class Window:
             offset = content + length
             if length > longest or offset > len(buffer) or base + offset > end:
                 break
-            ends.append(base + offset)
-        return ends
+            contents.append((base + content, base + offset))
+        return contents
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
         """The fields of the message from `start` to `end`, in file order.
