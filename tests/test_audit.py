@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from models import audit, entry, external, ramp, save, text_model
@@ -11,8 +13,10 @@ from onnx import helper, numpy_helper
 
 from analyzer import audit as audit_module
 from analyzer.audit import audit_model, file_digests
+from analyzer.bytes import PADDING, Booked, book_bytes
 from analyzer.errors import LedgerError, ModelReadError
 from analyzer.ledger import Account, Role
+from analyzer.read.book import STRUCTURE
 
 
 def test_tied_embedding_is_entered_once(tmp_path):
@@ -106,11 +110,41 @@ def test_roles_sum_to_the_stored_elements(tmp_path):
     assert sum(by_role.values()) == ledger.stored_elements
 
 
+def booked_wrongly(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    """What books the bytes says something else."""
+
+    def book(*args: Any) -> Booked:
+        return dataclasses.replace(book_bytes(*args), **changes)
+
+    monkeypatch.setattr(audit_module, "book_bytes", book)
+
+
 def test_account_that_does_not_sum_up_is_a_defect_and_no_result(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit_module, "book_bytes", lambda model, entries: (Account("parameter", 1),))
+    names = (*Role, *STRUCTURE, PADDING)
+    booked_wrongly(monkeypatch, accounts=tuple(Account(name, int(name == "parameter")) for name in names))
 
     with pytest.raises(LedgerError, match="accounts hold 1 bytes, the files"):
         audit(tmp_path, text_model("g (float[1] x) => (float[1] y) { y = Relu(x) }"))
+
+
+def test_shared_bytes_that_do_not_sum_up_are_a_defect_and_no_result(tmp_path, monkeypatch):
+    booked_wrongly(monkeypatch, shared=7)
+
+    with pytest.raises(LedgerError, match="payload accounts and what is shared hold 7 bytes, the tensors 0"):
+        audit(tmp_path, text_model("g (float[1] x) => (float[1] y) { y = Relu(x) }"))
+
+
+def test_payload_accounts_and_what_is_shared_are_the_stored_bytes(tmp_path):
+    (tmp_path / "w.bin").write_bytes(bytes(range(1, 41)))
+    proto = text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(3, 2)})
+    for index in range(3):
+        proto.graph.initializer.append(external(f"v{index}", [4], location="w.bin", offset=8 * index))
+
+    ledger = audit(tmp_path, proto)
+
+    payload = sum(account.nbytes for account in ledger.accounts if account.name in list(Role))
+    assert (payload, ledger.shared_nbytes) == (24 + 32, 16)
+    assert payload + ledger.shared_nbytes == ledger.stored_nbytes
 
 
 def test_digests_are_sha256_of_every_file(tmp_path: Path):
@@ -165,6 +199,7 @@ def test_chain_of_many_functions_is_counted_without_expanding_it(tmp_path):
     ledger = audit(tmp_path, helper.make_model(graph, functions=functions, opset_imports=opset))
 
     assert sum(1 for _ in ledger.model.nodes()) == 81
+    assert [calls.calls for calls in ledger.calls] == [2**index for index in range(40)]
 
 
 def test_function_that_calls_itself_is_counted(tmp_path):
@@ -180,7 +215,8 @@ def test_function_that_calls_itself_is_counted(tmp_path):
 
     ledger = audit(tmp_path, helper.make_model(graph, functions=[function]))
 
-    assert ledger.model.functions == 1
+    assert [(function.domain, function.name) for function in ledger.model.functions] == [("my", "f")]
+    assert [calls.calls for calls in ledger.calls] == [None]
 
 
 def test_graph_whose_nodes_form_a_circle_is_counted(tmp_path):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from models import audit, dynamo_like, entry, external, ramp, save, text_model
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from analyzer import copies
 from analyzer.audit import audit_model
@@ -172,19 +173,78 @@ def test_progress_ends_at_its_total(tmp_path):
         save(tmp_path, matmuls({"a": ramp(3, 3), "b": ramp(3, 3)})), progress=lambda *step: told.append(step)
     )
 
-    assert told == [(1, 2), (2, 2)]
+    assert told[:2] == [(1, 2), (2, 2)]
+    assert told[-1] == (2, 2)  # of the stage after it
+    assert all(done <= total for done, total in told)
 
 
 def test_scalars_are_no_copies(tmp_path):
     assert copied(audit(tmp_path, matmuls({"a.weight": ramp(), "b": ramp()}))) == {}
 
 
-def test_packed_four_bit_weights_of_equal_bytes_are_copies(tmp_path):
+def quantized(**tensors: onnx.TensorProto) -> onnx.ModelProto:
     proto = text_model("""
-        g (float[1,3] x, float s) => (float[1,3] y)
-        <int4[3,3] v = {1,2,3,4,5,6,7,-8,-1}, int4[3,3] w = {1,2,3,4,5,6,7,-8,-1}> {
+        g (float[1,3] x, float s) => (float[1,3] y) {
             a = DequantizeLinear(v, s) b = DequantizeLinear(w, s) h = MatMul(x, a) y = MatMul(h, b)
         }
     """)
+    for name, tensor in tensors.items():
+        tensor.name = name
+        proto.graph.initializer.append(tensor)
+    return proto
 
-    assert copied(audit(tmp_path, proto)) == {"w": ("v", "content:copy")}
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_packed_four_bit_weights_of_equal_bytes_are_copies(tmp_path, is_raw):
+    listed = helper.make_tensor("", TensorProto.INT4, [3, 3], [1, 2, 3, 4, 5, 6, 7, -8, -1])
+    packed = np.array(listed.int32_data, dtype=np.uint8).tobytes()
+    other = helper.make_tensor("", TensorProto.INT4, [3, 3], packed, raw=True) if is_raw else listed
+
+    assert copied(audit(tmp_path, quantized(v=listed, w=other))) == {"w": ("v", "content:copy")}
+
+
+def test_equal_content_in_another_encoding_is_a_copy(tmp_path):
+    (tmp_path / "w.bin").write_bytes(ramp(3, 3).tobytes())
+    proto = matmuls({"a": ramp(3, 3)}, ops=("MatMul",))
+    proto.graph.node.extend(
+        [helper.make_node("MatMul", ["h0", "b"], ["b1"]), helper.make_node("MatMul", ["h0", "c"], ["c1"])]
+    )
+    proto.graph.initializer.append(helper.make_tensor("b", TensorProto.FLOAT, [3, 3], ramp(3, 3).reshape(-1)))
+    proto.graph.initializer.append(external("c", [3, 3], location="w.bin"))
+
+    assert copied(audit(tmp_path, proto)) == {"b": ("a", "content:copy"), "c": ("a", "content:copy")}
+
+
+def test_copies_in_constant_nodes_are_found(tmp_path):
+    proto = matmuls({"a": ramp(3, 3)})
+    proto.graph.node.insert(
+        0, helper.make_node("Constant", [], ["b"], value=numpy_helper.from_array(ramp(3, 3)))
+    )
+    proto.graph.node.append(helper.make_node("MatMul", ["h1", "b"], ["h2"]))
+
+    assert copied(audit(tmp_path, proto)) == {"b": ("a", "content:copy")}
+
+
+def test_tensors_whose_elements_cannot_be_had_are_no_copies(tmp_path):
+    proto = matmuls({"a": ramp(3, 3), "b": ramp(3, 3)})
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(external(name, [3, 3], location="absent.bin") for name in "ab")
+
+    ledger = audit(tmp_path, proto)
+
+    assert (copied(ledger), ledger.parameters) == ({}, 18)
+
+
+def test_nothing_is_compared_where_contents_are_not_looked_at(tmp_path):
+    path = save(tmp_path, matmuls({"a": ramp(3, 3), "b": ramp(3, 3)}))
+
+    ledger = audit_model(path, content="none")
+
+    assert (copied(ledger), ledger.parameters, ledger.content) == ({}, 18, "none")
+
+
+@pytest.mark.parametrize("content", ["sampled", "full"])
+def test_copies_are_compared_whole_however_far_contents_are_looked_at(tmp_path, content):
+    path = save(tmp_path, matmuls({"a": ramp(200, 200), "b": ramp(200, 200)}))
+
+    assert copied(audit_model(path, content=content)) == {"b": ("a", "content:copy")}

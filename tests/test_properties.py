@@ -150,11 +150,13 @@ def test_roles_groups_and_accounts_sum_to_the_totals(made):
     assert sum(ledger.basis.values()) == ledger.stored_elements
     assert sum(account.nbytes for account in ledger.accounts) == on_disk
     assert all(account.nbytes >= 0 for account in ledger.accounts)
+    payload = sum(account.nbytes for account in ledger.accounts if account.name in list(Role))
+    assert payload + ledger.shared_nbytes == ledger.stored_nbytes
     assert 0 <= ledger.parameters <= ledger.stored_elements
     for grouping in groupings(ledger):
         assert summed(grouping, "stored_elements") == ledger.stored_elements
         assert summed(grouping, "parameters") == ledger.parameters
-        assert summed(grouping, "nbytes") == ledger.stored_nbytes
+        assert summed(grouping, "nbytes") == (on_disk if grouping.by == "bytes" else ledger.stored_nbytes)
         assert summed(grouping, "tensors") == len(made)
 
 

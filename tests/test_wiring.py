@@ -133,3 +133,64 @@ def test_the_networkx_graph_has_the_same_readers(tmp_path):
         assert sorted(drawn, key=lambda item: (item[0].graph_path, item[0].position, item[1])) == [
             tuple(reader) for reader in wiring.readers(stored)
         ]
+
+
+OUTER = """
+g (bool c, float[2] x) => (float[2] y) {{ {before} y = If(c) <then_branch = t () => (float[2] a) {{ {inside} }}> }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "undefined", "unsorted", "repeated"),
+    [
+        ("h = Relu(x)", "a = Abs(h)", [], [], []),
+        ("", "a = Abs(h)", [(("If_0.then_branch",), "h")], [], []),
+        ("", "a = Abs(b) b = Relu(x)", [], [(("If_0.then_branch",), "b")], []),
+        ("h = Relu(x)", "h = Relu(x) a = Abs(h)", [], [], []),
+        ("", "a = Relu(x) a = Abs(x)", [], [], [(("If_0.then_branch",), "a")]),
+        ("", "a = Abs(y)", [], [], []),
+    ],
+    ids=["outside", "nowhere", "unsorted", "hidden", "repeated", "of its own node"],
+)
+def test_a_nested_graph_is_wired_by_what_is_around_it(
+    tmp_path, before, inside, undefined, unsorted, repeated
+):
+    wiring = connect(model_of(tmp_path, OUTER.format(before=before, inside=inside)))
+
+    assert (wiring.undefined, wiring.unsorted, wiring.repeated) == (undefined, unsorted, repeated)
+
+
+def test_a_function_sees_nothing_but_its_inputs(tmp_path):
+    model = model_of(
+        tmp_path,
+        """
+        <ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+        g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { h = Add(x, w) y = my.f(h) }
+        <domain: "my", opset_import: ["" : 18]>
+        f (a) => (b) { b = Add(a, w) }
+        """,
+    )
+
+    assert connect(model).undefined == [(("function:my:f",), "w")]
+
+
+def test_a_training_graph_may_read_what_is_trained(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    proto.training_info.add().algorithm.node.append(helper.make_node("Sub", ["w", "rate"], ["w_new"]))
+
+    assert connect(model_of(tmp_path, proto)).undefined == []
+
+
+def test_a_name_that_is_read_at_many_places_is_listed_at_each(tmp_path):
+    text = "g (float[2] x) => (float[2] y) { h = Add(nope, nope) y = Add(h, nope) }"
+
+    assert connect(model_of(tmp_path, text)).undefined == [((), "nope")] * 3
+
+
+def test_an_omitted_input_and_an_omitted_output_are_no_values(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] y) { y = Clip(x, , x) }")
+    proto.graph.node.extend([helper.make_node("Odd", ["", "y"], [""]), helper.make_node("Odd", ["y"], [""])])
+
+    wiring = connect(model_of(tmp_path, proto))
+
+    assert (wiring.undefined, wiring.unsorted, wiring.repeated) == ([], [], [])

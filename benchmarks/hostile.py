@@ -1,0 +1,386 @@
+"""What onnxledger says of each hostile file, and what it takes; beside it what `onnx.load` and `onnx.checker` do.
+
+    python benchmarks/hostile.py --markdown docs/hostile.md
+
+The files are made afresh by the generator of the external cases (`../shared/hostile/make.py`, or below
+`$ONNXLEDGER_CASES`). Every run is a process of its own, with limits. The last lines say which of our promises was
+broken, and the exit code is 1 if one was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from hostile import CANARY, Case, make_corpus, state, unsafe_characters  # noqa: E402 - a module of the tests
+
+SECONDS, MIB = 5, 300
+"""What one answer may take: wall time, and memory beyond that of the imports."""
+
+OUR_TIMEOUT, PEER_TIMEOUT = 20, 10
+DATA_LIMIT = 8 << 30
+"""Bytes that a process may allocate: others work on this machine too."""
+
+SENTENCE = 150
+"""Characters of an answer that the table shows."""
+
+PEERS = {
+    "load": "onnx.load(path, load_external_data=False)",
+    "load_external": "onnx.load(path)",
+    "check": "onnx.checker.check_model(path)",
+}
+PEER = """
+import sys, onnx
+path = sys.argv[1]
+try:
+    {call}
+except MemoryError:
+    print("MemoryError")
+except Exception as error:
+    print(type(error).__name__)
+else:
+    print("ok")
+"""
+INTRODUCTION = """# Hostile files
+
+What `onnxledger inspect` answers to {cases} files that are broken on purpose, and what the answer takes. Made by
+`python benchmarks/hostile.py --markdown docs/hostile.md`, which fails if an answer takes over {seconds} s or {mib} MiB
+beyond the imports, has an exit code but 0, 1 or 2, prints a traceback or a character that could steer a terminal, looks
+at a file outside the model's folder, or changes anything. `tests/test_hostile.py` holds the answers themselves.
+
+`onnx.load`: without external data, then with it. `onnx.checker`: `check_model(path)`. *hang*: stopped after
+{peer_timeout} s. Memory is given where it is over {noted} MiB. onnxledger {ours}, onnx {onnx}, protobuf {protobuf},
+Python {python}. A process may allocate {limit} GiB; `MemoryError` is what asking for more gives.
+"""
+NOTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One process, from its start to its end."""
+
+    code: int  # negative: the signal that ended it
+    stdout: bytes
+    stderr: bytes
+    wall: float
+    cpu: float
+    peak: float  # MiB resident
+    is_hung: bool
+
+    @property
+    def text(self) -> str:
+        return (self.stdout + self.stderr).decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    case: Case
+    answer: str
+    wall: float
+    cpu: float
+    mib: float  # beyond the imports
+    peers: dict[str, str]
+    broken: list[str]  # promises
+
+
+def main() -> None:
+    options = arguments()
+    os.environ |= {
+        "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT)))),
+        "COLUMNS": "120",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        corpus = Path(folder, "corpus")
+        cases = make_corpus(corpus, big=True)
+        before = state(corpus)
+        baseline = Baseline.measure(corpus / "valid_base.onnx")
+        chosen = [case for case in cases if not options.only or re.search(options.only, case.id)]
+        rows = []
+        for case in chosen:
+            rows.append(look(case, corpus, baseline, options.peers))
+            print(line(rows[-1]), file=sys.stderr, flush=True)
+        changed = sorted(
+            key for key in before.keys() | state(corpus) if before.get(key) != state(corpus).get(key)
+        )
+    broken = [f"{row.case.id}: {promise}" for row in rows for promise in row.broken]
+    broken += [f"{key}: was changed, or made" for key in changed]
+    document = "\n".join([introduction(len(rows)), *sections(rows)])
+    if options.markdown:
+        options.markdown.write_text(document, encoding="utf-8")
+    else:
+        print(document)
+    print(*(broken or ["every promise holds"]), sep="\n", file=sys.stderr)
+    sys.exit(bool(broken))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", help="a regular expression that a case's id must match")
+    parser.add_argument("--no-peers", dest="peers", action="store_false", help="onnxledger alone")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    return parser.parse_args()
+
+
+def run(command: list[str], timeout: float) -> Run:
+    """Run a command with limits; what it prints goes through files, so that no pipe can be full."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd="/",
+            preexec_fn=limit,
+            start_new_session=True,
+        )
+        hung = threading.Event()
+
+        def stop() -> None:
+            hung.set()
+            os.killpg(process.pid, signal.SIGKILL)
+
+        timer = threading.Timer(timeout, stop)
+        timer.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        timer.cancel()
+        wall = time.monotonic() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return Run(
+            process.returncode,
+            out.read(),
+            err.read(),
+            wall,
+            usage.ru_utime + usage.ru_stime,
+            usage.ru_maxrss * unit / 2**20,
+            hung.is_set(),
+        )
+
+
+def limit() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (DATA_LIMIT, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def inspect(path: Path, style: str) -> list[str]:
+    return [sys.executable, "-m", "analyzer", "inspect", str(path), "--format", style]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What inspecting a tiny valid model takes and looks at: the imports, nearly."""
+
+    peak: float
+    peer_peaks: dict[str, float]
+    paths: frozenset[str]
+    """What it opens or looks at besides the model's folder; empty where there is no strace."""
+
+    @classmethod
+    def measure(cls, tiny: Path) -> Baseline:
+        peak = min(run(inspect(tiny, "json"), OUR_TIMEOUT).peak for _ in range(3))
+        peers = {name: run(peer(name, tiny), PEER_TIMEOUT).peak for name in PEERS}
+        return cls(peak, peers, frozenset(touched(tiny)))
+
+
+def peer(name: str, path: Path) -> list[str]:
+    return [sys.executable, "-c", PEER.format(call=PEERS[name]), str(path)]
+
+
+def look(case: Case, corpus: Path, baseline: Baseline, peers: bool) -> Row:
+    runs = {style: run(inspect(case.path, style), OUR_TIMEOUT) for style in ("json", "text")}
+    wall = max(r.wall for r in runs.values())
+    mib = max(r.peak for r in runs.values()) - baseline.peak
+    broken = [f"{style}: {promise}" for style, r in runs.items() for promise in broken_promises(r)]
+    if runs["json"].code != runs["text"].code:
+        broken.append(f"exits {runs['json'].code} as JSON and {runs['text'].code} as text")
+    if mib > MIB:
+        broken.append(f"took {mib:,.0f} MiB beyond the imports")
+    outside = touched(case.path) - baseline.paths
+    broken += [
+        f"looks at {path.replace(str(corpus), '...')}" for path in sorted(outside) if not allowed(path, case)
+    ]
+    others = {name: peer_answer(name, case.path, baseline) for name in PEERS} if peers else {}
+    cpu = max(r.cpu for r in runs.values())
+    return Row(case, answer(runs["json"], case, corpus), wall, cpu, max(0.0, mib), others, broken)
+
+
+def broken_promises(result: Run) -> list[str]:
+    broken = []
+    if result.is_hung:
+        broken.append(f"hung for {OUR_TIMEOUT} s")
+    elif result.code not in (0, 1, 2):
+        broken.append(f"exit code {result.code}")
+    if result.wall > SECONDS:
+        broken.append(f"took {result.wall:.1f} s")
+    if "Traceback" in result.text or "internal error" in result.text:
+        broken.append(f"internal error: {result.text.strip().rpartition(chr(10))[2][:200]}")
+    if unsafe := unsafe_characters(result.text):
+        broken.append(f"prints {sorted(map(ascii, unsafe))}")
+    if CANARY in result.stdout + result.stderr:
+        broken.append("prints the canary")
+    if len(result.stdout) + len(result.stderr) > 64 << 20:
+        broken.append(f"prints {(len(result.stdout) + len(result.stderr)) / 2**20:.0f} MiB")
+    return broken
+
+
+def touched(path: Path) -> set[str]:
+    """What an inspect opens or looks at outside the model's own folder, as paths; nothing where strace is missing."""
+    if not shutil.which("strace"):
+        return set()
+    with tempfile.NamedTemporaryFile(prefix="strace-", suffix=".log") as log:
+        calls = "trace=%file,connect"
+        run(
+            ["strace", "-f", "-qq", "-s", "4096", "-e", calls, "-o", log.name, *inspect(path, "json")],
+            2 * OUR_TIMEOUT,
+        )
+        text = log.read().decode("utf-8", "surrogateescape")
+    if "connect(" in text:
+        return {"a network address"}
+    paths = {
+        os.path.normpath(found) for found in re.findall(r'"((?:[^"\\]|\\.)*)"', text) if found.startswith("/")
+    }
+    return {
+        found for found in paths if not Path(found).is_relative_to(path.parent) and not _is_above(found, path)
+    }
+
+
+def _is_above(found: str, path: Path) -> bool:
+    """A folder that the path itself goes through: resolving it looks at each."""
+    return path.is_relative_to(found)
+
+
+def allowed(path: str, case: Case) -> bool:
+    """What a case may look at beyond its folder: a hub cache's blobs, and what the model's own name leads to."""
+    if case.id == "ext_hf_cache":
+        return "/hf_cache/blobs" in path or path.endswith("/hf_cache")
+    return case.path.is_symlink() and path == str(case.path.readlink())
+
+
+def answer(result: Run, case: Case, corpus: Path) -> str:
+    """The sentence of a refusal, or what was counted and found."""
+    if result.is_hung:
+        return f"hung for {OUR_TIMEOUT} s"
+    if result.code < 0:
+        return signal.Signals(-result.code).name
+    if not result.stdout:
+        first = result.stderr.decode("utf-8", "surrogateescape").strip().partition("\n")[0]
+        first = first.removeprefix("onnxledger: ").replace(f"{case.path}: ", "").replace(f"{corpus}/", "")
+        return f"exit {result.code}: {first}"
+    report = json.loads(result.stdout)
+    totals = report["totals"]
+    ids = list(dict.fromkeys(finding["id"] for finding in report["findings"]))
+    return f"{totals['stored_elements']:,} elements; {', '.join(ids) or 'no findings'}"
+
+
+def peer_answer(name: str, path: Path, baseline: Baseline) -> str:
+    result = run(peer(name, path), PEER_TIMEOUT)
+    mib = result.peak - baseline.peer_peaks[name]
+    memory = f", {round(mib, -1):,.0f} MiB" if mib >= NOTED else ""
+    if result.is_hung:
+        return f"hang{memory}"
+    if result.code < 0:
+        return f"{signal.Signals(-result.code).name}{memory}"
+    words = result.stdout.decode("utf-8", "replace").split()
+    return f"{words[-1] if words else f'exit {result.code}'}{memory}"
+
+
+def line(row: Row) -> str:
+    mark = "  BROKEN: " + "; ".join(row.broken) if row.broken else ""
+    return f"{row.case.id:24} {row.wall:5.1f} s {row.mib:6.0f} MiB  {ascii(row.answer)[:150]}{mark}"
+
+
+def introduction(cases: int) -> str:
+    return INTRODUCTION.format(
+        cases=cases,
+        seconds=SECONDS,
+        mib=MIB,
+        peer_timeout=PEER_TIMEOUT,
+        noted=NOTED,
+        ours=re.search(r'^version = "(.+?)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1],
+        onnx=version("onnx"),
+        protobuf=version("protobuf"),
+        python=platform.python_version(),
+        limit=DATA_LIMIT >> 30,
+    )
+
+
+TITLES = {
+    "control": "Controls",
+    "notmodel": "No model",
+    "sizes": "Sizes and types that lie",
+    "external": "External data",
+    "structure": "Structure",
+    "names": "Names",
+    "volume": "Volume",
+    "wire": "Wire format",
+    "file": "The file itself",
+}
+COLUMNS = ("case", "what it is", "our answer", "s", "MiB", "onnx.load", "onnx.checker")
+
+
+def sections(rows: list[Row]) -> Iterable[str]:
+    for group, title in TITLES.items():
+        of_group = [row for row in rows if row.case.group == group]
+        if of_group:
+            yield f"\n## {title}\n"
+            yield table(of_group)
+
+
+def table(rows: list[Row]) -> str:
+    lines = [COLUMNS, ("---", "---", "---", "--:", "--:", "---", "---")]
+    for row in rows:
+        load, external = row.peers.get("load", ""), row.peers.get("load_external", "")
+        lines.append(
+            (
+                f"`{row.case.id}`",
+                escaped(row.case.what),
+                escaped(row.answer),
+                f"{row.wall:.1f}",
+                f"{round(row.mib, -1):.0f}",
+                load if load == external else f"{load}; {external}",
+                row.peers.get("check", ""),
+            )
+        )
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def escaped(text: str) -> str:
+    """Somebody else's words in a table cell: short, printable, and no markup."""
+    text = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+    if len(text) > SENTENCE:
+        text = text[: SENTENCE - 1].rstrip() + "…"
+    return (
+        re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
+        .replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""A model file in memory: what `analyzer.read.source.Source` asks for, and what was read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import numpy as np
+
+import analyzer.read
+from analyzer.errors import ExternalDataError
+from analyzer.model import Model
+from analyzer.read import read_model
+from analyzer.read.source import Bytes, check_location
+
+
+@dataclass
+class MemoryFile:
+    """A source that notes every range it is asked for."""
+
+    content: bytes
+    step: int = 1 << 14
+    name: str = "/memory/model.onnx"
+    siblings: Mapping[str, bytes] = field(default_factory=dict)
+    reads: list[tuple[int, int]] = field(default_factory=list)
+    """(offset, length)"""
+
+    is_remote = False
+    traffic = None
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.content)
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.reads.append((offset, length))
+        return self.content[offset : offset + length]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.read(offset, length) for offset, length in ranges]
+
+    def view(self, offset: int, length: int) -> Bytes:
+        return np.frombuffer(self.read(offset, length), dtype=np.uint8)
+
+    def sibling(self, location: str) -> MemoryFile:
+        check_location(location)
+        if location not in self.siblings:
+            raise ExternalDataError(f"[external-missing] {location!r} is not there")
+        return MemoryFile(self.siblings[location], self.step, f"/memory/{location}")
+
+    def check(self) -> None:
+        """Nobody else has it."""
+
+    def bytes_read(self, start: int, end: int) -> int:
+        """How many of the bytes from `start` to `end` were read at least once."""
+        seen = np.zeros(end - start, dtype=bool)
+        for offset, length in self.reads:
+            seen[max(0, offset - start) : max(0, offset + length - start)] = True
+        return int(seen.sum())
+
+
+@contextmanager
+def opened(source: MemoryFile) -> Iterator[None]:
+    """What opens a file opens this one."""
+    with patch.object(analyzer.read, "open_source", lambda location: source):
+        yield
+
+
+def read_memory(source: MemoryFile) -> Model:
+    with opened(source):
+        return read_model(source.name)

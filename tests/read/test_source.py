@@ -1,0 +1,294 @@
+"""Local files: what may be opened, and what is read of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analyzer.errors import ExternalDataError, ModelReadError
+from analyzer.read.source import LocalFile, check_location, is_url, open_source
+
+
+def model(folder: Path, content: bytes = b"model") -> LocalFile:
+    """The model file beside which external data is looked for."""
+    (folder / "model.onnx").write_bytes(content)
+    return LocalFile.at(folder / "model.onnx")
+
+
+def sibling(folder: Path, location: str) -> Path:
+    return Path(model(folder).sibling(location).key)
+
+
+# reading
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 10), (3, 4), (8, 100), (10, 5), (0, 0)])
+def test_ranges_are_read_up_to_the_end_of_the_file(tmp_path, offset, length):
+    content = b"0123456789"
+
+    assert model(tmp_path, content).read(offset, length) == content[offset : offset + length]
+
+
+def test_several_ranges_are_read_in_the_order_they_are_asked_for(tmp_path):
+    assert model(tmp_path, b"0123456789").read_ranges([(8, 2), (0, 3), (2, 0)]) == [b"89", b"012", b""]
+
+
+@pytest.mark.parametrize("length", [0, 10, 1 << 16, (1 << 16) + 1, 200_000])
+@pytest.mark.parametrize("offset", [0, 1, 4097])
+def test_view_is_the_same_bytes_whether_copied_or_mapped(tmp_path, offset, length):
+    content = np.arange(300_000, dtype="u4").view(np.uint8)[:300_000].tobytes()
+    source = model(tmp_path, content)
+
+    found = source.view(offset, length)
+
+    assert found.tobytes() == source.read(offset, length) == content[offset : offset + length]
+
+
+def test_large_view_is_mapped_and_cannot_be_written(tmp_path):
+    found = model(tmp_path, bytes(200_000)).view(0, 200_000)
+
+    assert not found.flags.writeable
+    assert not found.flags.owndata
+
+
+@pytest.mark.parametrize("length", [5, 100_000])
+def test_file_that_changed_is_not_read(tmp_path, length):
+    source = model(tmp_path, bytes(200_000))
+    (tmp_path / "model.onnx").write_bytes(bytes(200_001))
+
+    for call in (
+        lambda: source.read(0, length),
+        lambda: source.view(0, length),
+        lambda: source.read_ranges([(0, length)]),
+        source.check,
+    ):
+        with pytest.raises(ModelReadError, match="changed while it was read; run again"):
+            call()
+
+
+def test_file_that_was_replaced_by_another_of_its_size_is_noticed(tmp_path):
+    source = model(tmp_path, b"before")
+    (tmp_path / "other").write_bytes(b"after!")
+    (tmp_path / "other").replace(tmp_path / "model.onnx")
+
+    with pytest.raises(ModelReadError, match="changed while it was read"):
+        source.check()
+
+
+def test_file_that_is_gone_is_an_error_and_no_crash(tmp_path):
+    source = model(tmp_path)
+    (tmp_path / "model.onnx").unlink()
+
+    with pytest.raises(ModelReadError, match=r"model\.onnx: cannot be read: No such file"):
+        source.read(0, 1)
+    with pytest.raises(ModelReadError, match="cannot be read any more"):
+        source.check()
+
+
+# what is opened
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["https://host/model.onnx", "hf://me/model/model.onnx", "s3://b/k", "file:///m", "HTTP://H/x", "a+b://c"],
+)
+def test_urls_are_told_from_paths(location):
+    assert is_url(location)
+
+
+@pytest.mark.parametrize(
+    "location", ["model.onnx", "/a/b", "C:\\models\\m.onnx", "a:b", "://x", "a b://c", "./a://b"]
+)
+def test_paths_are_no_urls(location):
+    assert not is_url(location)
+
+
+def test_file_url_is_the_file_itself(tmp_path):
+    (tmp_path / "my model.onnx").write_bytes(b"content")
+
+    source = open_source(f"file://{tmp_path}/my%20model.onnx")
+
+    assert (source.is_remote, source.key) == (False, str((tmp_path / "my model.onnx").resolve()))
+
+
+def test_file_url_of_another_host_is_refused():
+    with pytest.raises(ModelReadError, match="names no file of this machine"):
+        open_source("file://elsewhere/model.onnx")
+
+
+def test_link_is_read_as_what_it_leads_to(tmp_path):
+    model(tmp_path, b"content")
+    (tmp_path / "link.onnx").symlink_to("model.onnx")
+
+    source = LocalFile.at(tmp_path / "link.onnx")
+
+    assert (Path(source.key).name, source.read(0, 7)) == ("model.onnx", b"content")
+
+
+@pytest.mark.parametrize("name", ["absent.onnx", "a\0b.onnx", "x" * 5000])
+def test_what_is_not_there_is_refused_by_its_name(tmp_path, name):
+    with pytest.raises(ModelReadError, match="cannot be read"):
+        LocalFile.at(tmp_path / name)
+
+
+def test_link_to_itself_is_refused(tmp_path):
+    (tmp_path / "loop.onnx").symlink_to("loop.onnx")
+
+    with pytest.raises(ModelReadError, match=r"loop\.onnx: cannot be read"):
+        LocalFile.at(tmp_path / "loop.onnx")
+
+
+def test_folder_is_refused(tmp_path):
+    with pytest.raises(ModelReadError, match=r"is a folder; name the \.onnx file inside it"):
+        LocalFile.at(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_pipe_is_refused_without_opening_it(tmp_path):
+    os.mkfifo(tmp_path / "model.onnx")
+
+    with pytest.raises(ModelReadError, match=r"\[not-onnx\] is no regular file"):
+        LocalFile.at(tmp_path / "model.onnx")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_device_is_refused():
+    with pytest.raises(ModelReadError, match=r"\[not-onnx\] is no regular file"):
+        LocalFile.at(Path("/dev/zero"))
+
+
+# where external data may be
+
+
+def hub_cache(folder: Path) -> Path:
+    """A snapshot of a hub cache, whose files are links into its blob store."""
+    blobs, snapshot = folder / "hub" / "blobs", folder / "hub" / "snapshots" / "0123abcd"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (blobs / "sha").write_bytes(bytes(16))
+    (snapshot / "model.onnx.data").symlink_to("../../blobs/sha")
+    return snapshot
+
+
+def test_file_beside_the_model_is_located(tmp_path):
+    (tmp_path / "w.bin").write_bytes(bytes(5))
+
+    found = model(tmp_path).sibling("w.bin")
+
+    assert (Path(found.key), found.nbytes) == ((tmp_path / "w.bin").resolve(), 5)
+
+
+def test_link_within_the_folder_is_followed(tmp_path):
+    (tmp_path / "w.bin").touch()
+    (tmp_path / "link.bin").symlink_to("w.bin")
+
+    assert sibling(tmp_path, "link.bin") == (tmp_path / "w.bin").resolve()
+
+
+def test_folder_that_is_itself_a_link_is_no_escape(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "w.bin").touch()
+    (tmp_path / "link").symlink_to("real")
+
+    assert sibling(tmp_path / "link", "w.bin").name == "w.bin"
+
+
+def test_hub_cache_may_link_to_its_own_blobs(tmp_path):
+    snapshot = hub_cache(tmp_path)
+
+    assert sibling(snapshot, "model.onnx.data") == (tmp_path / "hub" / "blobs" / "sha").resolve()
+
+
+def test_hub_cache_may_link_to_its_own_blobs_from_a_folder_below(tmp_path):
+    snapshot = hub_cache(tmp_path)
+    (snapshot / "onnx").mkdir()
+    (snapshot / "onnx" / "model.onnx.data").symlink_to("../../../blobs/sha")
+
+    assert sibling(snapshot / "onnx", "model.onnx.data").name == "sha"
+
+
+def test_hub_cache_may_not_link_elsewhere(tmp_path):
+    snapshot = hub_cache(tmp_path)
+    (tmp_path / "hub" / "refs").write_bytes(b"secret")
+    (snapshot / "evil.data").symlink_to("../../refs")
+
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\]"):
+        sibling(snapshot, "evil.data")
+
+
+def test_hub_blobs_may_not_be_named_directly(tmp_path):
+    snapshot = hub_cache(tmp_path)
+
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\]"):
+        sibling(snapshot, "../../blobs/sha")
+
+
+def test_link_out_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "secret").touch()
+    (tmp_path / "model" / "w.bin").symlink_to("../secret")
+
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*outside the model's folder"):
+        sibling(tmp_path / "model", "w.bin")
+
+
+def test_links_in_a_circle_are_missing_data_and_no_crash(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+
+    with pytest.raises(ExternalDataError, match=r"^\[external-(missing|escapes)\]"):
+        sibling(tmp_path, "a")
+
+
+def test_sibling_folder_whose_name_begins_alike_is_outside(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model-secret").touch()
+
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\]"):
+        sibling(tmp_path / "model", "../model-secret")
+
+
+@pytest.mark.parametrize(
+    "location", ["", "/etc/hostname", "a\\b", "hf://a/b", "w\0.bin", "C:w.bin", "C:/w.bin"]
+)
+def test_location_that_is_no_relative_path_is_refused(tmp_path, location):
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is no relative path"):
+        check_location(location)
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is no relative path"):
+        sibling(tmp_path, location)
+
+
+def test_location_that_is_not_there_is_missing_data(tmp_path):
+    with pytest.raises(ExternalDataError, match=r"^\[external-missing\] 'absent\.bin' is not there"):
+        sibling(tmp_path, "absent.bin")
+
+
+def test_location_of_any_length_is_missing_data_and_no_crash(tmp_path):
+    with pytest.raises(ExternalDataError, match=r"^\[external-missing\]"):
+        sibling(tmp_path, "w" * 5000)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_pipe_is_never_opened_as_external_data(tmp_path):
+    os.mkfifo(tmp_path / "w.bin")
+
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is no regular file"):
+        sibling(tmp_path, "w.bin")
+
+
+def test_folder_is_no_data(tmp_path):
+    (tmp_path / "data").mkdir()
+
+    with pytest.raises(ExternalDataError, match="is no regular file"):
+        sibling(tmp_path, "data")
+
+
+@pytest.mark.parametrize("location", ["model.onnx", "./model.onnx", "link.onnx"])
+def test_the_model_itself_is_no_external_data(tmp_path, location):
+    (tmp_path / "link.onnx").symlink_to("model.onnx")
+
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is the model file itself"):
+        sibling(tmp_path, location)
