@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from analyzer.errors import LedgerError
 from analyzer.ledger import Account, Entry, Role
 from analyzer.model import Model
+from analyzer.ranges import Source
 from analyzer.read.book import ORPHANED, STRUCTURE
-from analyzer.read.source import Source
 
 __all__ = ["PADDING", "Booked", "Gap", "book_bytes"]
 

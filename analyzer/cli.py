@@ -341,7 +341,7 @@ def _manifest(source: str, sourced: Sourced, output: Output) -> Manifest:
 
 
 def _beside(model: str) -> str:
-    from analyzer.read.source import is_url
+    from analyzer.ranges import is_url
 
     if is_url(model):
         raise UsageError(f"{model}: name PyTorch's side of a remote model with --against SOURCE")

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import Array
 from analyzer.dtypes import DType
-
-if TYPE_CHECKING:
-    from analyzer.read.source import Source
+from analyzer.ranges import Source, Traffic
 
 __all__ = [
     "Carrier",
@@ -31,7 +29,6 @@ __all__ = [
     "Node",
     "Payload",
     "StoredTensor",
-    "Traffic",
     "Vertex",
     "label",
 ]
@@ -217,16 +214,6 @@ class File:
     nbytes: int
     key: str = ""
     """What it resolves to, as in `Extent.file`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What reading a remote model took."""
-
-    requests: int
-    nbytes: int
-    redirected_to: str | None = None
-    """Where the model file is in the end, if not where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

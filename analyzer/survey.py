@@ -13,7 +13,7 @@ from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.group import group_by
 from analyzer.ledger import Evidence, Finding, Group, Ledger, natural_order
 from analyzer.model import File
-from analyzer.read.source import is_url
+from analyzer.ranges import is_url
 from analyzer.workers import Died, call_apart, usable_processors
 
 __all__ = ["Row", "Survey", "Surveyed", "Unreadable", "exported_model", "find_models", "survey_models"]

@@ -14,9 +14,10 @@ from servers import CountingServer, serving
 from yarl import URL
 
 from analyzer.errors import ModelReadError
-from analyzer.model import Traffic
+from analyzer.ranges import Traffic
 from analyzer.read import web
-from analyzer.read.remote import STEP, RemoteFile, Unanswered, open_remote
+from analyzer.read.remote import RemoteFile, open_remote
+from analyzer.read.store import STEP, Unanswered
 
 CONTENT = bytes(range(256)) * 400
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model import Key
-from analyzer.read.source import Source
+from analyzer.ranges import Source
 from analyzer.read.wire import Field, Window
 
 __all__ = [

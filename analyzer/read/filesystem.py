@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from analyzer.read.remote import AT_ONCE, DOWNLOAD, STEP, Answer, Meter, Store, Unanswered
+from analyzer.read.store import AT_ONCE, DOWNLOAD, STEP, Answer, Meter, Store, Unanswered
 
 __all__ = ["Filesystem", "find"]
 

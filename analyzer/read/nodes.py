@@ -12,6 +12,7 @@ from onnx import AttributeProto
 
 from analyzer.errors import ModelReadError
 from analyzer.model import NOTHING, Carrier, GraphPath, Node, StoredTensor
+from analyzer.ranges import Source
 from analyzer.read.attributes import (
     BIG,
     GRAPH,
@@ -25,7 +26,6 @@ from analyzer.read.attributes import (
 )
 from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book
 from analyzer.read.payload import ListPayload
-from analyzer.read.source import Source
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field, varint
 

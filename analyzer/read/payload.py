@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from analyzer.content import SAMPLES, Array, sample, sample_positions
 from analyzer.dtypes import DType
 from analyzer.model import Payload
-from analyzer.read.source import Source
+from analyzer.ranges import Source
 from analyzer.read.wire import decode_varints
 
 __all__ = ["Encoding", "FilePayload", "ListPayload", "read_together"]

@@ -7,88 +7,18 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError
-from analyzer.model import Traffic
-from analyzer.read.source import check_location
+from analyzer.ranges import Traffic, check_location
+from analyzer.read.store import DOWNLOAD, STEP, Answer, Store, Unanswered, shown
 
-__all__ = [
-    "AT_ONCE",
-    "DOWNLOAD",
-    "STEP",
-    "Answer",
-    "Meter",
-    "RemoteFile",
-    "Store",
-    "Unanswered",
-    "open_remote",
-    "shown",
-]
+__all__ = ["RemoteFile", "open_remote"]
 
-AT_ONCE = 8
-"""Requests under way at a time: what browsers allow themselves for one host, within a few."""
-
-STEP = 1 << 11
 TIMEOUT = 30.0
-
-DOWNLOAD = "download the file and name it"
-
-
-class Unanswered(Exception):  # noqa: N818 - it never leaves analyzer.read, which makes a sentence of it
-    """Why a request brought nothing, and what to do next; whoever asked adds the name of the file."""
-
-
-@dataclass(slots=True)
-class Meter:
-    """What a model file and its siblings have cost so far. Not frozen: this is what counts."""
-
-    requests: int = 0
-    """Every one that was sent, also those that were redirected or refused."""
-
-    bytes_read: int = 0
-    """Of bodies, without headers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What one request brought."""
-
-    body: bytes
-    total: int | None = None
-    """The size of the whole file; None where the answer does not say."""
-
-    marks: tuple[str, ...] = ()
-    """By which one version of the file is told from the next, the surest first; "" where there is none."""
-
-    url: str = ""
-    """Where it came from in the end."""
-
-
-class Store(Protocol):
-    """Where files are.
-
-    Implementations: `analyzer.read.web.Web`, and `analyzer.read.filesystem.Filesystem`, whose answers say less.
-    """
-
-    @property
-    def meter(self) -> Meter: ...
-
-    def look(self, url: str, length: int) -> Answer:
-        """The size and the marks of a file, and its first `length` bytes if they come for free."""
-        ...
-
-    def ask(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
-        """The bytes of each (offset, length), all of which lie within the file."""
-        ...
-
-    def beside(self, url: str, location: str) -> str:
-        """The URL of a file that is named relative to the folder of another."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,22 +130,6 @@ def open_remote(location: str, timeout: float = TIMEOUT) -> RemoteFile:
     with _naming(name):
         store, url = _find(location, timeout)
     return _open(store, url, name, STEP)
-
-
-def shown(url: str) -> str:
-    """A URL without what may be secret: the user, the password, the query.
-
-    >>> shown("https://user:word@host:8080/model.onnx?token=1#part")
-    'https://host:8080/model.onnx'
-    """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return url
-    host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
-    user, _, host = host.rpartition("@")
-    # abfs://container@account names a place; a user of the web, or one with a password, does not.
-    is_place = user and ":" not in user and scheme.lower() not in ("http", "https")
-    return f"{scheme}://{user + '@' if is_place else ''}{host}{slash}{path}"
 
 
 @contextmanager

@@ -11,9 +11,9 @@ import numpy as np
 from analyzer.dtypes import DType
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model import Carrier, Extent, GraphPath, Key, NoPayload, Payload, StoredTensor
+from analyzer.ranges import Source
 from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book
 from analyzer.read.payload import Encoding, FilePayload
-from analyzer.read.source import Source
 from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Window, decode_varints, varint
 
 __all__ = ["read_sparse", "read_tensor"]

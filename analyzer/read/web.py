@@ -22,7 +22,7 @@ import fsspec
 from fsspec.asyn import sync
 from yarl import URL
 
-from analyzer.read.remote import AT_ONCE, DOWNLOAD, Answer, Meter, Unanswered, shown
+from analyzer.read.store import AT_ONCE, DOWNLOAD, Answer, Meter, Unanswered, shown
 
 __all__ = ["Web"]
 

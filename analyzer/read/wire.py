@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import ModelReadError
-from analyzer.read.source import Source
+from analyzer.ranges import Source
 
 __all__ = ["FIXED32", "FIXED64", "LENGTH", "VARINT", "Field", "Window", "decode_varints", "varint"]
 

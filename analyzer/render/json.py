@@ -12,7 +12,8 @@ from typing import Any
 
 from analyzer.compare import Comparison, GroupPair, Pair
 from analyzer.ledger import Entry, Evidence, Finding, Group, Grouping, Ledger, Role
-from analyzer.model import Traffic, label
+from analyzer.model import label
+from analyzer.ranges import Traffic
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import Row, Unreadable
 from analyzer.version import version

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from analyzer.compare import Comparison, GroupPair
 from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role, Severity
-from analyzer.model import Traffic, label
+from analyzer.model import label
+from analyzer.ranges import Traffic
 from analyzer.read.book import GRAPH_STRUCTURE, INSIDE
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.units import (

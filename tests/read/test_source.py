@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from analyzer.errors import ExternalDataError, ModelReadError
-from analyzer.read.source import LocalFile, check_location, is_url, open_source
+from analyzer.ranges import check_location, is_url
+from analyzer.read.source import LocalFile, open_source
 
 
 def model(folder: Path, content: bytes = b"model") -> LocalFile:

@@ -133,7 +133,8 @@ def test_elements_of_a_shape_beyond_64_bits_are_counted_as_they_are(carrier):
 
 
 @pytest.mark.parametrize("carrier", ["raw", "external"])
-def test_shape_of_hundreds_of_huge_dimensions_is_no_crash(carrier):
+def test_shape_of_hundreds_of_huge_dimensions_is_told_and_no_element_is_counted(carrier):
+    """Their product has more digits than Python writes out."""
     dims = [2**62] * 300
     proto = (
         raw("w", dims, TensorProto.FLOAT, b"\0" * 4)
@@ -143,7 +144,15 @@ def test_shape_of_hundreds_of_huge_dimensions_is_no_crash(carrier):
 
     model = model_of(proto, w_bin=bytes(8))
 
-    assert len(model.unread) == 1
+    ((finding, name, sentence),) = unread(model)
+    assert (finding, name) == ("invalid-dims", "w")
+    assert sentence.startswith("more elements than any file can hold in [4611686018427387904, ")
+    assert next(model.tensors()).numel == 0
+
+
+@pytest.mark.parametrize(("dims", "numel"), [([2**62, 2**62, 16], 2**128), ([2**62] * 300 + [0], 0)])
+def test_shape_that_can_be_counted_is_counted(dims, numel):
+    assert tensor_of(raw("w", dims, TensorProto.FLOAT, b"")).numel == numel
 
 
 def test_shape_of_a_million_dimensions_is_refused():
