@@ -19,7 +19,7 @@ class Calls:
     """Nodes that call it, wherever they are."""
     calls: int | None
     """How often its body is inserted when all calls are inlined from the main and the training graphs; the bodies of
-    If, Loop and Scan once each. None where functions that call each other in a circle call it."""
+    If, Loop and Scan once each. None where functions that call each other in a circle call it, or beyond 2^128."""
     is_recursive: bool = False
     """Whether it calls itself, directly or by others."""
 
@@ -43,6 +43,10 @@ def count_calls(model: Model) -> tuple[Calls, ...]:
         )
         for function in model.functions
     )
+
+
+_MOST = 1 << 128
+"""Calls that are told apart: a chain of thousands of functions would give a number of thousands of digits."""
 
 
 def _callers(
@@ -73,7 +77,11 @@ def _totals(
     total: dict[GraphPath, int | None] = {(): 1}
     while ready:
         path = ready.pop()
-        total[path] = sum((total[caller] or 0) * sites for caller, sites in callers[path].items())
+        calls = [total[caller] for caller in callers[path]]
+        known = sum(
+            times * sites for times, sites in zip(calls, callers[path].values(), strict=True) if times
+        )
+        total[path] = None if None in calls or known > _MOST else known
         for other in called[path]:
             waiting[other] -= 1
             if not waiting[other]:

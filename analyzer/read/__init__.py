@@ -59,7 +59,7 @@ def _read(location: str, source: Source, book: Book) -> Model:
     top = _read_top(book)
     graphs = list(_main_graphs(book, top))
     functions: list[Function] = []
-    taken: Counter[str] = Counter()
+    taken = Counter(graph.path[0] for graph in graphs if len(graph.path) == 1)
     for place in top[_FUNCTION]:
         function, bodies = read_function(book, place, taken)
         functions.append(function)
@@ -96,6 +96,7 @@ def _read_top(book: Book) -> dict[int, list[Field]]:
         elif part.number in (_DOC, _METADATA) and part.wire == LENGTH:
             book.field(METADATA, part)
         elif part.wire == _HEADER.get(part.number):
+            book.count(part.number == _OPSET)
             top[_OPSET].append(part)
             book.field(HEADER, part)
         else:

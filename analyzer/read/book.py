@@ -26,6 +26,7 @@ __all__ = [
     "UNKNOWN",
     "VALUES",
     "Book",
+    "untaken",
 ]
 
 NODES = "[node structure]"
@@ -127,6 +128,16 @@ class Book:
     def field(self, account: str, place: Field) -> None:
         """Book a whole field, key and length included."""
         self.nbytes[account] += place.end - place.at
+
+
+def untaken(label: str, taken: Counter[str]) -> str:
+    """The label, or where it is taken, `label#2` and so on; the one that is returned is taken from then on."""
+    found = label
+    while taken[found]:
+        taken[label] += 1
+        found = f"{label}#{taken[label]}"
+    taken[found] = 1
+    return found
 
 
 def _steers(name: str) -> bool:

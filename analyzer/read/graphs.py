@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor
-from analyzer.read.attributes import BIG, discard_unknown, read_attribute
-from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book
+from analyzer.read.attributes import BIG, GRAPH, GRAPHS, Attribute, discard_unknown, read_attribute
+from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, untaken
 from analyzer.read.nodes import NodeReader, carried, kept_metadata
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field
@@ -181,6 +181,7 @@ class _GraphReader:
         self.outputs += [text(value.name) for value in message.output]
         for values in (message.value_info, message.input, message.output):
             self.body.note(values)
+        self.book.count(len(message.quantization_annotation))
         for annotation in message.quantization_annotation:
             roles = {text(e.key): text(e.value) for e in annotation.quant_parameter_tensor_names}
             self.annotations[text(annotation.tensor_name)] = roles
@@ -196,13 +197,12 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
     text = book.text
     domain, name, overload = map(text, (signature.domain, signature.name, signature.overload))
     label = f"function:{domain}:{name}" + (f":{overload}" if overload else "")
-    taken[label] += 1
-    if taken[label] > 1:  # the same function twice: invalid, and still counted
-        label = f"{label}#{taken[label]}"
+    label = untaken(label, taken)  # the same function twice is invalid, and still counted
     path = (label,)
     nodes = NodeReader(book, path, in_function=True)
     body = _Body(book, nodes)
     defaults: list[StoredTensor] = []
+    pending: list[Pending] = []
 
     def take(part: Field, end: int) -> int:
         if part.number == _FUNCTION_VALUE_INFO and part.wire == LENGTH:
@@ -210,7 +210,14 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
             body.note(message.value_info)
             return stop
         if part.number == _FUNCTION_DEFAULT and part.wire == LENGTH:
-            defaults.extend(_read_default(book, part, path, label))
+            attribute = read_attribute(book.window, part)
+            defaults.extend(_read_default(book, attribute, path, label))
+            for number in (GRAPH, GRAPHS):
+                for places in _apart(attribute.messages.get(number, []), number):
+                    # Numbered by all of them: two defaults may have one name.
+                    name = f"default {len(pending)}: {book.text(attribute.name)}"
+                    book.count()
+                    pending.append(Pending(places, (label, name), in_function=True))
         elif part.number in _FUNCTION_METADATA:
             book.field(METADATA, part)
         else:
@@ -229,7 +236,9 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
     )
     graphs = [graph]
     for places, nested, index in nodes.carried.nested:
-        graphs += read_graphs(book, Pending(places, nested, (path, index), in_function=True))
+        pending.append(Pending(places, nested, (path, index), in_function=True))
+    for item in pending:
+        graphs += read_graphs(book, item)
     return Function(domain, name, overload, path), graphs
 
 
@@ -247,9 +256,14 @@ def _read_signature(book: Book, place: Field) -> onnx.FunctionProto:
         raise _unparsed(book, place.at, place.end) from error
 
 
-def _read_default(book: Book, part: Field, path: GraphPath, owner: str) -> list[StoredTensor]:
+def _apart(places: Sequence[Field], number: int) -> list[Sequence[Field]]:
+    """One graph for each of a list's; pieces of a single one belong together."""
+    return [[place] for place in places] if number == GRAPHS else [places] if places else []
+
+
+def _read_default(book: Book, attribute: Attribute, path: GraphPath, owner: str) -> list[StoredTensor]:
     """The tensors in the default value of a function's attribute."""
-    attribute = read_attribute(book.window, part)
+    part = attribute.place
     inside = sum(f.end - f.at for fields in attribute.messages.values() for f in fields)
     book.nbytes[UNKNOWN] += attribute.unknown
     book.nbytes[FUNCTIONS] += part.end - part.at - attribute.unknown - inside

@@ -24,7 +24,7 @@ from analyzer.read.attributes import (
     Attribute,
     read_attribute,
 )
-from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book
+from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, untaken
 from analyzer.read.payload import ListPayload
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field, varint
@@ -252,9 +252,7 @@ class NodeReader:
     def _nest(self, places: Sequence[Field], label: str, node: Node) -> None:
         """Note a nested graph under a path of its own; two attributes of one name are invalid, and two graphs."""
         self.book.count()
-        self._nested[label] += 1
-        times = self._nested[label]
-        path = (*self.path, label if times == 1 else f"{label}#{times}")
+        path = (*self.path, untaken(label, self._nested))
         self.carried.nested.append((places, path, node.position))
 
     def _account(self, account: str) -> str:

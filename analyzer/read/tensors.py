@@ -44,6 +44,8 @@ _FIELD_OF = {
 _EXTERNAL_KEYS = {"location", "offset", "length", "checksum", "basepath"}
 """What an entry of `external_data` may say (onnx.proto)."""
 
+_MAX_ENTRIES = 1 << 10
+
 _COUNTED = 1 << 16
 """Bytes of a list of varints up to which its numbers are counted; beyond, its length bounds them."""
 
@@ -292,6 +294,11 @@ def _collect_entry(book: Book, fields: _Fields, part: Field) -> None:
         if place.number in texts and place.wire == LENGTH:
             texts[place.number] = book.window.take(place.start, place.end).decode("utf-8", "backslashreplace")
     fields.entries[texts[1]] = texts[2]
+    if len(fields.entries) > _MAX_ENTRIES:
+        raise ModelReadError(
+            f"{book.source.name}: [not-onnx] a tensor with more than {_MAX_ENTRIES:,} keys of external data at byte "
+            f"{part.at:,}, of which the format knows five; the file is corrupt, export it again"
+        )
 
 
 def _numbers(window: Window, part: Field) -> list[int]:

@@ -179,3 +179,23 @@ def test_structure_lists_every_account_also_where_it_is_empty():
 
     assert [account for account, _ in model.structure] == list(STRUCTURE)
     assert set(STRUCTURE) == {*INSIDE, ORPHANED}
+
+
+def test_opsets_are_counted_too(tmp_path):
+    proto = onnx.ModelProto(graph=onnx.GraphProto(name="g"))
+    for index in range(20):
+        proto.opset_import.add(domain=f"d{index}", version=1)
+    path = save(tmp_path, proto)
+
+    assert len(read_model(path, max_objects=20).opsets) == 20
+    with pytest.raises(ModelReadError, match="more than 19 nodes and tensors"):
+        read_model(path, max_objects=19)
+
+
+def test_tensor_of_thousands_of_external_keys_is_refused(tmp_path):
+    tensor = TensorProto(name="w", dims=[1], data_type=1, data_location=TensorProto.EXTERNAL)
+    for index in range(2000):
+        tensor.external_data.add(key=f"k{index}", value="v")
+
+    with pytest.raises(ModelReadError, match="more than 1,024 keys of external data"):
+        model_of(onnx.GraphProto(initializer=[tensor]))
