@@ -7,6 +7,8 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 # Tests run in this many processes.
 JOBS ?= 2
+# How long `make fuzz` takes.
+SECONDS ?= 60
 # More options for pytest, or for the benchmark: make test ARGS="-k bert"
 ARGS ?=
 
@@ -16,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden bench dev clean
+.PHONY: help demo test check format golden bench hostile fuzz dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +45,13 @@ golden: .venv/.installed  ## rewrite tests/golden from what the code prints now;
 
 bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other tools (ARGS="..." goes to the script)
 	$(BIN)/python benchmarks/bench_inspect.py $(ARGS)
+
+hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/hostile.md
+	$(BIN)/python benchmarks/hostile.py --markdown docs/hostile.md $(ARGS)
+
+fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/fuzz
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
+	$(BIN)/python tests/fuzz/fuzz_read.py --seconds $(SECONDS) $(ARGS)
 
 dev: .venv/.installed  ## make the virtual environment in .venv
 	@echo "ready: source $(BIN)/activate"

@@ -79,6 +79,8 @@ class _Context:
     provenance: Provenance
     metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
     annotated: frozenset[tuple[GraphPath, str]]
+    handed_out: frozenset[tuple[GraphPath, str]]
+    """Outputs of a model without nodes."""
     stored: frozenset[tuple[GraphPath, str]]
     is_pytorch: bool
 
@@ -98,6 +100,7 @@ def classify(model: Model, wiring: Wiring, scopes: NodeScopes | None = None) -> 
             for named in g.annotations.values()
             for name in named.values()
         ),
+        handed_out=frozenset((g.path, name) for g in model.graphs[:1] if not g.nodes for name in g.outputs),
         stored=frozenset(tensor.key for tensor in model.tensors()),
         is_pytorch=model.producer.startswith("pytorch"),
     )
@@ -135,7 +138,7 @@ def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry
 
 
 def _decide(tensor: StoredTensor, context: _Context) -> Decision:
-    for rule in (_by_provenance, _by_annotation, _by_name, _by_structure, _by_dotted_name):
+    for rule in (_by_provenance, _by_annotation, _by_name, _by_structure, _by_dotted_name, _by_output):
         decision = rule(tensor, context)
         if decision is not None:
             return decision
@@ -202,6 +205,13 @@ def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
         return None
     role = Role.PARAMETER if tensor.dtype.is_floating else Role.BUFFER
     return Decision(role, "name:state-dict", (tensor.name,))
+
+
+def _by_output(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """What a graph without nodes hands out: such a file is there for its tensors, and nothing makes constants."""
+    if tensor.key in context.handed_out and tensor.dtype.is_floating:
+        return Decision(Role.PARAMETER, "structure:graph-output")
+    return None
 
 
 def _is_state(tensor: StoredTensor, context: _Context) -> bool:

@@ -343,3 +343,31 @@ def test_an_operator_of_an_unknown_domain_says_nothing_by_its_name(tmp_path):
     proto.graph.node[0].domain = "acme"
 
     assert entry(audit(tmp_path, proto), "w").decided_by == "none:no-rule"
+
+
+def test_tensor_that_a_model_without_nodes_hands_out_is_learned(tmp_path):
+    proto = text_model("g () => (float[2] w, int64[2] n) <float[2] w = {1, 2}, int64[2] n = {1, 2}> { }")
+
+    ledger = audit(tmp_path, proto)
+
+    assert (entry(ledger, "w").role, entry(ledger, "w").decided_by) == (
+        Role.PARAMETER,
+        "structure:graph-output",
+    )
+    assert entry(ledger, "n").role is Role.UNATTRIBUTED
+
+
+def test_tensor_that_a_model_with_nodes_hands_out_is_not_explained(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] w, float[2] y) <float[2] w = {1, 2}> { y = Relu(x) }")
+
+    assert entry(audit(tmp_path, proto), "w").role is Role.UNATTRIBUTED
+
+
+def test_scale_that_the_graph_annotates_is_quantization(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] y) <float[2] s = {1, 2}> { y = Zap(x, s) }")
+    annotation = proto.graph.quantization_annotation.add(tensor_name="x")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="s")
+
+    found = entry(audit(tmp_path, proto), "s")
+
+    assert (found.role, found.decided_by) == (Role.QUANTIZATION, "provenance:quantization-annotation")

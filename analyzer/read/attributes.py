@@ -27,6 +27,9 @@ __all__ = [
 BIG = 1 << 12
 """Bytes of a message up to which it is handed to protobuf as it stands."""
 
+_MOST = 1 << 31
+"""Bytes of a message that protobuf reads at most."""
+
 TENSOR, GRAPH, TENSORS_OF, GRAPHS, SPARSE, SPARSES = 5, 6, 10, 11, 22, 23
 _MESSAGES = frozenset({TENSOR, GRAPH, TENSORS_OF, GRAPHS, SPARSE, SPARSES})
 _LISTS = frozenset({7, 8, 9})
@@ -79,12 +82,16 @@ def read_attribute(window: Window, place: Field) -> Attribute:
             return Attribute(place, proto.name, proto, {}, discard_unknown(proto))
     messages: dict[int, list[Field]] = defaultdict(list)
     rest: list[bytes] = []
+    left = _MOST
     for part in window.fields(place.start, place.end):
         if part.number in _MESSAGES and part.wire == LENGTH:
             messages[part.number].append(part)
         elif part.number in _LISTS and not messages:
             return _read_list(window, place)
         else:
+            left -= part.end - part.at
+            if left <= 0:
+                raise BrokenMessageError(window.source, place.at, place.end, "an attribute of over 2 GiB")
             rest.append(window.take(part.at, part.end))
     proto = _parse(b"".join(rest))
     if proto is None:
@@ -94,7 +101,7 @@ def read_attribute(window: Window, place: Field) -> Attribute:
 
 def _read_list(window: Window, place: Field) -> Attribute:
     """A list of numbers or texts has a key for each, which protobuf takes apart a hundred times as fast as we do."""
-    proto = _parse(window.take(place.start, place.end))
+    proto = _parse(window.take(place.start, place.end)) if place.end - place.start < _MOST else None
     if proto is None:
         raise BrokenMessageError(window.source, place.at, place.end, "an attribute that is none")
     messages: dict[int, list[Field]] = defaultdict(list)

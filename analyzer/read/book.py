@@ -26,6 +26,7 @@ __all__ = [
     "UNKNOWN",
     "VALUES",
     "Book",
+    "shown",
     "untaken",
 ]
 
@@ -128,6 +129,15 @@ class Book:
     def field(self, account: str, place: Field) -> None:
         """Book a whole field, key and length included."""
         self.nbytes[account] += place.end - place.at
+
+
+def shown(name: str, longest: int = 128) -> str:
+    """A name as a part of others: one of a megabyte would be repeated for every tensor below it.
+
+    >>> len(shown("x" * 1_000_000))
+    128
+    """
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def untaken(label: str, taken: Counter[str]) -> str:

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor
 from analyzer.read.attributes import BIG, GRAPH, GRAPHS, Attribute, discard_unknown, read_attribute
-from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, untaken
+from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, shown, untaken
 from analyzer.read.nodes import NodeReader, carried, kept_metadata
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field
@@ -46,6 +46,10 @@ _SIGNATURE = frozenset({1, 2, 3, 4, 5, 6, 9, 10, 13})
 _FUNCTION_METADATA = frozenset({8, 14})
 """doc_string, metadata_props."""
 _LONGEST_NAME = 1 << 20
+_LONGEST_VALUE = 1 << 26
+"""Bytes of the note on one value: its type, and a text for people."""
+_PER_OBJECT = 4
+"""Inputs and outputs that take about as much memory as a node; a note takes twice as much as they do."""
 
 _Kind = TypeVar("_Kind", onnx.GraphProto, onnx.FunctionProto)
 
@@ -113,6 +117,8 @@ class _Body:
             ModelReadError: they are nested deeper than protobuf reads, or broken.
         """
         window, nbytes = self.book.window, self.book.nbytes
+        if first.end - first.at > _LONGEST_VALUE:
+            raise _unparsed(self.book, first.at, first.end)
         stop = window.run(first, end, BIG)[-1][1]
         try:
             message = kind.FromString(window.take(first.at, stop))
@@ -181,6 +187,8 @@ class _GraphReader:
         self.outputs += [text(value.name) for value in message.output]
         for values in (message.value_info, message.input, message.output):
             self.body.note(values)
+        notes = sum(1 for value in message.value_info if value.metadata_props)
+        self.book.count((len(message.input) + len(message.output) + 2 * notes) // _PER_OBJECT)
         self.book.count(len(message.quantization_annotation))
         for annotation in message.quantization_annotation:
             roles = {text(e.key): text(e.value) for e in annotation.quant_parameter_tensor_names}
@@ -196,7 +204,7 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
     signature = _read_signature(book, place)
     text = book.text
     domain, name, overload = map(text, (signature.domain, signature.name, signature.overload))
-    label = f"function:{domain}:{name}" + (f":{overload}" if overload else "")
+    label = f"function:{shown(domain)}:{shown(name)}" + (f":{shown(overload)}" if overload else "")
     label = untaken(label, taken)  # the same function twice is invalid, and still counted
     path = (label,)
     nodes = NodeReader(book, path, in_function=True)
@@ -215,7 +223,7 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
             for number in (GRAPH, GRAPHS):
                 for places in _apart(attribute.messages.get(number, []), number):
                     # Numbered by all of them: two defaults may have one name.
-                    name = f"default {len(pending)}: {book.text(attribute.name)}"
+                    name = f"default {len(pending)}: {shown(book.text(attribute.name))}"
                     book.count()
                     pending.append(Pending(places, (label, name), in_function=True))
         elif part.number in _FUNCTION_METADATA:

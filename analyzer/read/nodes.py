@@ -24,7 +24,7 @@ from analyzer.read.attributes import (
     Attribute,
     read_attribute,
 )
-from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, untaken
+from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, shown, untaken
 from analyzer.read.payload import ListPayload
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field, varint
@@ -49,6 +49,12 @@ _CONSTANT_LISTS = frozenset(
 _ML_DOMAIN = "ai.onnx.ml"
 _ATTRIBUTE, _DOC, _METADATA = 5, 6, 9
 _MAX_ATTRIBUTES = 1 << 16
+_FREE, _PER_OBJECT = 16, 4
+"""Fields of a node that are free, and how many more take about as much memory as another node."""
+_LONGEST_STEM = 1 << 10
+"""Characters of a node's name that go into those of the tensors in its attributes."""
+_LONGEST_NOTE = 1 << 16
+"""Bytes of a note that is kept: it is taken apart later, which takes hundreds of times as much memory."""
 _NAMED = frozenset({1, 2, 3})
 _TEXTS = frozenset({1, 2, 3, 4, 7, 8})
 _KNOWN = frozenset(range(1, 11))
@@ -149,6 +155,9 @@ class NodeReader:
             return False
         if offset != end:
             return False
+        values = len(inputs) + len(outputs)
+        if values > _FREE:
+            self.book.count((values - _FREE) // _PER_OBJECT)
         nbytes = self.book.nbytes
         nbytes[NODE_METADATA] += noted
         nbytes[self._account(NAMES)] += named
@@ -164,11 +173,13 @@ class NodeReader:
         attributes: list[Field] = []
         notes: dict[str, str] = {}
         left = place.end - place.at
-        for part in window.fields(place.start, place.end):
+        for index, part in enumerate(window.fields(place.start, place.end)):
+            if index >= _FREE and not index % _PER_OBJECT:
+                book.count()
             size = part.end - part.at
             number = part.number if part.wire == LENGTH else 0
             if number in _TEXTS:
-                texts[number].append(names[window.take(part.start, part.end)])
+                texts[number].append(names[window.take_name(part)])
             if number == _ATTRIBUTE:
                 attributes.append(part)
                 self._check_attributes(len(attributes), place)
@@ -243,7 +254,7 @@ class NodeReader:
         for places in attribute.messages.values():
             self.book.nbytes[account] -= sum(place.end - place.at for place in places)
         self.carried.tensors += carried(self.book, attribute, self.path, node, account)
-        stem = f"{node.op_type}_{node.position}.{self.book.text(attribute.name)}"
+        stem = f"{shown(node.op_type, 64)}_{node.position}.{shown(self.book.text(attribute.name), 64)}"
         if GRAPH in attribute.messages:
             self._nest(attribute.messages[GRAPH], stem, node)
         for position, place in enumerate(attribute.messages.get(GRAPHS, ())):
@@ -276,7 +287,7 @@ def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:
         else:
             raise ValueError("another field")
         offset += length
-    if key in _KEPT_METADATA:
+    if key in _KEPT_METADATA and len(value) <= _LONGEST_NOTE:
         notes[key.decode()] = value.decode("utf-8", "backslashreplace")
 
 
@@ -302,11 +313,12 @@ def carried(
     is_constant = node is not None and node.op_type == "Constant" and node.domain in ("", "ai.onnx")
     position = None if node is None else node.position
     if node is None:
-        name = f"{owner}.{label}"
+        name = f"{owner}.{shown(label, _LONGEST_STEM)}"
     elif is_constant and node.outputs:
         name = node.outputs[0]
     else:
-        name = f"{node.name or node.op_type}#{node.position}.{label}"
+        stem = shown(node.name or node.op_type, _LONGEST_STEM)
+        name = f"{stem}#{node.position}.{shown(label, _LONGEST_STEM)}"
     if attribute.proto.ref_attr_name and not messages:
         # Its value is an attribute of the function's caller, where it is entered.
         if account != FUNCTIONS:

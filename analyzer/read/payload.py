@@ -81,6 +81,8 @@ class FilePayload:
         if element is None or not is_spread or numel * element.itemsize <= _READ_WHOLE or numel <= SAMPLES:
             array = self.array()
             return None if array is None else sample(array)
+        if self.ranges[0][1] != numel * element.itemsize:
+            return None  # no array either; and a shape may have more elements than an int64 counts
         return self.at(sample_positions(numel))
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:

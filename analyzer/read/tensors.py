@@ -54,6 +54,9 @@ _INDICES = 1 << 20
 
 _MAX_DIGITS = 20
 
+_DEPTH = 2
+"""Graphs around a tensor that count as one more: each is named wherever the tensor is."""
+
 
 @dataclass
 class _Fields:
@@ -88,7 +91,7 @@ def read_tensor(
     node: int | None = None,
 ) -> StoredTensor:
     """A dense tensor; without a `name` it goes by its own. Its bytes are booked, but for those of its elements."""
-    book.count()
+    book.count(1 + len(path) // _DEPTH)
     fields = _collect(book, places)
     name = name if name is not None else fields.name or ""
     key = (path, name)
@@ -189,7 +192,7 @@ def _collect(book: Book, places: Sequence[Field]) -> _Fields:
                 fields.inline += part.end - part.start
                 total -= part.end - part.start
             elif number == _NAME and wire == LENGTH:
-                fields.name = book.text(window.take(part.start, part.end))
+                fields.name = book.text(window.take_name(part))
                 book.field(NAMES, part)
                 total -= part.end - part.at
             elif not _collect_header(book, fields, part):
@@ -261,7 +264,8 @@ def _collect_header(book: Book, fields: _Fields, part: Field) -> bool:
     """Note what is no payload; whether the format knows the field."""
     number, wire, window = part.number, part.wire, book.window
     if number == _DIMS and wire in (VARINT, LENGTH):
-        fields.dims += _numbers(window, part)
+        if part.end - part.start <= _MAX_RANK:
+            fields.dims += _numbers(window, part)
         _check_rank(book, fields.dims, part)
     elif number == _DATA_TYPE and wire == VARINT:
         fields.data_type = _signed(_numbers(window, part)[0])
@@ -280,7 +284,7 @@ _MAX_RANK = 1 << 20
 
 
 def _check_rank(book: Book, dims: list[int], part: Field) -> None:
-    if len(dims) > _MAX_RANK:
+    if len(dims) > _MAX_RANK or part.end - part.start > _MAX_RANK:  # packed, as nobody packs them
         raise ModelReadError(
             f"{book.source.name}: [invalid-dims] a tensor of more than {_MAX_RANK:,} dimensions at byte {part.at:,}; "
             "the file is corrupt, export it again"
@@ -292,7 +296,7 @@ def _collect_entry(book: Book, fields: _Fields, part: Field) -> None:
     texts = {1: "", 2: ""}
     for place in book.window.fields(part.start, part.end):
         if place.number in texts and place.wire == LENGTH:
-            texts[place.number] = book.window.take(place.start, place.end).decode("utf-8", "backslashreplace")
+            texts[place.number] = book.window.take_name(place).decode("utf-8", "backslashreplace")
     fields.entries[texts[1]] = texts[2]
     if len(fields.entries) > _MAX_ENTRIES:
         raise ModelReadError(

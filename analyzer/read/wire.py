@@ -31,6 +31,8 @@ _HEADER = 2 * _LONGEST_VARINT
 _RUN = 1 << 18
 _RUN_FIELDS = 1 << 12
 
+_LONGEST_NAME = 1 << 24
+
 _MAX_STEPS = 64
 """A window grows up to this many of its source's steps."""
 
@@ -68,6 +70,19 @@ class Window:
             self._fill(start, end - start)
             base = self._base
         return self._buffer[start - base : end - base]
+
+    def take_name(self, place: Field) -> bytes:
+        """The content of a field that is kept in memory and shown.
+
+        Raises:
+            ModelReadError: it is too long for that. A file with holes makes any length cheap.
+        """
+        if place.end - place.start > _LONGEST_NAME:
+            raise ModelReadError(
+                f"{self.source.name}: [not-onnx] a name of {place.end - place.start:,} bytes at byte {place.at:,}; "
+                "the file is corrupt, export it again"
+            )
+        return self.take(place.start, place.end)
 
     def _read(self, start: int, length: int) -> bytes:
         content = self.source.read(start, length)
@@ -108,7 +123,10 @@ class Window:
             length = buffer[offset + 1]
             content = offset + 2
             if length >= 0x80:
-                length, content = varint(buffer, offset + 1)
+                try:
+                    length, content = varint(buffer, offset + 1)
+                except ValueError:
+                    break  # `fields` says where
             offset = content + length
             if length > longest or offset > len(buffer) or base + offset > end:
                 break
