@@ -11,17 +11,11 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from analyzer.content import Array, is_constant_filled, transposed_positions
+from analyzer.content import digest, digest_transposed, is_constant_filled, transposed_positions
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
-from analyzer.model import StoredTensor
 
 __all__ = ["find_copies"]
-
-_BAND_ELEMENTS = 1 << 20
-"""Elements compared at a time, so that a large pair needs no copy of either."""
 
 
 def find_copies(
@@ -68,7 +62,7 @@ class _Originals:
     """The entries of one dtype and shape met so far, by a few of their elements."""
 
     def __init__(self) -> None:
-        self._by_samples: dict[tuple[tuple[int, ...], bytes], list[Entry]] = defaultdict(list)
+        self._by_samples: dict[tuple[tuple[int, ...], bytes], _Alike] = {}
 
     def match(self, entry: Entry) -> Entry | None:
         """The entry as a copy of an original; None where it is an original itself, which is then remembered."""
@@ -77,48 +71,58 @@ class _Originals:
         if straight is None:
             return None
         key = (tensor.shape, straight.tobytes())
-        for original in self._by_samples.get(key, ()):
-            if _may_be_copy(entry, original) and _is_copy(entry, original, transposed=False):
+        if key in self._by_samples:
+            original = self._by_samples[key].find(entry, transposed=False)
+            if original is not None:
                 return _copy(entry, original, "content:copy")
         if len(tensor.shape) == 2:
             turned = tensor.payload.at(transposed_positions(tensor.shape[0], tensor.shape[1]))
-            if turned is not None:
-                for original in self._by_samples.get((tensor.shape[::-1], turned.tobytes()), ()):
-                    if _may_be_copy(entry, original) and _is_copy(entry, original, transposed=True):
-                        return _copy(entry, original, "content:transposed-copy")
-        self._by_samples[key].append(entry)
+            alike = None if turned is None else self._by_samples.get((tensor.shape[::-1], turned.tobytes()))
+            original = None if alike is None else alike.find(entry, transposed=True)
+            if original is not None:
+                return _copy(entry, original, "content:transposed-copy")
+        self._by_samples.setdefault(key, _Alike()).add(entry)
         return None
+
+
+class _Alike:
+    """Originals that agree in shape and samples; the whole content of each is read once, and only for company."""
+
+    def __init__(self) -> None:
+        self._unread: list[Entry] = []
+        self._by_content: dict[str, _Same] = {}
+
+    def add(self, entry: Entry) -> None:
+        self._unread.append(entry)
+
+    def find(self, entry: Entry, *, transposed: bool) -> Entry | None:
+        """The original that an entry repeats; what is constant-filled repeats none."""
+        array = entry.tensor.payload.array()
+        if array is None or is_constant_filled(array):
+            return None
+        for original in self._unread:
+            content = original.tensor.payload.array()
+            if content is not None and not is_constant_filled(content):
+                self._by_content.setdefault(digest(content), _Same(original)).add(original)
+        self._unread.clear()
+        same = self._by_content.get(digest_transposed(array) if transposed else digest(array))
+        return None if same is None else same.find(entry)
+
+
+class _Same:
+    """Originals of one content: several only where each has a PyTorch name of its own."""
+
+    def __init__(self, first: Entry) -> None:
+        self._first = first
+        self._by_sources: dict[tuple[str, ...], Entry] = {}
+
+    def add(self, entry: Entry) -> None:
+        self._by_sources.setdefault(entry.sources, entry)
+
+    def find(self, entry: Entry) -> Entry | None:
+        """The original that an entry repeats; none where both have PyTorch names of their own: then they are two."""
+        return self._by_sources.get(entry.sources) if entry.sources and self._first.sources else self._first
 
 
 def _copy(entry: Entry, original: Entry, rule: str) -> Entry:
     return dataclasses.replace(entry, decided_by=rule, parameters=0, copy_of=original.tensor.key)
-
-
-def _is_copy(entry: Entry, original: Entry, *, transposed: bool) -> bool:
-    """Whether the whole contents are equal and not constant-filled."""
-    array = entry.tensor.payload.array()
-    if array is None or is_constant_filled(array):
-        return False
-    return _is_equal(array.T if transposed else array, original.tensor)
-
-
-def _may_be_copy(entry: Entry, original: Entry) -> bool:
-    """Not where both have PyTorch names of their own: then PyTorch says that they are two."""
-    return not entry.sources or not original.sources or entry.sources == original.sources
-
-
-def _is_equal(array: Array, original: StoredTensor) -> bool:
-    """Whether the whole contents are the same bytes; `array` is a view in the original's shape."""
-    other = original.payload.array()
-    if other is None or other.shape != array.shape:
-        return False
-    if array.ndim == 0:
-        return array.tobytes() == other.tobytes()
-    step = max(1, _BAND_ELEMENTS // max(1, array.size // max(1, array.shape[0])))
-    return all(
-        np.array_equal(
-            np.ascontiguousarray(array[start : start + step]).view(np.uint8),
-            np.ascontiguousarray(other[start : start + step]).view(np.uint8),
-        )
-        for start in range(0, array.shape[0], step)
-    )

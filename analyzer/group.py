@@ -49,6 +49,9 @@ UNGROUPED = "[ungrouped]"
 
 OVERLAP = "[overlap]"
 
+_DEEPEST = 64
+"""Depths that are tried; modules are nested a dozen deep, and a name can be made of a hundred thousand parts."""
+
 _FEW_GROUPS = 3
 """The default depth is the first that gives this many groups: a head beside one large body says little."""
 
@@ -183,7 +186,7 @@ KEYS: dict[str, Callable[[int], Callable[[Entry], str]]] = {
 def _default_depth(entries: Sequence[Entry]) -> int:
     learned = {entry.scope for entry in entries if entry.role is Role.PARAMETER and entry.has_scope}
     deepest = max((scope.count(".") + 1 for scope in learned), default=1)
-    for depth in range(1, deepest):
+    for depth in range(1, min(deepest, _DEEPEST)):
         if len({_scope_group(scope, depth) for scope in learned}) >= _FEW_GROUPS:
             return depth
     return deepest

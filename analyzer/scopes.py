@@ -224,4 +224,6 @@ def _list(text: str | None) -> list[str] | None:
         value = ast.literal_eval(text)
     except (TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    return [str(item) for item in value] if isinstance(value, (list, tuple, set)) else None
+    if not isinstance(value, (list, tuple, set)):
+        return None
+    return [item for item in value if isinstance(item, str)]

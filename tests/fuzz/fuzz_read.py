@@ -83,7 +83,7 @@ def main() -> None:
     inputs.mkdir(parents=True, exist_ok=True)
     write_seeds(inputs, LONGEST)
     words = options.corpus / "words.dict"
-    quoted = ("".join("\\x%02x" % byte for byte in word) for word in DICTIONARY)
+    quoted = ("".join(f"\\x{byte:02x}" for byte in word) for word in DICTIONARY)
     words.write_text("".join(f'"{word}"\n' for word in quoted))
     arguments = [
         f"-max_total_time={options.seconds}",

@@ -35,9 +35,11 @@ NUMBERS = (
     -2,
 )
 TEXTS = (
-    b"", b"w", b"x", b"y", b"Constant", b"If", b"Loop", b"MatMul", b"Add", b"Gather", b"MatMulNBits", b"ConstantOfShape",
+    b"", b"w", b"x", b"y", b"Constant", b"If", b"Loop", b"MatMul", b"Add", b"Gather", b"MatMulNBits",
+    b"ConstantOfShape",
     b"DequantizeLinear", b"LSTM", b"BatchNormalization", b"TreeEnsembleClassifier", b"ai.onnx.ml", b"com.microsoft",
-    b"value", b"value_ints", b"value_string", b"sparse_value", b"then_branch", b"body", b"nodes_values", b"K", b"N", b"bits",
+    b"value", b"value_ints", b"value_string", b"sparse_value", b"then_branch", b"body", b"nodes_values", b"K", b"N",
+    b"bits",
     b"location", b"offset", b"length", b"w.bin", b"../w.bin", b"d/w.bin", b"8", b"16", b"-1", b"99999999999999999999",
     b"layer.0.weight", b"layer.1.bias", b"bn.running_mean", b"/layer/MatMul", b"namespace", b"pkg.torch.onnx.fx_node",
     b"pkg.torch.onnx.name_scopes", b"pkg.onnxscript.optimizer.folded_from",
@@ -252,9 +254,7 @@ def _any_field(kind: Descriptor, rng: random.Random) -> Field:
         return Field(number, FIXED32, rng.randbytes(4))
     if known.type == FieldDescriptor.TYPE_DOUBLE:
         return Field(number, FIXED64, rng.randbytes(8))
-    if known.is_repeated if hasattr(known, "is_repeated") else False:
-        if rng.random() < 0.5:
-            return Field(
-                number, LENGTH, b"".join(varint(rng.choice(NUMBERS)) for _ in range(rng.randint(0, 4)))
-            )
+    if getattr(known, "is_repeated", False) and rng.random() < 0.5:
+        packed = b"".join(varint(rng.choice(NUMBERS)) for _ in range(rng.randint(0, 4)))
+        return Field(number, LENGTH, packed)
     return Field(number, VARINT, rng.choice(NUMBERS))

@@ -22,7 +22,7 @@ from analyzer.model import Carrier
 from analyzer.render import FORMATS, TextOptions
 from analyzer.report import Inspection
 
-__all__ = ["MAY_REFUSE", "Broken", "check_file"]
+__all__ = ["MAY_REFUSE", "BrokenPromiseError", "check_file"]
 
 MAY_REFUSE = ("[deep-nesting]", "nodes and tensors", "[invalid-dims]", "a name of", "attributes, of which")
 """What is refused by a limit of ours, though protobuf reads it."""
@@ -32,7 +32,7 @@ LARGEST = 1 << 16
 """Elements up to which contents are compared."""
 
 
-class Broken(AssertionError):
+class BrokenPromiseError(AssertionError):
     """A promise that does not hold."""
 
 
@@ -40,7 +40,7 @@ def check_file(path: Path, content: bytes, *, full: bool = False) -> str:
     """Audit the file at `path`, which holds `content`, and say what came of it: "counted", "refused", ...
 
     Raises:
-        Broken, or any exception that is not ours: a defect.
+        BrokenPromiseError, or any exception that is not ours: a defect.
     """
     proto = onnx.ModelProto()
     try:
@@ -51,14 +51,14 @@ def check_file(path: Path, content: bytes, *, full: bool = False) -> str:
     try:
         ledger = audit_model(path, content="full" if full else "sampled")
     except LedgerError as error:
-        raise Broken(f"an identity does not hold: {error}") from error
+        raise BrokenPromiseError(f"an identity does not hold: {error}") from error
     except OnnxLedgerError as error:
         sentence = str(error)
         if path.name not in sentence:
-            raise Broken(f"names no file: {sentence}") from error
+            raise BrokenPromiseError(f"names no file: {sentence}") from error
         has_graph = proto.HasField("graph") or len(proto.training_info)
         if is_read and has_graph and not any(words in sentence for words in MAY_REFUSE):
-            raise Broken(f"refuses what protobuf reads: {sentence}") from error
+            raise BrokenPromiseError(f"refuses what protobuf reads: {sentence}") from error
         return "refused"
     check_report(ledger)
     if not is_read:
@@ -90,7 +90,7 @@ def check_report(ledger: Ledger) -> None:
     text = FORMATS["text"](report, TextOptions(verbose=True))
     odd = [c for c in text if not c.isprintable() and c != "\n"]
     if odd:
-        raise Broken(f"prints {odd[0]!r}")
+        raise BrokenPromiseError(f"prints {odd[0]!r}")
 
 
 def check_same(ledger: Ledger, proto: onnx.ModelProto) -> None:
@@ -234,4 +234,4 @@ def _has_other_nesting(proto: onnx.ModelProto) -> bool:
 
 def _equal(what: str, ours: Any, theirs: Any) -> None:
     if ours != theirs:
-        raise Broken(f"{what}: {ours!r} here, {theirs!r} there"[:2000])
+        raise BrokenPromiseError(f"{what}: {ours!r} here, {theirs!r} there"[:2000])
