@@ -92,15 +92,50 @@ def _totals(
 def _circular(
     callers: dict[GraphPath, Counter[GraphPath]], total: dict[GraphPath, int | None]
 ) -> set[GraphPath]:
-    """The functions that call themselves, among those that have no number of calls."""
-    unknown = callers.keys() - total.keys()
-    if not unknown:
-        return set()
-    import networkx as nx  # 0.1 s, and no sound model has such functions
+    """The functions that call themselves, among those that have no number of calls: the strongly connected components.
 
-    graph = nx.DiGraph((caller, path) for path in unknown for caller in callers[path] if caller in unknown)
-    loops = {path for path in unknown if path in callers[path]}
-    return loops.union(*(part for part in nx.strongly_connected_components(graph) if len(part) > 1))
+    By Kosaraju's two walks, with lists and not by recursion.
+    """
+    unknown = callers.keys() - total.keys()
+    above = {path: [caller for caller in callers[path] if caller in unknown] for path in unknown}
+    below: dict[GraphPath, list[GraphPath]] = {path: [] for path in unknown}
+    for path, found in above.items():
+        for caller in found:
+            below[caller].append(path)
+    finished: list[GraphPath] = []
+    seen: set[GraphPath] = set()
+    for start in unknown:
+        _walk(start, below, seen, finished)
+    seen.clear()
+    circular = {path for path in unknown if path in callers[path]}
+    for start in reversed(finished):
+        component: list[GraphPath] = []
+        _walk(start, above, seen, component)
+        if len(component) > 1:
+            circular.update(component)
+    return circular
+
+
+def _walk(
+    start: GraphPath,
+    onwards: dict[GraphPath, list[GraphPath]],
+    seen: set[GraphPath],
+    finished: list[GraphPath],
+) -> None:
+    """Go wherever no walk has been before; note each place when nothing is left beyond it."""
+    if start in seen:
+        return
+    seen.add(start)
+    stack = [(start, iter(onwards[start]))]
+    while stack:
+        place, rest = stack[-1]
+        following = next((path for path in rest if path not in seen), None)
+        if following is None:
+            stack.pop()
+            finished.append(place)
+        else:
+            seen.add(following)
+            stack.append((following, iter(onwards[following])))
 
 
 def _domain(domain: str) -> str:
