@@ -122,7 +122,7 @@ def main() -> None:
         )
     broken = [f"{row.case.id}: {promise}" for row in rows for promise in row.broken]
     broken += [f"{key}: was changed, or made" for key in changed]
-    document = "\n".join([introduction(len(rows)), *sections(rows)])
+    document = "\n".join([introduction(len(rows)).rstrip(), *sections(rows), ""])
     if options.markdown:
         options.markdown.write_text(document, encoding="utf-8")
     else:
@@ -263,9 +263,10 @@ CALL = re.compile(r'(\w+)\((?:AT_FDCWD, )?"(/(?:[^"\\]|\\.)*)"')
 
 
 def _is_own(found: str, path: Path) -> bool:
-    """What is in the model's folder, or a folder on the way to it: resolving the path looks at each."""
+    """What is Python's, or in the model's folder, or on the way to it: resolving the path looks at each folder."""
     place = os.path.normpath(found)
-    return Path(place).is_relative_to(path.parent) or path.is_relative_to(place)
+    is_python = Path(place).is_relative_to(sys.prefix) or Path(place).is_relative_to(sys.base_prefix)
+    return is_python or Path(place).is_relative_to(path.parent) or path.is_relative_to(place)
 
 
 def is_allowed(what: str, case: Case) -> bool:
