@@ -6,7 +6,6 @@ import io
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
@@ -19,6 +18,7 @@ from analyzer.model import label
 from analyzer.ranges import Traffic
 from analyzer.read.book import GRAPH_STRUCTURE, INSIDE
 from analyzer.reconcile import Line, Reconciliation
+from analyzer.render.options import TextOptions
 from analyzer.render.units import (
     format_bytes,
     format_count,
@@ -34,18 +34,6 @@ from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, S
 from analyzer.survey import Survey
 
 __all__ = ["TextOptions", "render_text"]
-
-
-@dataclass(frozen=True, slots=True)
-class TextOptions:
-    """How much is shown, and how wide."""
-
-    rows: int = 20
-    """Rows of a long table before `[N others]`; 0 shows all."""
-    width: int = 80
-    color: bool = False
-    verbose: bool = False
-    """Also say by which rule each tensor was decided."""
 
 
 def render_text(report: Report, options: TextOptions | None = None) -> str:
