@@ -721,3 +721,17 @@ def test_groups_that_do_not_overlap_are_no_finding(tmp_path):
     grouping = group_by_patterns(audit(tmp_path, linear()), parse_patterns(["w=^w", "none=zzz"]))
 
     assert find_overlap(grouping) == ()
+
+
+def test_tensor_with_a_shape_and_no_data_is_weightless_and_counted_by_its_shape(tmp_path):
+    proto = linear()
+    proto.graph.initializer[0].ClearField("raw_data")
+    proto.graph.initializer[0].ClearField("float_data")
+
+    ledger = audit(tmp_path, proto)
+
+    (found,) = [f for f in ledger.findings if f.id == "weightless"]
+    assert found.severity is WARNING
+    assert "have a shape and no data" in found.message
+    assert found.subjects == (proto.graph.initializer[0].name,)
+    assert ledger.stored_elements > 0

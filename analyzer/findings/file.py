@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import onnx.defs
 
-from analyzer.findings.evidence import Evidence
+from analyzer.findings.evidence import Evidence, labels, sum_elements
 from analyzer.ledger import Finding, Role, Severity
 from analyzer.model import label
 
@@ -66,6 +66,14 @@ def find_empty(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("empty-model", Severity.WARNING, "no nodes and no stored tensors")
     elif not any(entry.role is Role.PARAMETER for entry in entries):
         yield Finding("weightless", Severity.NOTE, f"{nodes:,} nodes, but no stored tensor is a parameter")
+    misfits = {key for finding, key, _ in model.unread if finding == "payload-mismatch"}
+    stripped = [e for e in entries if e.tensor.key in misfits and e.tensor.numel and not e.tensor.nbytes]
+    if stripped:
+        message = (
+            f"{sum_elements(stripped):,} elements are in tensors that have a shape and no data: the weights are "
+            "not in the file"
+        )
+        yield Finding("weightless", Severity.WARNING, message, labels(stripped))
 
 
 def find_names(evidence: Evidence) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ _INDICES = 1 << 20
 
 _MAX_DIGITS = 20
 
-_DEPTH = 2
+_DEPTH = 1
 """Graphs around a tensor that count as one more: each is named wherever the tensor is."""
 
 
@@ -246,6 +246,8 @@ def _collect_usual(book: Book, place: Field) -> _Fields | None:
 def _collect_list(fields: _Fields, part: Field, piece: int) -> int:
     """Note a part of a typed list, in one piece of the message; how many bytes of elements it has."""
     nbytes = part.end - part.start
+    if not nbytes:
+        return 0  # an empty list, which some writers leave beside the one that counts
     if part.wire == LENGTH:
         fields.lists.setdefault(part.number, []).append((part.start, nbytes))
     else:

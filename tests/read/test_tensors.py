@@ -642,3 +642,13 @@ def test_pipe_as_external_data_is_told_at_once(tmp_path):
     model = with_external(tmp_path, location="w.bin")
 
     assert [finding for finding, _, _ in model.unread] == ["external-escapes"]
+
+
+def test_empty_list_beside_the_one_that_counts_is_no_mismatch(tmp_path):
+    tensor = TensorProto(name="w", dims=[2], data_type=TensorProto.DOUBLE, double_data=[1, 2])
+    content = tensor.SerializeToString() + block(11, b"")
+    model = read_memory(MemoryFile(integer(1, 8) + block(7, block(5, content))))
+
+    (found,) = model.tensors()
+    assert not model.unread
+    assert found.payload.array().tolist() == [1, 2]
