@@ -11,7 +11,7 @@ __all__ = ["uncollected"]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector: records hold no cycles, and looking for some in them takes a fifth of the time."""
+    """Without the collector: records hold no cycles, and looking for some in them is wasted time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzer.dtypes import DType
-from analyzer.errors import ExternalDataError, ModelReadError
-from analyzer.model import Carrier, Extent, GraphPath, Key, NoPayload, Payload, StoredTensor
-from analyzer.ranges import Source
+from analyzer.errors import ModelReadError
+from analyzer.model import Carrier, GraphPath, Key, NoPayload, Payload, StoredTensor
 from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book
+from analyzer.read.external import locate_external
 from analyzer.read.payload import Encoding, FilePayload
 from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Window, decode_varints, varint
 
@@ -41,9 +41,6 @@ _FIELD_OF = {
 }
 """The list that holds elements of each type (onnx.proto); int32_data holds all others."""
 
-_EXTERNAL_KEYS = {"location", "offset", "length", "checksum", "basepath"}
-"""What an entry of `external_data` may say (onnx.proto)."""
-
 _MAX_ENTRIES = 1 << 10
 
 _COUNTED = 1 << 16
@@ -51,8 +48,6 @@ _COUNTED = 1 << 16
 
 _INDICES = 1 << 20
 """Bytes of a sparse tensor's indices up to which they are checked against the shape."""
-
-_MAX_DIGITS = 20
 
 _DEPTH = 1
 """Graphs around a tensor that count as one more: each is named wherever the tensor is."""
@@ -104,7 +99,7 @@ def read_tensor(
             ("payload-mismatch", key, "is one segment of a tensor, which nobody puts together")
         )
     if fields.is_external:
-        extent, payload = _external(book, fields, dtype, shape, numel, key)
+        extent, payload = locate_external(book, fields.entries, dtype, shape, numel, key)
         nbytes = extent.length if extent is not None else 0
         book.nbytes[ORPHANED] += fields.inline
         if fields.inline:
@@ -411,60 +406,6 @@ def _count_items(book: Book, fields: _Fields, number: int) -> tuple[int, int]:
     content = b"".join(book.window.take(start, start + length) for start, length in ranges)
     items = sum(byte < 0x80 for byte in content)
     return count + items, count + items
-
-
-def _external(
-    book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...], numel: int | None, key: Key
-) -> tuple[Extent | None, Payload]:
-    """Where external data is, checked against the file that holds it."""
-    needed = dtype.nbytes(numel or 0)
-    odd = sorted(fields.entries.keys() - _EXTERNAL_KEYS)
-    if odd:
-        book.unread.append(("unknown-fields", key, f"external data has keys of no meaning: {', '.join(odd)}"))
-    try:
-        file = _sibling(book, fields.entries.get("location", ""))
-        offset, length = _range(fields.entries, needed)
-    except ExternalDataError as error:
-        finding, _, sentence = str(error).removeprefix("[").partition("] ")
-        book.unread.append((finding, key, sentence))
-        return None, NoPayload()
-    available = max(0, min(length, file.nbytes - offset))
-    extent = Extent(file.key, offset, available)
-    if available < length:
-        lacks = f"needs {length:,} bytes at offset {offset:,}, the file has {available:,} of them"
-        book.unread.append(("external-short", key, f"{fields.entries['location']}: {lacks}"))
-    elif dtype.bits and numel is not None and length != needed:
-        finding = "external-short" if length < needed else "payload-mismatch"
-        wrong = f"{numel:,} elements of {dtype.name} need {needed:,} bytes, its entry says {length:,}"
-        book.unread.append((finding, key, wrong))
-    else:
-        return extent, FilePayload(file, Encoding.PLAIN, ((offset, length),), dtype, shape)
-    return extent, NoPayload()
-
-
-def _sibling(book: Book, location: str) -> Source:
-    """An external file, looked at once."""
-    if location not in book.siblings:
-        try:
-            book.siblings[location] = book.source.sibling(location)
-        except ExternalDataError as error:
-            book.siblings[location] = error
-    found = book.siblings[location]
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
-def _range(entries: dict[str, str], needed: int) -> tuple[int, int]:
-    """Offset and length of external data; the length defaults to what the shape needs (ONNX IR, "External Data")."""
-    numbers = []
-    for key, default in (("offset", 0), ("length", needed)):
-        text = entries.get(key) or str(default)
-        if not (text.isascii() and text.isdigit()) or len(text) > max(_MAX_DIGITS, len(str(default))):
-            shown = text if len(text) <= _MAX_DIGITS else f"{text[:_MAX_DIGITS]}..."
-            raise ExternalDataError(f"[external-short] its {key} {shown!r} is no number of bytes")
-        numbers.append(int(text))
-    return numbers[0], numbers[1]
 
 
 def _check_indices(
