@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import io
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from analyzer.compare import Comparison, GroupPair
-from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role, Severity
+from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role
 from analyzer.model import label
 from analyzer.ranges import Traffic
 from analyzer.read.book import GRAPH_STRUCTURE, INSIDE
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.options import TextOptions
+from analyzer.render.survey import show_survey
+from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import (
     format_bytes,
     format_count,
@@ -28,10 +27,8 @@ from analyzer.render.units import (
     format_signed,
     printable,
     short_count,
-    shorten,
 )
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
-from analyzer.survey import Survey
 
 __all__ = ["TextOptions", "render_text"]
 
@@ -43,7 +40,7 @@ def render_text(report: Report, options: TextOptions | None = None) -> str:
         case Inspection():
             parts = _inspection(report, options)
         case SurveyReport():
-            parts = _survey(report.survey, options)
+            parts = show_survey(report.survey, options)
         case ReconcileReport():
             parts = _reconciliation(report, options)
         case ExportReport():
@@ -73,31 +70,12 @@ def _to_text(parts: Iterable[RenderableType], options: TextOptions) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _table(*columns: str) -> Table:
-    """The first column holds names and takes the room that is left; the others hold numbers."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for position, column in enumerate(columns):
-        if position:
-            table.add_column(column, justify="right", no_wrap=True)
-        else:
-            table.add_column(column, overflow="fold")
-    return table
-
-
-def _name(name: str, style: str = "") -> Text:
-    return Text(printable(shorten(name, _LONGEST_NAME)), style=style)
-
-
-_LONGEST_NAME = 400
-"""Characters of a name that are shown: nobody reads more, and a file may have names of megabytes."""
-
-
 # inspect
 
 
 def _inspection(report: Inspection, options: TextOptions) -> list[RenderableType]:
     ledger = report.ledger
-    parts: list[RenderableType] = [_name(ledger.model.path), _facts(ledger), Text("")]
+    parts: list[RenderableType] = [show_name(ledger.model.path), _facts(ledger), Text("")]
     parts += [_headline(ledger), _basis(ledger), Text("")]
     if report.grouping.by == "bytes":
         parts += [_accounts(report.grouping, ledger), Text("")]
@@ -156,7 +134,7 @@ def _groups(grouping: Grouping, parameters: int, rows: int) -> Table:
     known = any(group.trainable is not None for group in grouping.groups)
     heading = grouping.by if grouping.depth is None else f"{grouping.by}, depth {grouping.depth}"
     columns = ("trainable", "frozen") if known else ("share", "stored")
-    table = _table(heading, "parameters", *columns, "bytes", "tensors")
+    table = make_table(heading, "parameters", *columns, "bytes", "tensors")
     # Groups of nodes alone have nothing to count; JSON lists them.
     counted = [group for group in grouping.groups if group.tensors or grouping.by == "group"]
     shown, left = _cut(counted, 0 if grouping.by == "group" else rows)
@@ -204,7 +182,7 @@ def _sum(name: str, groups: Sequence[Group], overlap: Group | None = None) -> Gr
 
 
 def _group_row(group: Group, parameters: int, sign: int = 1) -> list[RenderableType]:
-    row: list[RenderableType] = [_name(group.name), format_count(sign * group.parameters)]
+    row: list[RenderableType] = [show_name(group.name), format_count(sign * group.parameters)]
     if group.trainable is None or group.frozen is None:
         row += [format_share(sign * group.parameters, parameters), format_count(sign * group.stored_elements)]
     else:
@@ -214,7 +192,7 @@ def _group_row(group: Group, parameters: int, sign: int = 1) -> list[RenderableT
 
 def _roles(ledger: Ledger) -> Table:
     """Every element by its role, and every byte on disk: payload by role, then the rest of the files."""
-    table = _table("role", "parameters", "stored", "tensors", "bytes on disk")
+    table = make_table("role", "parameters", "stored", "tensors", "bytes on disk")
     booked = {account.name: account.nbytes for account in ledger.accounts}
     for role in Role:
         entries = [entry for entry in ledger.entries if entry.role is role]
@@ -243,7 +221,7 @@ def _roles(ledger: Ledger) -> Table:
 
 def _accounts(grouping: Grouping, ledger: Ledger) -> Table:
     """Every byte on disk, and what is stored in it."""
-    table = _table("bytes", "bytes on disk", "share", "stored", "tensors")
+    table = make_table("bytes", "bytes on disk", "share", "stored", "tensors")
     for group in grouping.groups:
         if group.nbytes or group.tensors:
             table.add_row(*_account_row(group, ledger.file_nbytes))
@@ -259,14 +237,14 @@ def _account_row(group: Group, nbytes: int) -> list[RenderableType]:
     elements = (
         (format_count(group.stored_elements), format_count(group.tensors)) if group.tensors else ("", "")
     )
-    return [_name(group.name), format_count(group.nbytes), format_share(group.nbytes, nbytes), *elements]
+    return [show_name(group.name), format_count(group.nbytes), format_share(group.nbytes, nbytes), *elements]
 
 
 def _largest(ledger: Ledger, options: TextOptions) -> Table:
     """The largest tensors under the names that PyTorch knows them by, where the file tells."""
     ordered = sorted(ledger.entries, key=lambda entry: (-entry.tensor.nbytes, entry.tensor.key))
     shown = ordered[: options.rows] if options.rows else ordered
-    table = _table("largest tensors", "dtype", "shape", "stored")
+    table = make_table("largest tensors", "dtype", "shape", "stored")
     for entry in shown:
         shape = _shape(entry.tensor.shape)
         table.add_row(
@@ -290,7 +268,7 @@ _MAX_DIMS = 12
 
 def _describe(entry: Entry, options: TextOptions) -> Text:
     """What a person calls the tensor: its PyTorch name; else its own, with the module that reads it."""
-    text = _name(", ".join(entry.sources) or label(entry.tensor.key))
+    text = show_name(", ".join(entry.sources) or label(entry.tensor.key))
     notes = [] if entry.role is Role.PARAMETER else [entry.role.value]
     if not entry.sources and entry.scope:
         notes.append(f"of {entry.scope}")
@@ -314,126 +292,6 @@ def _findings(findings: Sequence[Finding], options: TextOptions) -> list[Rendera
         if len(finding.subjects) > len(shown):
             parts.append(Text(f"  [{format_count(len(finding.subjects) - len(shown))} others]"))
     return parts
-
-
-# inspect, many models
-
-_GAP = 3
-"""Between two columns."""
-_NAME_ROOM = 24
-"""A model's name should have this many columns before anything else has room to spare."""
-
-
-def _survey(survey: Survey, options: TextOptions) -> list[RenderableType]:
-    folder = _common_folder(survey)
-    parts: list[RenderableType] = [_survey_head(survey, folder)]
-    if survey.readable:
-        parts += [_survey_totals(survey), Text(""), _survey_table(survey, folder, options)]
-    if survey.findings:
-        parts += [Text(""), _survey_findings(survey)]
-    shown = survey.unreadable[: options.rows] if options.rows else survey.unreadable
-    for row in shown:
-        parts += [Text(""), Text("unreadable: ", style="bold").append(printable(row.error), style="not bold")]
-    if left := len(survey.unreadable) - len(shown):
-        parts += [Text(""), Text(f"[{format_count(left)} others] unreadable")]
-    return parts
-
-
-def _survey_head(survey: Survey, folder: str) -> Text:
-    models = _plural(len(survey.rows), "component" if survey.is_artifact else "model")
-    text = f"one artifact of {models}" if survey.is_artifact else models
-    if survey.unreadable:
-        text += f", {format_count(len(survey.unreadable))} unreadable"
-    return _name(f"{folder}: {text}" if folder else text)
-
-
-def _survey_totals(survey: Survey) -> Text:
-    short = f" ({short_count(survey.parameters)})" if survey.parameters >= 1000 else ""
-    text = Text(f"{format_count(survey.parameters)} parameters{short}", style="bold")
-    return text.append(f", {format_count(survey.stored_elements)} elements stored", style="not bold")
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
-
-
-def _common_folder(survey: Survey) -> str:
-    """What all names begin with, which the table then leaves out; "" where they have no folder in common."""
-    folders = [row.path.split("/")[:-1] for row in survey.rows]
-    together = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
-    return "/".join(names[0] for names in together)
-
-
-def _survey_table(survey: Survey, folder: str, options: TextOptions) -> Table:
-    named = _survey_rows(survey, folder, options.rows)
-    for layout in _LAYOUTS:  # the fullest that leaves room for names
-        cells = [[cell(part) for cell in layout.values()] for _, part in named]
-        widths = [max(map(len, column)) for column in zip(layout, *cells, strict=True)]
-        room = options.width - sum(widths) - _GAP * len(widths)
-        if room >= _NAME_ROOM:
-            break
-    table = _table("component" if survey.is_artifact else "model", *layout)
-    table.columns[-1].justify = "left"
-    for (name, _), row in zip(named, cells, strict=True):
-        is_total = row is cells[-1]
-        if is_total:
-            table.add_section()
-        # Two lines for a name that is too long for one; no more, as a thousand models may have such names.
-        table.add_row(_name(shorten(printable(name), 2 * room)), *row, style="bold" if is_total else "")
-    return table
-
-
-def _survey_rows(survey: Survey, folder: str, rows: int) -> list[tuple[str, Survey]]:
-    """The largest models in their own order, the others together, all together: each with its name."""
-    models = survey.readable
-    order = sorted(range(len(models)), key=lambda i: (-models[i].parameters, -models[i].file_nbytes, i))
-    shown = sorted(order[: rows or None])
-    named = [(models[i].path.removeprefix(f"{folder}/"), Survey((models[i],))) for i in shown]
-    if left := [models[i] for i in order[len(shown) :]]:
-        named.append((f"[{format_count(len(left))} others]", Survey(tuple(left))))
-    return [*named, ("total", survey)]
-
-
-def _survey_findings(survey: Survey) -> Table:
-    """What the letters and counts of the models' rows are about; JSON has each model's sentences."""
-    models = Counter(
-        kind for row in survey.readable for kind in {(found.severity, found.id) for found in row.findings}
-    )
-    table = _table("finding", "severity", "models")
-    for severity, name in sorted(models, key=lambda kind: (_WORST_FIRST.index(kind[0]), kind[1])):
-        table.add_row(name, severity.value, format_count(models[severity, name]))
-    return table
-
-
-def _count_findings(survey: Survey) -> str:
-    counts = Counter(finding.severity for finding in survey.findings)
-    return ", ".join(_plural(counts[kind], kind.value) for kind in _WORST_FIRST if counts[kind]) or "-"
-
-
-def _count_findings_briefly(survey: Survey) -> str:
-    counts = Counter(finding.severity for finding in survey.findings)
-    return " ".join(f"{counts[kind]}{kind.value[0].upper()}" for kind in _WORST_FIRST if counts[kind]) or "-"
-
-
-def _main_dtype(survey: Survey) -> str:
-    """The element type of most parameters, and how many others there are."""
-    parameters: Counter[str] = Counter()
-    for row in survey.readable:
-        parameters.update({group.name: group.parameters for group in row.dtypes if group.parameters})
-    first, *others = sorted(parameters, key=lambda name: (-parameters[name], name)) or ["-"]
-    return f"{first} +{len(others)}" if others else first
-
-
-_WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
-_PARAMETERS = {"parameters": lambda survey: format_count(survey.parameters)}
-_STORED = {"stored": lambda survey: format_count(survey.stored_elements)}
-_ON_DISK = {"on disk": lambda survey: format_bytes(survey.file_nbytes), "dtype": _main_dtype}
-_LAYOUTS: tuple[dict[str, Callable[[Survey], str]], ...] = (
-    {**_PARAMETERS, **_STORED, **_ON_DISK, "findings": _count_findings},
-    {**_PARAMETERS, **_STORED, **_ON_DISK, "findings": _count_findings_briefly},
-    {**_PARAMETERS, **_ON_DISK, "findings": _count_findings_briefly},
-)
-"""The columns after the name, the fullest choice first."""
 
 
 # reconcile
@@ -471,7 +329,7 @@ def _verdict(result: Reconciliation) -> Text:
 
 
 def _bridge(result: Reconciliation) -> Table:
-    table = _table("bridge", "tensors", "elements", "parameters", "stored")
+    table = make_table("bridge", "tensors", "elements", "parameters", "stored")
     start = format_count(result.manifest.numel)
     table.add_row("PyTorch", format_count(len(result.manifest.parameters)), start, start, start, style="bold")
     table.add_section()
@@ -498,11 +356,11 @@ def _bridge(result: Reconciliation) -> Table:
 
 
 def _parameters(result: Reconciliation) -> Table:
-    table = _table("parameter", "line", "elements", "error", "decided by")
+    table = make_table("parameter", "line", "elements", "error", "decided by")
     numels = {parameter.name: parameter.numel for parameter in result.manifest.parameters}
     for settled in result.parameters:
         table.add_row(
-            _name(settled.name),
+            show_name(settled.name),
             settled.line.value,
             format_count(numels[settled.name]),
             format_error(settled.max_abs_error),
@@ -515,7 +373,7 @@ def _parameters(result: Reconciliation) -> Table:
 
 
 def _comparison(report: Comparison) -> list[RenderableType]:
-    table = _table("parameters", "a", "b", "a - b", "a / b")
+    table = make_table("parameters", "a", "b", "a - b", "a / b")
     for group in report.groups:
         if any((group.parameters.a, group.parameters.b, group.nbytes.a, group.nbytes.b)):
             _add_pair(table, group)
@@ -533,13 +391,13 @@ def _comparison(report: Comparison) -> list[RenderableType]:
             format_ratio(pair.ratio),
             style="bold",
         )
-    return [_name(f"a = {report.a}"), _name(f"b = {report.b}"), Text(""), table]
+    return [show_name(f"a = {report.a}"), show_name(f"b = {report.b}"), Text(""), table]
 
 
 def _add_pair(table: Table, group: GroupPair) -> None:
     pair = group.parameters
     table.add_row(
-        _name(group.name),
+        show_name(group.name),
         format_count(pair.a),
         format_count(pair.b),
         format_signed(pair.difference),
