@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden bench hostile fuzz dev clean
+.PHONY: help demo test check format golden bench matrix hostile fuzz dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ golden: .venv/.installed  ## rewrite tests/golden from what the code prints now;
 
 bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other tools (ARGS="..." goes to the script)
 	$(BIN)/python benchmarks/bench_inspect.py $(ARGS)
+
+matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
+	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)
 
 hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/hostile.md
 	$(BIN)/python benchmarks/hostile.py --markdown docs/hostile.md $(ARGS)

@@ -7,15 +7,17 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from analyzer.artifact import find_components, is_artifact
 from analyzer.bytes import book_bytes
 from analyzer.classify import classify, scope_nodes
 from analyzer.collector import uncollected
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
-from analyzer.errors import LedgerError, UsageError
+from analyzer.errors import LedgerError, ModelReadError, UsageError
 from analyzer.findings import Evidence, find
 from analyzer.functions import count_calls
 from analyzer.ledger import Ledger, Role
+from analyzer.merge import merge_models
 from analyzer.model import Model
 from analyzer.read import MAX_OBJECTS, read_model
 from analyzer.values import look_at_values
@@ -27,6 +29,7 @@ __all__ = ["audit_model", "file_digests"]
 def audit_model(
     path: Path | str,
     *,
+    artifact: bool = False,
     content: ContentMode | None = None,
     max_objects: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -34,7 +37,9 @@ def audit_model(
     """Account for every stored tensor and every byte of the model at `path`.
 
     Args:
-        path: an .onnx file or a URL; its external data is found beside it.
+        path: an .onnx file or a URL, whose external data is found beside it; or the folder of an artifact, whose
+            components are entered in one ledger, and what several of them hold counts once.
+        artifact: `path` is an artifact's folder though it has no `export.json`.
         content: how far contents are looked at, to find copies, constant and broken weights. `sampled`, the default
             for local files: large tensors at 64 positions, and whole where two may be copies; `full`: every element;
             `none`, the default for URLs: nothing, so that copies count.
@@ -42,17 +47,19 @@ def audit_model(
         progress: told (done, total) while contents are looked at.
 
     Raises:
-        ModelReadError: the file cannot be read as an ONNX model.
+        ModelReadError: the file, or a component, cannot be read as an ONNX model.
+        UsageError: the artifact has no component.
         LedgerError: an identity of the account does not hold, a defect of onnxledger.
     """
     with uncollected():
-        model = read_model(path, max_objects=MAX_OBJECTS if max_objects is None else max_objects)
+        limit = MAX_OBJECTS if max_objects is None else max_objects
+        is_folder = artifact or is_artifact(path)
+        model = (_read_artifact if is_folder else read_model)(path, max_objects=limit)
         content = content or ("sampled" if model.traffic is None else "none")
         wiring = connect(model)
         scopes = scope_nodes(model)
         entries = classify(model, wiring, scopes)
-        if content != "none":
-            entries = find_copies(entries, progress)
+        entries = find_copies(model, entries, content, progress)
         booked = book_bytes(model, entries)
         values = look_at_values(entries, content, progress)
         calls = count_calls(model)
@@ -73,6 +80,27 @@ def audit_model(
         )
     _check(ledger)
     return ledger
+
+
+def _read_artifact(folder: Path | str, *, max_objects: int) -> Model:
+    """All components of an artifact; where it has but one, the model in that file."""
+    found = find_components(folder)
+    if len(found) == 1:
+        return read_model(Path(folder, *found.values()), max_objects=max_objects)
+    models: dict[str, Model] = {}
+    count = 0
+    for name, file in found.items():
+        try:
+            models[name] = read_model(Path(folder, file), max_objects=max_objects)
+        except ModelReadError as error:
+            raise ModelReadError(f"{error} (component {name} of {folder})") from error
+        count += sum(len(graph.nodes) + len(graph.tensors) for graph in models[name].graphs)
+        if count > max_objects:
+            raise ModelReadError(
+                f"{folder}: its components hold more than {max_objects:,} nodes and tensors, which would take too "
+                "much memory; if you trust the files, raise the limit with --max-objects N"
+            )
+    return merge_models(folder, models)
 
 
 def _check(ledger: Ledger) -> None:

@@ -63,7 +63,9 @@ def book_bytes(model: Model, entries: Sequence[Entry]) -> Booked:
     gaps: list[Gap] = []
     overlaps: list[tuple[Entry, Entry]] = []
     shared = 0
-    for file in model.files[1:]:
+    for part in model.parts:  # a model file, which has booked its own bytes, may be external data of another
+        shared += sum(claim.end - claim.start for claim in claims[part.files[0]])
+    for file in model.external:
         ranges = sorted(claims[file.key], key=lambda claim: (claim.start, claim.end, claim.order))
         for role, booked in _book_ranges(ranges).items():
             nbytes[role.value] += booked

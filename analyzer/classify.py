@@ -6,14 +6,16 @@ lists them in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from analyzer.encodings import CODES, find_encoding, logical_numel
 from analyzer.ledger import Entry, Evidence, Role
-from analyzer.model import Carrier, GraphPath, Model, Node, StoredTensor
+from analyzer.model import Carrier, GraphPath, Model, StoredTensor
 from analyzer.scopes import (
     Provenance,
     common_scope,
+    float_name,
     is_buffer_name,
     is_dotted,
     module_of,
@@ -80,8 +82,10 @@ class _Context:
     metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
     annotated: frozenset[tuple[GraphPath, str]]
     handed_out: frozenset[tuple[GraphPath, str]]
-    """Outputs of a model without nodes."""
+    """Outputs of a model file without nodes."""
     stored: frozenset[tuple[GraphPath, str]]
+    companions: frozenset[tuple[GraphPath, str]]
+    """Scales, zero points and group indices of what some reader decodes."""
     is_pytorch: bool
 
 
@@ -90,22 +94,35 @@ def classify(model: Model, wiring: Wiring, scopes: NodeScopes | None = None) -> 
 
     `scopes` is what `scope_nodes` says of the model, if it is known already.
     """
-    context = _Context(
+    scopes = scope_nodes(model) if scopes is None else scopes
+    entries: list[Entry] = []
+    for part, graphs in model.by_part():
+        alone = replace(model, graphs=graphs, producer=part.producer)
+        context = _context(alone, wiring)
+        entries += (_enter(tensor, context, scopes) for tensor in alone.tensors())
+    return tuple(entries)
+
+
+def _context(model: Model, wiring: Wiring) -> _Context:
+    """What one model file says; the names and notes of another component are that one's own."""
+    graphs = model.graphs
+    return _Context(
         wiring=wiring,
         provenance=read_provenance(model),
-        metadata={g.path: g.metadata for g in model.graphs},
+        metadata={g.path: g.metadata for g in graphs},
         annotated=frozenset(
-            (g.path, name)
-            for g in model.graphs
-            for named in g.annotations.values()
-            for name in named.values()
+            (g.path, name) for g in graphs for named in g.annotations.values() for name in named.values()
         ),
-        handed_out=frozenset((g.path, name) for g in model.graphs[:1] if not g.nodes for name in g.outputs),
+        handed_out=frozenset((g.path, name) for g in graphs[:1] if not g.nodes for name in g.outputs),
         stored=frozenset(tensor.key for tensor in model.tensors()),
+        companions=frozenset(
+            companion.key
+            for tensor in model.tensors()
+            if tensor.dtype in CODES and (encoded := find_encoding(tensor, wiring)) is not None
+            for companion in encoded.companions
+        ),
         is_pytorch=model.producer.startswith("pytorch"),
     )
-    scopes = scope_nodes(model) if scopes is None else scopes
-    return tuple(_enter(tensor, context, scopes) for tensor in model.tensors())
 
 
 def scope_nodes(model: Model) -> NodeScopes:
@@ -121,7 +138,7 @@ def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry
     scope, scoped_by = _scope(
         tensor, decision, [scopes[position] for position in using if position in scopes]
     )
-    stands_for = logical_numel(tensor, using.values())
+    stands_for = logical_numel(tensor, context.wiring)
     first = next(iter(using.values()), None)
     return Entry(
         tensor=tensor,
@@ -138,7 +155,7 @@ def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry
 
 
 def _decide(tensor: StoredTensor, context: _Context) -> Decision:
-    for rule in (_by_provenance, _by_annotation, _by_name, _by_structure, _by_dotted_name, _by_output):
+    for rule in (_by_provenance, _by_annotation, _by_encoding, _by_name, _by_structure, _by_dotted_name, _by_output):
         decision = rule(tensor, context)
         if decision is not None:
             return decision
@@ -147,15 +164,16 @@ def _decide(tensor: StoredTensor, context: _Context) -> Decision:
 
 def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
     """The exporter's own note on the value: a traced parameter or buffer, or what it was folded from."""
-    props = context.metadata[tensor.graph_path].get(tensor.name)
-    origin = provenance_of(tensor.name, props, context.provenance)
+    notes = context.metadata[tensor.graph_path]
+    props = notes.get(tensor.name)
+    if props is None and tensor.dtype in CODES:
+        props = notes.get(float_name(tensor.name))  # a quantizer writes `val_47_quantized`, and leaves the note
+    origin = provenance_of(float_name(tensor.name), props, context.provenance)
     if origin is None:
         return None
-    if (
-        origin.role is Role.PARAMETER
-        and origin.rule == "provenance:folded-from"
-        and not tensor.dtype.is_floating
-    ):
+    is_code = tensor.dtype in CODES and tensor.name != float_name(tensor.name)
+    is_folded = origin.role is Role.PARAMETER and origin.rule == "provenance:folded-from"
+    if is_folded and not tensor.dtype.is_floating and not is_code:
         return Decision(Role.CONSTANT, "provenance:folded-shape")  # a weight's shape, not its values
     return Decision(origin.role, origin.rule, origin.sources)
 
@@ -167,10 +185,16 @@ def _by_annotation(tensor: StoredTensor, context: _Context) -> Decision | None:
     return None
 
 
+def _by_encoding(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """A scale or zero point of stored codes, wherever the arithmetic applies it (`analyzer.encodings`)."""
+    return Decision(Role.QUANTIZATION, "structure:scale") if tensor.key in context.companions else None
+
+
 def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
     """A PyTorch name, whose last part tells learned from not; exporters keep it for what they do not fold."""
-    name = tensor.name
+    name = float_name(tensor.name) if tensor.dtype in CODES else tensor.name
     leaf = name.rpartition(".")[2]
+    is_code = name != tensor.name
     if not is_dotted(name) or tensor.carrier not in (Carrier.INITIALIZER, Carrier.CONSTANT):
         return None
     if is_buffer_name(name):
@@ -179,7 +203,7 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
     if base != name and (tensor.graph_path, base) in context.stored:
         # onnxscript's BatchNorm folding names the bias it makes after the convolution's weight.
         return Decision(Role.PARAMETER, "name:folded-bias", (base,))
-    if not tensor.dtype.is_floating:
+    if not tensor.dtype.is_floating and not is_code:
         return None
     is_recurrent = leaf.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh"))
     if leaf in _LEARNED_LEAVES or leaf.endswith(("weight", "bias")) or is_recurrent:
@@ -227,17 +251,3 @@ def _scope(tensor: StoredTensor, decision: Decision, reader_scopes: list[tuple[s
     if reader_scopes:
         return common_scope(scope for scope, _ in reader_scopes), reader_scopes[0][1]
     return "", Evidence.NONE
-
-
-def logical_numel(tensor: StoredTensor, using: Iterable[Node]) -> int:
-    """Learned elements that a stored tensor stands for.
-
-    A packed `MatMulNBits` weight (N, blocks, bytes) holds K x N of them (onnxruntime ContribOperators.md), if its bytes
-    have room for as many; any other tensor as many as it stores.
-    """
-    for node in using:
-        packed = node.op_type == "MatMulNBits" and len(node.inputs) > 1 and node.inputs[1] == tensor.name
-        count = node.integers.get("K", 0) * node.integers.get("N", 0)
-        if packed and 0 < count * node.integers.get("bits", 4) <= 8 * tensor.numel:
-            return count
-    return tensor.numel

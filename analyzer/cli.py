@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +28,9 @@ from analyzer.options import (
     bounding,
     grouping,
     judging,
+    randomizing,
     reporting,
+    seeding,
     sourcing,
     writing,
 )
@@ -36,9 +39,9 @@ from analyzer.version import version
 
 if TYPE_CHECKING:
     from analyzer.ledger import Finding, Grouping, Ledger, Trainability
-    from analyzer.manifest import Manifest
     from analyzer.reconcile import ContentMode, Reconciliation
     from analyzer.report import ReconcileReport
+    from analyzer.weights import Original
 
 __all__ = ["main"]
 
@@ -95,11 +98,9 @@ _MODEL = click.Path(path_type=Path)
 @click.argument("source")
 @click.option("-o", "directory", type=_MODEL, required=True, metavar="DIR", help="Folder that is written.")
 @sourcing
-@click.option(
-    "--random-weights", is_flag=True, help="Random weights, every value different; needs no download."
-)
+@randomizing
 @click.option("--fresh-init", is_flag=True, help="The model's own initialisation: equal biases, equal gains.")
-@click.option("--seed", type=int, default=0, help="Of the random weights.  [0]")
+@seeding
 @click.option(
     "--dtype", type=click.Choice(["fp32", "fp16", "bf16"]), default="fp32", help="Of the weights.  [fp32]"
 )
@@ -109,6 +110,22 @@ _MODEL = click.Path(path_type=Path)
     "--via",
     type=click.Choice(["transformers", "dynamo", "torchscript"]),
     help="The exporter: transformers' own (default), torch.onnx, or its legacy tracer.",
+)
+@click.option(
+    "--no-optimize",
+    "optimize",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Leave the graph as traced.",
+)
+@click.option(
+    "--fuse", type=click.Choice(["cpu", "cuda"]), help="Use onnxruntime's own operators for that provider."
+)
+@click.option(
+    "--generation",
+    is_flag=True,
+    help="The parts of a generation loop (encoder, prefill, decode), a file each.",
 )
 @grouping
 @reporting
@@ -126,8 +143,9 @@ def export(
         source, directory, say=_hush if output.quiet else say, **dataclasses.asdict(sourced), **options
     )
     from analyzer.report import ExportReport
+    from analyzer.weights import Original
 
-    result = _reconcile(_audit(files.model, output), files.manifest, None, output)
+    result = _reconcile(_audit(files.artifact, output), Original(files.manifest), None, output)
     report = ExportReport(tuple(map(str, files.files)), _reconcile_report(result, grouped, None))
     emit(report, output)
     if not result.balanced:
@@ -139,7 +157,6 @@ def export(
 @grouping
 @judging
 @click.option("--digest", is_flag=True, help="Put the SHA-256 of every file into the JSON report.")
-@click.option("--artifact", is_flag=True, help="The models of the folder are components of one artifact.")
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
@@ -153,7 +170,6 @@ def inspect(
     grouped: Grouped,
     judged: Judged,
     digest: bool,
-    artifact: bool,
     content: ContentMode | None,
     bounded: Bounded,
     outputs: tuple[Path, ...],
@@ -163,20 +179,19 @@ def inspect(
 
     Several models, or a folder, which stands for every .onnx file below it, get
     a row each; one that cannot be read costs only its own row. A folder with an
-    export.json is one artifact: its model, or a row for each component.
+    export.json is one artifact: what several of its files hold counts once.
     """
-    from analyzer.survey import exported_model
+    from analyzer.artifact import is_artifact
 
     grouped.patterns()
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder or a URL")
-    if len(models) > 1 or artifact or Path(models[0]).is_dir():
-        exported = exported_model(models[0]) if len(models) == 1 and not artifact else None
-        if exported is None:
-            _inspect_many(models, artifact, content, bounded, judged, outputs, output)
-            return
-        models = (exported,)
-    check_outputs(outputs, [Path(models[0])])
+    _check_artifact(bounded, models if len(models) == 1 else ())
+    is_one = bounded.artifact or is_artifact(models[0]) or not Path(models[0]).is_dir()
+    if len(models) > 1 or not is_one:
+        _inspect_many(models, content, bounded, judged, outputs, output)
+        return
+    check_outputs(outputs, _inputs(models[0]))
     with uncollected():
         _inspect_one(_audit(models[0], output, bounded, content), grouped, judged, digest, outputs, output)
 
@@ -200,7 +215,6 @@ def _inspect_one(
 
 def _inspect_many(
     models: tuple[str, ...],
-    artifact: bool,
     content: ContentMode | None,
     bounded: Bounded,
     judged: Judged,
@@ -208,16 +222,12 @@ def _inspect_many(
     output: Output,
 ) -> None:
     _refuse_what_needs_one_model()
-    if artifact and (len(models) > 1 or not Path(models[0]).is_dir()):
-        raise UsageError("--artifact: says what one folder holds; name that folder and nothing else")
     from analyzer.report import SurveyReport
     from analyzer.survey import find_models, survey_models
 
     check_outputs(outputs, [Path(model) for model in find_models(models) if isinstance(model, str)])
     with progress("reading models", output.quiet) as tick:
-        survey = survey_models(
-            models, artifact=artifact, content=content, max_objects=bounded.max_objects, progress=tick
-        )
+        survey = survey_models(models, content=content, max_objects=bounded.max_objects, progress=tick)
     check_outputs(outputs, [Path(file.path) for row in survey.readable for file in row.files])
     emit(SurveyReport(survey, _now() if judged.stamp else None), output, outputs)
     if survey.unreadable:
@@ -250,6 +260,8 @@ def _refuse_what_needs_one_model() -> None:
     help="How far values are compared.  [full if known]",
 )
 @sourcing
+@randomizing
+@seeding
 @grouping
 @judging
 @bounding
@@ -265,16 +277,21 @@ def reconcile(
     bounded: Bounded,
     outputs: tuple[Path, ...],
     output: Output,
+    **made: Any,
 ) -> None:
-    """Does MODEL hold the PyTorch model's parameters, all and nothing else?"""
+    """Does MODEL hold the PyTorch model's parameters, all and nothing else?
+
+    SOURCE is a manifest.json, a .safetensors file or a .bin/.pt state dict (or
+    the index of several), or whatever export takes.
+    """
     grouped.patterns()
-    model = _one_model(model)
+    _check_artifact(bounded, [model])
     source = against if against is not None else _beside(model)
-    check_outputs(outputs, [Path(model), Path(source)])
-    manifest = _manifest(source, sourced, output)
+    check_outputs(outputs, [*_inputs(model), Path(source)])
+    original = _original(source, sourced, output, **made)
     ledger = _audit(model, output, bounded)
     check_outputs(outputs, ledger.model.paths)
-    result = _reconcile(ledger, manifest, content, output)
+    result = _reconcile(ledger, original, content, output)
     report = _reconcile_report(result, grouped, _now() if judged.stamp else None)
     emit(report, output, outputs)
     if not result.balanced:
@@ -294,8 +311,9 @@ def compare(
 ) -> None:
     """Models A and B side by side, or their saved JSON reports."""
     is_custom = bool(grouped.patterns())
-    sides = [_one_model(a), _one_model(b)]
-    check_outputs(outputs, list(map(Path, sides)))
+    sides = (a, b)
+    _check_artifact(bounded, sides)
+    check_outputs(outputs, [path for side in sides for path in _inputs(side)])
     from analyzer.compare import compare_ledgers
     from analyzer.saved import is_saved_report, load_report
 
@@ -308,11 +326,21 @@ def compare(
     emit(compare_ledgers(ours, theirs, _group(ours, grouped), _group(theirs, grouped)), output, outputs)
 
 
-def _one_model(name: str) -> str:
-    """A file or URL as it is; of a folder that an exporter made, the model in it."""
-    from analyzer.survey import exported_model
+def _check_artifact(bounded: Bounded, models: Sequence[str]) -> None:
+    """Refuse `--artifact` where none of the models is a folder.
 
-    return exported_model(name) or name
+    Raises:
+        UsageError: as said.
+    """
+    if bounded.artifact and not any(Path(model).is_dir() for model in models):
+        raise UsageError("--artifact: says what one folder holds; name that folder and nothing else")
+
+
+def _inputs(model: str) -> list[Path]:
+    """What is read of a model before its files are known."""
+    from analyzer.artifact import EXPORT_NOTE
+
+    return [Path(model), Path(model, EXPORT_NOTE)]
 
 
 def _audit(
@@ -324,20 +352,37 @@ def _audit(
     from analyzer.audit import audit_model
 
     limit = bounded.max_objects if bounded is not None else None
-    with progress(f"reading {Path(path).name}", output.quiet) as tick:
-        return audit_model(path, content=content, max_objects=limit, progress=tick)
+    is_artifact = bounded is not None and bounded.artifact and Path(path).is_dir()
+    with progress(f"reading {Path(path).name or path}", output.quiet) as tick:
+        return audit_model(path, artifact=is_artifact, content=content, max_objects=limit, progress=tick)
 
 
-def _manifest(source: str, sourced: Sourced, output: Output) -> Manifest:
-    """PyTorch's side: a manifest needs no PyTorch, any other SOURCE does."""
+def _original(source: str, sourced: Sourced, output: Output, *, random_weights: bool, seed: int) -> Original:
+    """PyTorch's side: a manifest needs no PyTorch, nor do the names in a safetensors file; any other SOURCE does."""
+    from analyzer.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
     from analyzer.manifest import is_manifest, load_manifest
+    from analyzer.statedict import because
+    from analyzer.weights import Original
 
-    path = Path(source)
-    if path.is_file() and is_manifest(path):
-        return load_manifest(path)
-    exporter = _import_exporter("reconciling against anything but a manifest.json")
-    told = _hush if output.quiet else say
-    return cast("Manifest", exporter.census_source(source, say=told, **dataclasses.asdict(sourced)))
+    path, told = Path(source), _hush if output.quiet else say
+    kind = checkpoint_kind(path)
+    if kind is None and path.is_file() and is_manifest(path):
+        if random_weights:
+            raise UsageError(
+                f"--random-weights: {source} describes weights; name a config, preset or factory with --against"
+            )
+        return Original(load_manifest(path))
+    needs_class = kind is None or kind.is_pickle or random_weights or sourced.model_class is not None
+    reason = None if needs_class else lacks_class(path)
+    if reason is not None:
+        original = because(open_checkpoint(path), path, reason)
+    else:
+        exporter = _import_exporter("reconciling against anything but a manifest.json or a .safetensors file")
+        made = {"random_weights": random_weights, "seed": seed, **dataclasses.asdict(sourced)}
+        original = cast("Original", exporter.census_source(source, say=told, **made))
+    for note in original.notes:
+        told(note)
+    return original
 
 
 def _beside(model: str) -> str:
@@ -346,7 +391,7 @@ def _beside(model: str) -> str:
     if is_url(model):
         raise UsageError(f"{model}: name PyTorch's side of a remote model with --against SOURCE")
     for name in ("manifest.json", "config.json"):
-        path = Path(model).parent / name
+        path = (Path(model) if Path(model).is_dir() else Path(model).parent) / name
         if path.is_file():
             return str(path)
     raise UsageError(
@@ -364,12 +409,12 @@ def _import_exporter(purpose: str) -> Any:
 
 
 def _reconcile(
-    ledger: Ledger, manifest: Manifest, content: ContentMode | None, output: Output
+    ledger: Ledger, original: Original, content: ContentMode | None, output: Output
 ) -> Reconciliation:
     from analyzer.reconcile import reconcile_ledger
 
     with progress("comparing contents", output.quiet) as tick:
-        return reconcile_ledger(ledger, manifest, content, progress=tick)
+        return reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
 
 
 def _reconcile_report(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:

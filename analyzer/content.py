@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.dtypes import DType
+
 __all__ = [
     "SAMPLES",
     "Array",
     "ContentMode",
+    "cast_digest",
     "channel_statistics",
     "decode_values",
     "digest",
     "digest_transposed",
     "encode_values",
     "is_constant_filled",
+    "rounded",
     "row_digests",
     "sample",
     "sample_positions",
@@ -124,6 +129,38 @@ def row_digests(array: Array) -> Array:
     rows = np.ascontiguousarray(array.reshape(-1, array.shape[-1]))  # (rows, width)
     digests = [hashlib.sha256(_as_bytes(row).data).digest()[:8] for row in rows]
     return np.frombuffer(b"".join(digests), dtype="<u8")
+
+
+_LEAST_HALF, _MOST_HALF = 2.0**-24, 65504.0
+"""The smallest and the largest positive float16; onnxruntime's converter clamps to them what is not 0."""
+
+
+def rounded(array: Array, dtype: DType | None) -> Iterator[Array]:
+    """The ways in which an array is cast to another floating-point type: to the nearest, then, of bfloat16, cut off.
+
+    In a form in which a cast and a clamped cast are equal: of float16 the smallest positive number counts as 0, and
+    infinity as the largest. `None` gives the array itself in that form.
+    """
+    element = array.dtype if dtype is None else dtype.to_numpy()
+    if element is None or array.dtype.kind in "OSU":
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array if dtype is None else array.astype(element)
+    if element == np.float16:
+        size = np.abs(cast)
+        cast = np.where(size <= np.float16(_LEAST_HALF), np.float16(0), cast)
+        yield np.where(np.isinf(cast), np.copysign(np.float16(_MOST_HALF), cast), cast)
+        return
+    yield cast
+    if dtype is DType.BFLOAT16 and array.dtype == np.float32:
+        bits = np.ascontiguousarray(array).view(np.uint32) >> np.uint32(16)
+        yield bits.astype(np.uint16).view(element)
+
+
+def cast_digest(array: Array, dtype: DType) -> str:
+    """The `digest` of an array cast to another floating-point type, in the form that `rounded` gives."""
+    own = dtype.to_numpy()
+    return digest(next(rounded(array, None if array.dtype == own else dtype)))
 
 
 def _direction(length: int) -> npt.NDArray[np.float64]:

@@ -1,67 +1,79 @@
 """Entries -> entries that know which of them repeat another's content, as it stands or transposed.
 
 The file alone tells a tensor stored twice from two tensors: a few fixed positions of same-shaped or transposed
-candidates are compared first, then, for those that agree, the whole content. Constant-filled tensors are never
-copies (equal zero biases are different parameters), nor are two that each have a PyTorch name of their own.
+candidates are compared first, then, for those that agree, the whole content. Constant-filled tensors are copies only by
+their name (equal zero biases are different parameters), and two PyTorch names that one file holds are two tensors. Of
+several files, `analyzer.duplicates` knows what is one without a look at its content.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from analyzer.content import digest, digest_transposed, is_constant_filled, transposed_positions
+from analyzer.content import ContentMode, digest, digest_transposed, is_constant_filled, transposed_positions
 from analyzer.dtypes import DType
+from analyzer.duplicates import Names, Same, copy_of, either_way, find_named, find_shared, follow
 from analyzer.ledger import Entry, Role
+from analyzer.model import Key, Model
 
 __all__ = ["find_copies"]
 
 
 def find_copies(
-    entries: Sequence[Entry], progress: Callable[[int, int], None] | None = None
+    model: Model,
+    entries: Sequence[Entry],
+    content: ContentMode,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Entry, ...]:
-    """Mark each learned entry that repeats an earlier one; it then counts no parameters.
+    """Mark each learned entry that repeats another; it then counts no parameters.
 
     The original is the one with a PyTorch name, else the first in file order. `progress` is told how many of the
-    candidates are done.
+    candidates are done. Where contents are not looked at, only what several components of an artifact both have is
+    marked, by its place or its name.
     """
+    names = Names(model, entries)
+    found = find_shared(entries, names)
+    if content != "none":
+        found = _find_contents(found, names, progress)
+    return follow(find_named(found, names, content))
+
+
+def _find_contents(
+    entries: Sequence[Entry], names: Names, progress: Callable[[int, int], None] | None
+) -> tuple[Entry, ...]:
     groups: dict[tuple[DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
     for entry in entries:
-        if entry.role is Role.PARAMETER and entry.tensor.numel > 1:
-            groups[entry.tensor.dtype, _either_way(entry.tensor.shape)].append(entry)
-    candidates = [group for group in groups.values() if _may_hold_copies(group)]
+        if entry.role is Role.PARAMETER and entry.tensor.numel > 1 and entry.copy_of is None:
+            groups[entry.tensor.dtype, either_way(entry.tensor.shape)].append(entry)
+    candidates = [group for group in groups.values() if _may_hold_copies(group, names)]
     total = sum(map(len, candidates))
-    decided: dict[int, Entry] = {}
+    decided: dict[Key, Entry] = {}
     done = 0
     for group in candidates:
-        originals = _Originals()
+        originals = _Originals(names)
         # Named entries first: they are what the others are copies of.
         for entry in sorted(group, key=lambda entry: not entry.sources):
             copy = originals.match(entry)
             if copy is not None:
-                decided[id(entry)] = copy
+                decided[entry.tensor.key] = copy
             done += 1
             if progress is not None:
                 progress(done, total)
-    return tuple(decided.get(id(entry), entry) for entry in entries)
+    return tuple(decided.get(entry.tensor.key, entry) for entry in entries)
 
 
-def _either_way(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """One shape for a matrix and its transpose."""
-    return min(shape, shape[::-1]) if len(shape) == 2 else shape
-
-
-def _may_hold_copies(group: Sequence[Entry]) -> bool:
+def _may_hold_copies(group: Sequence[Entry], names: Names) -> bool:
     """Whether any two of a group may be copies at all; most files name every tensor, and nothing need be read."""
     sources = {entry.sources for entry in group if entry.sources}
-    return len(group) > 1 and len(sources) < len(group)
+    return len(group) > 1 and (len(sources) < len(group) or len(set(map(names.root, group))) > 1)
 
 
 class _Originals:
     """The entries of one dtype and shape met so far, by a few of their elements."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names) -> None:
+        self._names = names
         self._by_samples: dict[tuple[tuple[int, ...], bytes], _Alike] = {}
 
     def match(self, entry: Entry) -> Entry | None:
@@ -74,23 +86,29 @@ class _Originals:
         if key in self._by_samples:
             original = self._by_samples[key].find(entry, transposed=False)
             if original is not None:
-                return _copy(entry, original, "content:copy")
+                return self._copy(entry, original, "content:")
         if len(tensor.shape) == 2:
             turned = tensor.payload.at(transposed_positions(tensor.shape[0], tensor.shape[1]))
             alike = None if turned is None else self._by_samples.get((tensor.shape[::-1], turned.tobytes()))
             original = None if alike is None else alike.find(entry, transposed=True)
             if original is not None:
-                return _copy(entry, original, "content:transposed-copy")
-        self._by_samples.setdefault(key, _Alike()).add(entry)
+                return self._copy(entry, original, "content:transposed-")
+        self._by_samples.setdefault(key, _Alike(self._names)).add(entry)
         return None
+
+    def _copy(self, entry: Entry, original: Entry, how: str) -> Entry:
+        return copy_of(
+            entry, original, how + ("duplicated-file" if self._names.are_apart(entry, original) else "copy")
+        )
 
 
 class _Alike:
     """Originals that agree in shape and samples; the whole content of each is read once, and only for company."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names) -> None:
+        self._names = names
         self._unread: list[Entry] = []
-        self._by_content: dict[str, _Same] = {}
+        self._by_content: dict[str, Same] = {}
 
     def add(self, entry: Entry) -> None:
         self._unread.append(entry)
@@ -103,26 +121,7 @@ class _Alike:
         for original in self._unread:
             content = original.tensor.payload.array()
             if content is not None and not is_constant_filled(content):
-                self._by_content.setdefault(digest(content), _Same(original)).add(original)
+                self._by_content.setdefault(digest(content), Same(self._names)).add(original)
         self._unread.clear()
         same = self._by_content.get(digest_transposed(array) if transposed else digest(array))
         return None if same is None else same.find(entry)
-
-
-class _Same:
-    """Originals of one content: several only where each has a PyTorch name of its own."""
-
-    def __init__(self, first: Entry) -> None:
-        self._first = first
-        self._by_sources: dict[tuple[str, ...], Entry] = {}
-
-    def add(self, entry: Entry) -> None:
-        self._by_sources.setdefault(entry.sources, entry)
-
-    def find(self, entry: Entry) -> Entry | None:
-        """The original that an entry repeats; none where both have PyTorch names of their own: then they are two."""
-        return self._by_sources.get(entry.sources) if entry.sources and self._first.sources else self._first
-
-
-def _copy(entry: Entry, original: Entry, rule: str) -> Entry:
-    return dataclasses.replace(entry, decided_by=rule, parameters=0, copy_of=original.tensor.key)

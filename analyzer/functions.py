@@ -28,9 +28,10 @@ def count_calls(model: Model) -> tuple[Calls, ...]:
     """One item for each of the model's functions, in file order. Of two that are the same, the first is called."""
     if not model.functions:
         return ()
-    known: dict[tuple[str, str, str], GraphPath] = {}
+    known: dict[_Called, GraphPath] = {}
     for function in model.functions:
-        known.setdefault((_domain(function.domain), function.name, function.overload), function.path)
+        root = model.root(function.path)
+        known.setdefault((root, _domain(function.domain), function.name, function.overload), function.path)
     callers = _callers(model, known)
     total = _totals([function.path for function in model.functions], callers)
     circular = _circular(callers, total)
@@ -45,20 +46,23 @@ def count_calls(model: Model) -> tuple[Calls, ...]:
     )
 
 
+_Called = tuple[GraphPath, str, str, str]
+"""What a node calls: the component that it is in, and the domain, name and overload of one of its functions."""
+
 _MOST = 1 << 128
 """Calls that are told apart: a chain of thousands of functions would give a number of thousands of digits."""
 
 
-def _callers(
-    model: Model, known: dict[tuple[str, str, str], GraphPath]
-) -> dict[GraphPath, Counter[GraphPath]]:
+def _callers(model: Model, known: dict[_Called, GraphPath]) -> dict[GraphPath, Counter[GraphPath]]:
     """For each function, the function (or () for any other graph) in which its call sites are, and how many."""
     bodies = set(known.values())
     callers: dict[GraphPath, Counter[GraphPath]] = defaultdict(Counter)
     for graph in model.graphs:
-        inside = graph.path[:1] if graph.path[:1] in bodies else ()
+        root = model.root(graph.path)
+        body = graph.path[: len(root) + 1]
+        inside = body if body in bodies else ()
         for node in graph.nodes:
-            called = known.get((_domain(node.domain), node.op_type, node.overload))
+            called = known.get((root, _domain(node.domain), node.op_type, node.overload))
             if called is not None:
                 callers[called][inside] += 1
     return callers

@@ -92,6 +92,11 @@ class Entry:
     def has_scope(self) -> bool:
         return self.scoped_by != Evidence.NONE
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether it takes bytes of its own, though another component of the artifact has it too."""
+        return self.decided_by.endswith("duplicated-file")
+
 
 class Severity(enum.StrEnum):
     """How much a finding matters: an error means that the account is incomplete."""
@@ -217,6 +222,11 @@ class Ledger:
     def stored_nbytes(self) -> int:
         """Bytes of all payloads; a byte that two tensors share counts for both (`accounts` books it once)."""
         return sum(entry.tensor.nbytes for entry in self.entries)
+
+    @property
+    def duplicated_nbytes(self) -> int:
+        """Bytes of learned tensors that stand in more than one file of an artifact, beyond the first."""
+        return sum(entry.tensor.nbytes for entry in self.entries if entry.is_duplicate)
 
     @property
     def file_nbytes(self) -> int:

@@ -28,6 +28,7 @@ __all__ = [
     "Content",
     "Manifest",
     "Parameter",
+    "WeightNorm",
     "is_manifest",
     "load_manifest",
     "save_manifest",
@@ -47,6 +48,8 @@ class Content:
     constant_filled: bool
     samples: str
     """Base64 of the elements at `sample_positions`, little-endian."""
+    casts: Mapping[str, str] = field(default_factory=dict)
+    """`cast_digest` of a float32 tensor in narrower types, by the type's ONNX name: FLOAT16, BFLOAT16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,22 @@ class BatchNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightNorm:
+    """A weight that is a direction times a length for each channel (Salimans and Kingma 2016, equation 2)."""
+
+    weight: str
+    """The name that the product would have."""
+    length: str
+    """The parameter g: `weight_g`, `parametrizations.weight.original0`."""
+    direction: str
+    """The parameter v."""
+    axis: int | None
+    """Along which lengths differ; None where there is one for all."""
+    scale: str | None
+    """Base64 float64 g / ||v|| of each channel; None on the meta device."""
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What PyTorch says a model holds: each parameter and buffer once, with its ties.
 
@@ -123,8 +142,9 @@ class Manifest:
     parameters: tuple[Parameter, ...]
     buffers: tuple[Buffer, ...] = ()
     batch_norms: tuple[BatchNorm, ...] = ()
+    weight_norms: tuple[WeightNorm, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
-    """Base64 of whole small tensors that a formula needs, by name: BatchNorm vectors, convolution biases."""
+    """Base64 of whole small tensors, by name, of which formulas are computed."""
     source: Mapping[str, str] = field(default_factory=dict)
     """Where the model came from: SOURCE, class, weights, dtype; for people to read, no rule depends on it."""
     trace: str | None = None
@@ -220,6 +240,7 @@ def load_manifest(path: Path | str) -> Manifest:
             parameters=tuple(_tensor(Parameter, item) for item in document["parameters"]),
             buffers=tuple(_tensor(Buffer, item) for item in document["buffers"]),
             batch_norms=tuple(BatchNorm(**item) for item in document["batch_norms"]),
+            weight_norms=tuple(WeightNorm(**item) for item in document.get("weight_norms", ())),
             values=_strings(document["values"]),
             source=_strings(document["source"]),
             trace=document["trace"],
@@ -267,18 +288,33 @@ def _check(manifest: Manifest) -> None:
         for name in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
             if name is not None and name not in named:
                 raise ValueError(f"{norm.module}: no tensor {name!r}")
+    for weight_norm in manifest.weight_norms:
+        _check_weight_norm(weight_norm, named)
     for name, text in manifest.values.items():
         if name not in named:
             raise ValueError(f"values: no tensor {name!r}")
         _decode(text, named[name])
 
 
+def _check_weight_norm(norm: WeightNorm, named: Mapping[str, Parameter | Buffer]) -> None:
+    for name in (norm.length, norm.direction):
+        if name not in named:
+            raise ValueError(f"{norm.weight}: no tensor {name!r}")
+    shape = named[norm.direction].shape
+    if norm.axis is not None and (type(norm.axis) is not int or not 0 <= norm.axis < len(shape)):
+        raise ValueError(f"{norm.weight}: axis {norm.axis!r} of {shape}")
+    channels = 1 if norm.axis is None else shape[norm.axis]
+    if norm.scale is not None and decode_values(norm.scale, np.dtype("<f8")).size != channels:
+        raise ValueError(f"{norm.weight}: not one factor for each of {channels} channels")
+
+
 def _check_content(tensor: Parameter | Buffer, content: Content) -> None:
     element = tensor.dtype.to_numpy()
     if type(content.constant_filled) is not bool:
         raise TypeError(f"{tensor.name}: constant_filled {content.constant_filled!r}")
-    if not content.digest.startswith("sha256:"):
-        raise ValueError(f"{tensor.name}: digest {content.digest!r}")
+    for digest in (content.digest, *content.casts.values()):
+        if not digest.startswith("sha256:"):
+            raise ValueError(f"{tensor.name}: digest {digest!r}")
     if (
         element is not None
         and decode_values(content.samples, element).size != sample_positions(tensor.numel).size

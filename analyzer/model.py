@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from analyzer.ranges import Source, Traffic
 
 __all__ = [
     "Carrier",
+    "Component",
     "Extent",
     "File",
     "Function",
@@ -35,8 +37,9 @@ __all__ = [
 
 GraphPath = tuple[str, ...]
 """Where a graph lives: () is the main graph; `("If_3.then_branch",)` a nested graph; `("function:domain:name",)` a
-local function. A label to show and to tell graphs apart, never to take apart: operators may have any name. Names of
-values are unique only within one graph."""
+local function. In an artifact of several files each begins with its component: `("decoder_model",)` is that file's main
+graph. A label to show and to tell graphs apart, never to take apart: operators may have any name. Names of values are
+unique only within one graph."""
 
 Key = tuple[GraphPath, str]
 """What identifies a stored tensor: its graph and its name there."""
@@ -118,7 +121,7 @@ class Extent:
     """A range of bytes of one external file, clipped to what the file has."""
 
     file: str
-    """What the file's location resolves to, as in `Model.external`."""
+    """What the file's location resolves to, as in `File.key`."""
     offset: int
     length: int
 
@@ -217,18 +220,34 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """A model file as read. `files[0]` is the model file itself, the rest its external data."""
+class Component:
+    """One model file of an artifact, and what its header says."""
 
-    path: str
-    """As it was named: a path or a URL."""
-    files: tuple[File, ...]
+    name: str
+    """As `export.json` names it, else the stem of its file; "" where the model is one file."""
+    path: GraphPath
+    """Of its main graph: what the paths of all its graphs begin with."""
+    files: tuple[str, ...]
+    """`File.key` of the model file, then of the external data that it refers to."""
     ir_version: int
     opsets: tuple[tuple[str, int], ...]
-    """(domain, version) as the file lists them; the default domain is "ai.onnx"."""
+    producer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model file as read, or several that are one artifact. The model files come first, then their external data."""
+
+    path: str
+    """As it was named: a path or a URL; the folder of an artifact of several files."""
+    files: tuple[File, ...]
+    ir_version: int
+    """Of an artifact the highest of its components."""
+    opsets: tuple[tuple[str, int], ...]
+    """(domain, version) as the file lists them; the default domain is "ai.onnx". Of an artifact the highest version."""
     producer: str
     graphs: tuple[Graph, ...]
-    """The main graph first; then nested graphs, training graphs and functions in file order."""
+    """The main graph first; then nested graphs, training graphs and functions in file order; component by component."""
     functions: tuple[Function, ...] = ()
     structure: tuple[tuple[str, int], ...] = ()
     """(account, bytes) of the model file besides its tensors' elements; with these they sum to its size."""
@@ -242,10 +261,36 @@ class Model:
     """None for a local file."""
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
     """The files themselves, by `File.key`."""
+    components: tuple[Component, ...] = ()
+    """Those of an artifact of several files; none where the model is one file."""
+
+    @property
+    def parts(self) -> tuple[Component, ...]:
+        """Its model files: the components, or the one file as a component without a name."""
+        if self.components:
+            return self.components
+        keys = tuple(file.key for file in self.files)
+        return (Component("", (), keys, self.ir_version, self.opsets, self.producer),)
+
+    @property
+    def external(self) -> tuple[File, ...]:
+        """Its files without the model files."""
+        return self.files[len(self.parts) :]
+
+    def root(self, path: GraphPath) -> GraphPath:
+        """The main graph of the component that a graph belongs to."""
+        return path[:1] if self.components else ()
+
+    def by_part(self) -> Iterator[tuple[Component, tuple[Graph, ...]]]:
+        """Each model file with its graphs, in file order."""
+        graphs = itertools.groupby(self.graphs, key=lambda graph: self.root(graph.path))
+        found = {root: tuple(group) for root, group in graphs}
+        for part in self.parts:
+            yield part, found.get(part.path, ())
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where its files are if they are local, the model file first."""
+        """Where its files are if they are local, as in `files`."""
         return tuple(Path(file.key) for file in self.files if file.key and self.traffic is None)
 
     @property

@@ -21,7 +21,9 @@ __all__ = [
     "bounding",
     "grouping",
     "judging",
+    "randomizing",
     "reporting",
+    "seeding",
     "sourcing",
     "writing",
 ]
@@ -70,8 +72,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """How much a model may hold before it is refused."""
+    """What is read as one model, and how much it may hold before it is refused."""
 
+    artifact: bool
     max_objects: int | None
 
 
@@ -136,6 +139,7 @@ judging = _bundle(
 bounding = _bundle(
     "bounded",
     Bounded,
+    click.option("--artifact", is_flag=True, help="The models of a folder are components of one artifact."),
     click.option(
         "--max-objects",
         type=click.IntRange(1),
@@ -152,6 +156,12 @@ sourcing = _bundle(
     ),
     click.option("--trust-remote-code", is_flag=True, help="Run the Python code that a hub model brings."),
 )
+
+
+randomizing = click.option(
+    "--random-weights", is_flag=True, help="Random weights, every value different; needs no download."
+)
+seeding = click.option("--seed", type=int, default=0, help="Of the random weights.  [0]")
 
 
 def writing(function: _F) -> _F:

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from analyzer.compare import Comparison
+from analyzer.components import ComponentTotals, count_components
 from analyzer.group import find_overlap
 from analyzer.ledger import Finding, Grouping, Ledger
 from analyzer.reconcile import Reconciliation
@@ -16,7 +17,7 @@ __all__ = ["ExportReport", "Inspection", "ReconcileReport", "Report", "SurveyRep
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """`inspect`: one model's ledger, grouped."""
+    """`inspect`: the ledger of one model or one artifact, grouped."""
 
     ledger: Ledger
     grouping: Grouping
@@ -30,10 +31,15 @@ class Inspection:
         """Those of the model, and of the groups."""
         return _sorted(self.ledger.findings, find_overlap(self.grouping))
 
+    @property
+    def components(self) -> tuple[ComponentTotals, ...]:
+        """What each file of an artifact holds; nothing where the model is one file."""
+        return count_components(self.ledger)
+
 
 @dataclass(frozen=True, slots=True)
 class SurveyReport:
-    """`inspect` of many models, or of one artifact's components: a row each."""
+    """`inspect` of many models: a row each."""
 
     survey: Survey
     stamp: str | None = None

@@ -19,6 +19,7 @@ __all__ = [
     "Origin",
     "Provenance",
     "common_scope",
+    "float_name",
     "is_buffer_name",
     "is_dotted",
     "mangle",
@@ -107,12 +108,31 @@ def mangle(name: str) -> str:
     return name.replace(".", "_").lower()
 
 
+_CODES_NAME = re.compile(r"(.+?)(?:_quantized|(?:_DQ)?_Q[248](?:G\d+)?)")
+
+
+def float_name(name: str) -> str:
+    """What a tensor was called before onnxruntime's quantizers wrote its codes; any other name as it is.
+
+    >>> float_name("encoder.weight_quantized"), float_name("val_47_Q4"), float_name("val_47")
+    ('encoder.weight', 'val_47', 'val_47')
+    """
+    match = _CODES_NAME.fullmatch(name)
+    return name if match is None else match[1]
+
+
+_LIFTED = re.compile(r"(?:.*\.)?lifted_tensor_\d+")
+"""What torch.export calls a tensor that forward makes: a constant, whatever module it is in."""
+
+
 def _source_role(source: str, provenance: Provenance) -> Role | None:
     """Parameter or buffer, for a name that `folded_from` lists; None for a value of the exporter's own.
 
     The placeholders that traced nodes mention decide; a dotted name that none mentions (all its readers were folded
     away) is state of a module, since the exporter's own values have no dots, and its last part says which.
     """
+    if _LIFTED.fullmatch(source):
+        return None
     mangled = mangle(source)
     if mangled in provenance.parameters:
         return Role.PARAMETER
@@ -132,24 +152,42 @@ _BUFFER_LEAVES = frozenset(
         "token_type_ids",
         "inv_freq",
         "original_inv_freq",
+        "inv_timescales",
+        "freqs_cis",
         "masked_bias",
         "causal_mask",
         "attn_mask",
+        "attn_mask_probs",
         "relative_position_index",
         "relative_coords_table",
         "cos_cached",
         "sin_cached",
         "cos_cache",
         "sin_cache",
+        "pe",
         "embed_scale",
         "mel_filters",
         "window",
+        "pixel_mean",
+        "pixel_std",
+        "empty_weight",
+        "final_logits_bias",
+        "e_score_correction_bias",
+        "inited",
+        "cluster_size",
+        "cluster_usage",
+        "embed_avg",
+        "embed_sum",
+        "version",
+        "_float_tensor",
     }
 )
+_BUFFER_ENDINGS = ("codebook.embed", "embed_positions.weights", "rope.freqs")
+"""Leaves that are buffers in one kind of module only: EnCodec's codebooks, sinusoids, Llama's original rotations."""
 
 
 def is_buffer_name(name: str) -> bool:
-    """Whether the last part of a dotted name is what PyTorch modules call their registered buffers.
+    """Whether a dotted name ends as PyTorch modules call their registered buffers.
 
     >>> (
     ...     is_buffer_name("bn1.running_mean"),
@@ -159,7 +197,9 @@ def is_buffer_name(name: str) -> bool:
     (True, True, False)
     """
     leaf = name.rpartition(".")[2]
-    return leaf in _BUFFER_LEAVES or leaf.endswith(("_buffer", "_mask", "_index"))
+    if leaf in _BUFFER_LEAVES or leaf.endswith(("_buffer", "_mask", "_index")):
+        return True
+    return f".{name}".endswith(tuple(f".{ending}" for ending in _BUFFER_ENDINGS))
 
 
 def is_dotted(name: str) -> bool:

@@ -291,6 +291,8 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
         return Role.CONSTANT, rule
     if slot in _BUFFER_SLOTS.get(node.op_type, ()) and tensor.dtype.is_floating:
         return Role.BUFFER, rule
+    if node.op_type == "DequantizeLinear" and slot == 0 and tensor.numel <= 1:
+        return Role.CONSTANT, "structure:scalar"  # a quantizer also encodes the numbers that a graph computes with
     if slot in _LEARNED_SLOTS.get(node.op_type, ()) and (tensor.numel > 1 or tensor.dtype.is_integer):
         return Role.PARAMETER, rule
     if node.op_type == "Gather" and slot == 0 and tensor.dtype.is_floating and len(tensor.shape) >= 2:

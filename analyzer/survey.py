@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from analyzer.artifact import MODEL_SUFFIX, is_model_file
 from analyzer.content import ContentMode
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.group import group_by
@@ -16,11 +17,7 @@ from analyzer.model import File
 from analyzer.ranges import is_url
 from analyzer.workers import Died, call_apart, usable_processors
 
-__all__ = ["Row", "Survey", "Surveyed", "Unreadable", "exported_model", "find_models", "survey_models"]
-
-_SUFFIX = ".onnx"
-_EXPORT_NOTE = "export.json"
-"""What an exporter leaves beside the files of one artifact."""
+__all__ = ["Row", "Survey", "Surveyed", "Unreadable", "find_models", "survey_models"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +62,6 @@ class Survey:
     """Many models, a row each, in the order in which they were named."""
 
     rows: tuple[Row, ...]
-    is_artifact: bool = False
-    """Whether they are the components of one artifact."""
 
     @property
     def readable(self) -> tuple[Surveyed, ...]:
@@ -101,7 +96,6 @@ class Survey:
 def survey_models(
     paths: Iterable[Path | str],
     *,
-    artifact: bool = False,
     content: ContentMode | None = None,
     max_objects: int | None = None,
     processes: int | None = None,
@@ -116,7 +110,6 @@ def survey_models(
     Args:
         paths: model files, URLs, and folders, which stand for what `find_models` finds in them.
         content, max_objects: as `audit_model` takes them.
-        artifact: they are the components of one artifact; so are those of a single folder with an `export.json`.
         processes: at most so many; None takes one for each processor.
         progress: told (done, total) models.
 
@@ -124,8 +117,7 @@ def survey_models(
         UsageError: there is no model under any of the paths.
         OnnxLedgerError: no process can be started.
     """
-    named = [_plain(path) for path in paths]
-    found = find_models(named)
+    found = find_models(paths)
     models = [item for item in found if isinstance(item, str)]
     if not models:
         raise UsageError(
@@ -133,10 +125,7 @@ def survey_models(
         )
     read = partial(_read_row, content=content, max_objects=max_objects)
     rows = iter(_rows(read, models, processes, progress))
-    return Survey(
-        rows=tuple(next(rows) if isinstance(item, str) else item for item in found),
-        is_artifact=artifact or (len(named) == 1 and _has_note(named[0])),
-    )
+    return Survey(tuple(next(rows) if isinstance(item, str) else item for item in found))
 
 
 def find_models(paths: Iterable[Path | str]) -> tuple[str | Unreadable, ...]:
@@ -153,15 +142,6 @@ def find_models(paths: Iterable[Path | str]) -> tuple[str | Unreadable, ...]:
     return tuple(found.values())
 
 
-def exported_model(path: Path | str) -> str | None:
-    """The model of a folder that an exporter made: of one with an `export.json` and exactly one .onnx file in it."""
-    folder = _plain(path)
-    if not _is_folder(folder) or not _has_note(folder):
-        return None
-    models = [entry.path for entry in os.scandir(folder) if _is_model(entry)]
-    return str(Path(models[0])) if len(models) == 1 else None
-
-
 def _plain(path: Path | str) -> str:
     """A path as reports show it, without a needless `./`; a URL as it is, whose `//` means something."""
     return path if isinstance(path, str) and is_url(path) else str(Path(path))
@@ -169,15 +149,6 @@ def _plain(path: Path | str) -> str:
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir, it never raises
-
-
-def _has_note(folder: str) -> bool:
-    return Path(folder, _EXPORT_NOTE).is_file()
-
-
-def _is_model(entry: os.DirEntry[str]) -> bool:
-    is_named_so = entry.name.lower().endswith(_SUFFIX) and not entry.name.startswith(".")
-    return is_named_so and not _is_folder(entry.path)
 
 
 def _models_below(folder: str) -> list[str | Unreadable]:
@@ -192,9 +163,9 @@ def _models_below(folder: str) -> list[str | Unreadable]:
             continue
         visible = [entry for entry in entries if not entry.name.startswith(".")]
         waiting += [entry.path for entry in visible if entry.is_dir(follow_symlinks=False)]
-        found += [str(Path(entry.path)) for entry in visible if _is_model(entry)]
+        found += [str(Path(entry.path)) for entry in visible if is_model_file(entry)]
     if not found:
-        reason = f"{folder}: no {_SUFFIX} file is below it; name a model, or a folder that holds some"
+        reason = f"{folder}: no {MODEL_SUFFIX} file is below it; name a model, or a folder that holds some"
         return [Unreadable(folder, reason)]
     return sorted(found, key=_order)
 

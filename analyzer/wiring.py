@@ -104,7 +104,7 @@ def connect(model: Model) -> Wiring:
     wiring = Wiring({part.path: part.parent[0] for part in model.graphs if part.parent is not None})
     for part in model.graphs:
         _provide(wiring, part)
-    bodies = {(), *(function.path for function in model.functions)}
+    bodies = {part.path for part in model.parts} | {function.path for function in model.functions}
     closed: set[GraphPath] = set()
     for part in model.graphs:
         # A training graph also reads what is trained, by rules of its own (onnx.proto, TrainingInfoProto).

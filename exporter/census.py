@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from analyzer.content import (
     Array,
+    cast_digest,
     channel_statistics,
     digest,
     digest_transposed,
@@ -22,38 +24,17 @@ from analyzer.content import (
     sample,
 )
 from analyzer.dtypes import DType
-from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter
+from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm
 from exporter.reads import Reads
+from exporter.values import TORCH_DTYPES
 from exporter.weights import is_batch_norm
 
-__all__ = ["take_census", "with_reads"]
+__all__ = ["Tied", "group_ties", "take_census", "with_reads"]
 
 _T = TypeVar("_T")
 
 Progress = Callable[[int, int], None]
 """Called with the tensors described so far and their number."""
-
-_DTYPES = {
-    torch.float32: DType.FLOAT,
-    torch.float16: DType.FLOAT16,
-    torch.bfloat16: DType.BFLOAT16,
-    torch.float64: DType.DOUBLE,
-    torch.uint8: DType.UINT8,
-    torch.int8: DType.INT8,
-    torch.int16: DType.INT16,
-    torch.int32: DType.INT32,
-    torch.int64: DType.INT64,
-    torch.uint16: DType.UINT16,
-    torch.uint32: DType.UINT32,
-    torch.uint64: DType.UINT64,
-    torch.bool: DType.BOOL,
-    torch.complex64: DType.COMPLEX64,
-    torch.complex128: DType.COMPLEX128,
-    torch.float8_e4m3fn: DType.FLOAT8E4M3FN,
-    torch.float8_e4m3fnuz: DType.FLOAT8E4M3FNUZ,
-    torch.float8_e5m2: DType.FLOAT8E5M2,
-    torch.float8_e5m2fnuz: DType.FLOAT8E5M2FNUZ,
-}
 
 # numpy has no type for these: the census only needs their bytes.
 _AS_INTEGERS = {
@@ -62,11 +43,12 @@ _AS_INTEGERS = {
     torch.float8_e4m3fnuz: torch.uint8,
     torch.float8_e5m2: torch.uint8,
     torch.float8_e5m2fnuz: torch.uint8,
+    torch.float8_e8m0fnu: torch.uint8,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Tied:
+class Tied:
     """One tensor and all the names it goes by."""
 
     names: tuple[str, ...]
@@ -74,23 +56,30 @@ class _Tied:
 
 
 def take_census(
-    model: nn.Module, source: Mapping[str, str] | None = None, progress: Progress | None = None
+    model: nn.Module,
+    source: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    *,
+    evidence: bool = True,
 ) -> Manifest:
     """Describe `model` as PyTorch sees it now; `read` flags come later, from `with_reads`.
 
     Content is described one tensor at a time, so memory does not grow with the model. Tensors on the meta device
-    have none.
+    have none, and without `evidence` no tensor has: the values themselves are at hand (`exporter.values`).
     """
-    parameters = _group_ties(model.named_parameters(remove_duplicate=False))
-    buffers = _group_ties(model.named_buffers(remove_duplicate=False))
+    parameters = group_ties(model.named_parameters(remove_duplicate=False))
+    buffers = group_ties(model.named_buffers(remove_duplicate=False))
     step = _counter(progress, len(parameters) + len(buffers))
-    has_batch_norm = any(is_batch_norm(module) for module in model.modules())
+    has_batch_norm = evidence and any(is_batch_norm(module) for module in model.modules())
     tables = _tables(model)
     return Manifest(
-        parameters=tuple(step(_parameter(t, has_batch_norm, id(t.tensor) in tables)) for t in parameters),
-        buffers=tuple(step(_buffer(tied, model)) for tied in buffers),
+        parameters=tuple(
+            step(_parameter(t, has_batch_norm, id(t.tensor) in tables, evidence)) for t in parameters
+        ),
+        buffers=tuple(step(_buffer(tied, model, evidence)) for tied in buffers),
         batch_norms=tuple(_batch_norms(model)),
-        values=_whole_values(model) if has_batch_norm else {},
+        weight_norms=tuple(_weight_norms(model)),
+        values=_whole_values(model) if evidence else {},
         source=dict(source or {}),
     )
 
@@ -106,12 +95,12 @@ def with_reads(manifest: Manifest, reads: Reads) -> Manifest:
     return dataclasses.replace(manifest, parameters=parameters, buffers=buffers, trace=reads.trace)
 
 
-def _group_ties(named: Iterable[tuple[str, torch.Tensor]]) -> tuple[_Tied, ...]:
+def group_ties(named: Iterable[tuple[str, torch.Tensor]]) -> tuple[Tied, ...]:
     """Tensors in order of their first name. Tied: the same object, or views of one storage that lie alike."""
     groups: dict[tuple[object, ...], list[tuple[str, torch.Tensor]]] = {}
     for name, tensor in named:
         groups.setdefault(_identity(tensor), []).append((name, tensor))
-    return tuple(_Tied(tuple(name for name, _ in group), group[0][1]) for group in groups.values())
+    return tuple(Tied(tuple(name for name, _ in group), group[0][1]) for group in groups.values())
 
 
 def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
@@ -160,7 +149,7 @@ def _row_digests(tensor: torch.Tensor) -> str | None:
     return encode_values(row_digests(_array(tensor))) if rows <= _TABLE_ROWS else None
 
 
-def _parameter(tied: _Tied, has_batch_norm: bool, is_table: bool) -> Parameter:
+def _parameter(tied: Tied, has_batch_norm: bool, is_table: bool, evidence: bool) -> Parameter:
     tensor = tied.tensor
     projections = norms = None
     if has_batch_norm and tensor.ndim >= 3 and tensor.numel() and _has_data(tensor):
@@ -172,21 +161,21 @@ def _parameter(tied: _Tied, has_batch_norm: bool, is_table: bool) -> Parameter:
         dtype=_dtype(tensor),
         trainable=tensor.requires_grad,
         tied=tied.names[1:],
-        content=_content(tensor),
+        content=_content(tensor) if evidence else None,
         channel_projections=projections,
         channel_norms=norms,
-        row_digests=_row_digests(tensor) if is_table else None,
+        row_digests=_row_digests(tensor) if is_table and evidence else None,
     )
 
 
-def _buffer(tied: _Tied, model: nn.Module) -> Buffer:
+def _buffer(tied: Tied, model: nn.Module, evidence: bool) -> Buffer:
     return Buffer(
         name=tied.names[0],
         shape=tuple(tied.tensor.shape),
         dtype=_dtype(tied.tensor),
         persistent=any(_is_persistent(model, name) for name in tied.names),
         tied=tied.names[1:],
-        content=_content(tied.tensor),
+        content=_content(tied.tensor) if evidence else None,
     )
 
 
@@ -196,7 +185,7 @@ def _is_persistent(model: nn.Module, name: str) -> bool:
 
 
 def _dtype(tensor: torch.Tensor) -> DType:
-    return _DTYPES.get(tensor.dtype, DType.UNDEFINED)
+    return TORCH_DTYPES.get(tensor.dtype, DType.UNDEFINED)
 
 
 def _has_data(tensor: torch.Tensor) -> bool:
@@ -220,7 +209,12 @@ def _content(tensor: torch.Tensor) -> Content | None:
         digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
         constant_filled=is_constant_filled(array),
         samples=encode_values(sample(array)),
+        casts={t.name: cast_digest(array, t) for t in _NARROWER} if tensor.dtype is torch.float32 else {},
     )
+
+
+_NARROWER = (DType.FLOAT16, DType.BFLOAT16)
+"""Types to which deployment tools cast float32 weights."""
 
 
 def _batch_norms(model: nn.Module) -> Iterator[BatchNorm]:
@@ -243,9 +237,17 @@ def _tensor_name(module_name: str, module: nn.Module, attribute: str) -> str | N
     return f"{module_name}.{attribute}" if module_name else attribute
 
 
+_WHOLE = 4096
+"""Elements up to which a tensor is in the manifest whole: vectors, and tables of relative positions."""
+
+
 def _whole_values(model: nn.Module) -> dict[str, str]:
-    """Whole vectors that folding a BatchNorm combines: its own four, and the biases it is added to."""
+    """Small tensors, and the vectors that folding a BatchNorm combines: its own four, the biases it is added to."""
     values: dict[str, str] = {}
+    named = itertools.chain(model.named_parameters(), model.named_buffers())
+    for name, tensor in named:
+        if 1 < tensor.numel() <= _WHOLE and _has_data(tensor) and _dtype(tensor).to_numpy() is not None:
+            values[name] = encode_values(_array(tensor))
     for name, module in model.named_modules():
         wanted: tuple[str, ...] = ()
         if is_batch_norm(module):
@@ -258,3 +260,34 @@ def _whole_values(model: nn.Module) -> dict[str, str]:
             if full_name and isinstance(tensor, torch.Tensor) and tensor.ndim == 1 and _has_data(tensor):
                 values[full_name] = encode_values(_array(tensor))
     return values
+
+
+def _weight_norms(model: nn.Module) -> Iterator[WeightNorm]:
+    """Weights that are a direction and a length, in torch's new spelling (parametrizations) and in its old one."""
+    for name, module in model.named_modules():
+        prefix = f"{name}." if name else ""
+        parametrizations = getattr(module, "parametrizations", None)
+        for leaf, listed in parametrizations.items() if isinstance(parametrizations, nn.ModuleDict) else ():
+            norm = next((part for part in listed if type(part).__name__ == "_WeightNorm"), None)
+            if norm is not None:
+                names = (f"{prefix}parametrizations.{leaf}.original{index}" for index in (0, 1))
+                yield _weight_norm(f"{prefix}{leaf}", *names, listed.original0, listed.original1, norm.dim)
+        for leaf in [key.removesuffix("_g") for key in module._parameters if key.endswith("_g")]:
+            length, direction = getattr(module, f"{leaf}_g"), getattr(module, f"{leaf}_v", None)
+            if isinstance(direction, nn.Parameter) and length.ndim == direction.ndim:
+                long = [axis for axis, size in enumerate(length.shape) if size != 1]
+                names = (f"{prefix}{leaf}_g", f"{prefix}{leaf}_v")
+                yield _weight_norm(f"{prefix}{leaf}", *names, length, direction, long[0] if long else 0)
+
+
+def _weight_norm(
+    weight: str, length_name: str, direction_name: str, length: Tensor, direction: Tensor, dim: int | None
+) -> WeightNorm:
+    """`dim` counts from the end where it is negative, and is None where one length is for all."""
+    axis = None if dim is None or dim == -1 and length.numel() == 1 else dim % direction.ndim
+    scale = None
+    if _has_data(direction):
+        others = [number for number in range(direction.ndim) if number != axis]
+        lengths = direction.detach().double().square().sum(dim=others).sqrt()
+        scale = encode_values((length.detach().double().reshape(lengths.shape) / lengths).reshape(-1).numpy())
+    return WeightNorm(weight, length_name, direction_name, axis, scale)

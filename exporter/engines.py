@@ -15,13 +15,24 @@ import onnx
 import torch
 from torch import nn
 
+from analyzer.errors import UsageError
 from exporter.inputs import ExampleInputs, forward_names
 from exporter.reads import Reads, reads_of_calls, reads_of_program
 
-__all__ = ["ENGINES", "MODEL_FILE", "EngineOptions"]
+__all__ = [
+    "ENGINES",
+    "FUSIONS",
+    "MODEL_FILE",
+    "EngineOptions",
+    "onnx_config",
+    "recording_exporter",
+    "refuse_unsupported",
+]
 
 MODEL_FILE = "model.onnx"
 DATA_FILE = "model.onnx.data"
+FUSIONS = ("cpu", "cuda")
+"""Execution providers whose operators a graph can be fused into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,12 @@ class EngineOptions:
 
     static: bool = False
     opset: int | None = None
+    optimize: bool = True
+    """Fold constants and drop what is dead; without, every parameter keeps its name and its layout."""
+    fuse: str | None = None
+    """One of FUSIONS: the graph then runs on onnxruntime only."""
+    generation: bool = False
+    """The components of a generation loop, instead of one forward pass."""
 
 
 Engine = Callable[[nn.Module, ExampleInputs, Path, EngineOptions], Reads]
@@ -39,10 +56,8 @@ def export_with_transformers(
     model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions
 ) -> Reads:
     """Transformers' own OnnxExporter, which patches what its models do that cannot be traced."""
-    from transformers.exporters.configs import OnnxConfig
-
-    exporter, recorded = _recording_exporter()
-    base = OnnxConfig(dynamic=not options.static, opset_version=options.opset)
+    exporter, recorded = recording_exporter()
+    base = onnx_config(options)
     explicit = dataclasses.replace(base, dynamic_shapes=_dynamic_shapes(inputs)) if base.dynamic else base
     with _forward_without_cache(model):
         try:
@@ -54,6 +69,18 @@ def export_with_transformers(
             exported = exporter.export(model, _exporter_inputs(inputs), config=base)
     exported.save_pretrained(folder)
     return recorded[-1]
+
+
+def onnx_config(options: EngineOptions) -> Any:
+    """The options, for an OnnxExporter; every axis is dynamic unless all are static."""
+    from transformers.exporters.configs import OnnxConfig
+
+    return OnnxConfig(
+        dynamic=not options.static,
+        opset_version=options.opset,
+        optimize=options.optimize,
+        ort_fusions=options.fuse,
+    )
 
 
 def _exporter_inputs(inputs: ExampleInputs) -> dict[str, Any]:
@@ -86,7 +113,7 @@ def _patched_forward(model: nn.Module, forward: Callable[..., Any]) -> Iterator[
         del model.forward  # the class's own shows again
 
 
-def _recording_exporter() -> tuple[Any, list[Reads]]:
+def recording_exporter() -> tuple[Any, list[Reads]]:
     """An OnnxExporter that notes what the traced program reads, before that program becomes ONNX."""
     from transformers.exporters.exporter_dynamo import DynamoExporter
     from transformers.exporters.exporter_onnx import OnnxExporter
@@ -125,6 +152,7 @@ def export_with_dynamo(
             input_names=flat.input_names,
             output_names=flat.output_names,
             opset_version=options.opset,
+            optimize=options.optimize,
             dynamo=True,
             verbose=False,
         )
@@ -178,6 +206,30 @@ ENGINES: Mapping[str, Engine] = {
     "torchscript": export_with_torchscript,
 }
 """What `--via` may name."""
+
+
+def refuse_unsupported(engine: str, options: EngineOptions) -> None:
+    """Raises UsageError where the options contradict each other or `engine` lacks what they ask for."""
+    if options.fuse is not None and options.fuse not in FUSIONS:
+        raise UsageError(f"fuse {options.fuse!r} is none of {', '.join(FUSIONS)}")
+    if options.fuse is not None and not options.optimize:
+        raise UsageError(
+            "--fuse and --no-optimize contradict each other: fusions look for an optimized graph"
+        )
+    if options.fuse is not None and engine != "transformers":
+        raise UsageError(
+            f"--fuse: only the transformers exporter fuses, and this is an export through {engine}"
+        )
+    if options.generation and engine != "transformers":
+        raise UsageError(
+            f"--generation: only the transformers exporter takes a model apart, and this is an export through {engine}"
+        )
+    if options.generation and options.static:
+        raise UsageError("--generation and --static contradict each other: the cache grows with every token")
+    if not options.optimize and engine == "torchscript":
+        raise UsageError(
+            "--no-optimize: the torchscript exporter has no such switch; use --via transformers or dynamo"
+        )
 
 
 def _dynamic_shapes(inputs: ExampleInputs) -> Any:

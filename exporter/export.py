@@ -1,8 +1,9 @@
-"""nn.Module -> a folder with model.onnx, its weights, config.json, export.json and manifest.json."""
+"""nn.Module -> a folder with its ONNX files, their weights, config.json, export.json and manifest.json."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -14,20 +15,27 @@ from pathlib import Path
 
 import onnx
 
+from analyzer.checkpoint import checkpoint_kind
 from analyzer.errors import ExportError, MissingExtraError, UsageError
 from analyzer.manifest import Manifest, save_manifest
+from analyzer.weights import Original
 from exporter.census import take_census, with_reads
 from exporter.classes import first_line
-from exporter.engines import DATA_FILE, ENGINES, MODEL_FILE, EngineOptions
+from exporter.engines import ENGINES, MODEL_FILE, EngineOptions, refuse_unsupported
+from exporter.fitting import census_checkpoint
+from exporter.generation import can_generate, export_components
 from exporter.inputs import ExampleInputs, example_inputs, widen_batch
 from exporter.quiet import Say, quiet, quiet_descriptors, silent
 from exporter.reads import Reads
 from exporter.sources import ResolvedModel, SourceOptions, resolve_source
+from exporter.values import weights_of
 from exporter.weights import DTYPES
 
 __all__ = ["ExportedFiles", "census_source", "export_model", "export_source"]
 
 MANIFEST_FILE = "manifest.json"
+NOTE_FILE = "export.json"
+STEP_FILE = "decode.onnx"
 _NEEDED = ("onnx", "onnxscript")
 
 
@@ -35,11 +43,24 @@ _NEEDED = ("onnx", "onnxscript")
 class ExportedFiles:
     """What an export left on disk."""
 
-    model: Path
+    artifact: Path
+    """What to audit: the model's file, or of a model in components the folder that holds them."""
+    models: tuple[Path, ...]
+    """The model's file, or those of its components, in the order of export.json."""
     manifest_path: Path
     manifest: Manifest
     files: tuple[Path, ...]
     """Everything that was written, sorted."""
+
+    @property
+    def model(self) -> Path:
+        """The model's only file.
+
+        Raises:
+            ValueError: it was exported in components.
+        """
+        (model,) = self.models
+        return model
 
 
 def export_source(
@@ -54,12 +75,19 @@ def export_source(
     static: bool = False,
     opset: int | None = None,
     via: str | None = None,
+    optimize: bool = True,
+    fuse: str | None = None,
+    generation: bool = False,
     trust_remote_code: bool = False,
     say: Say = silent,
 ) -> ExportedFiles:
     """Make `directory/model.onnx` and `directory/manifest.json` from SOURCE.
 
-    Files of the same names are replaced; a failure leaves the directory as it was.
+    Without `optimize` the graph stays as it was traced; `fuse` puts onnxruntime's own operators for that provider
+    in it; `generation` makes the components of a generation loop, each a file, instead of one forward pass.
+
+    Files of the same names and the models of an earlier export are replaced; a failure leaves the directory as it
+    was.
 
     Raises:
         SourceError: SOURCE names nothing that can be built.
@@ -67,7 +95,8 @@ def export_source(
         UsageError: the options contradict each other.
         MissingExtraError: the export extra is not installed.
     """
-    _check(directory, via)
+    made = EngineOptions(static=static, opset=opset, optimize=optimize, fuse=fuse, generation=generation)
+    _check(directory, via, made)
     options = SourceOptions(
         model_class=model_class,
         random_weights=random_weights,
@@ -78,7 +107,7 @@ def export_source(
     )
     say(f"building {source}")
     resolved = resolve_source(source, options, say)
-    return export_model(resolved, directory, static=static, opset=opset, via=via, say=say)
+    return export_model(resolved, directory, via=via, say=say, **dataclasses.asdict(made))
 
 
 def census_source(
@@ -92,13 +121,16 @@ def census_source(
     meta: bool = False,
     trust_remote_code: bool = False,
     say: Say = silent,
-) -> Manifest:
+) -> Original:
     """Describe SOURCE's parameters and buffers without exporting it.
 
-    With content where SOURCE holds weights or they are made up; without where it holds a config only, or `meta`.
+    With their values where SOURCE holds weights or they are made up; without where it holds a config only, or `meta`.
+    SOURCE may be a checkpoint file as well, whose tensors keep their types; one with no config.json beside it is
+    described by the names of its tensors.
 
     Raises:
-        SourceError: SOURCE names nothing that can be built.
+        SourceError: SOURCE names nothing that can be built or read.
+        ManifestError: SOURCE is a safetensors file or an index, and broken.
         UsageError: the options contradict each other.
         MissingExtraError: transformers is needed and not installed.
     """
@@ -112,8 +144,15 @@ def census_source(
         meta_without_weights=True,
         trust_remote_code=trust_remote_code,
     )
+    path = Path(source).expanduser()
+    kind = checkpoint_kind(path)
+    if kind is not None and not options.needs_no_checkpoint:
+        original = census_checkpoint(path, kind, model_class=model_class, trust_remote_code=trust_remote_code)
+        versions = {**original.manifest.source, **_versions()}
+        return dataclasses.replace(original, manifest=dataclasses.replace(original.manifest, source=versions))
     resolved = resolve_source(source, options, say)
-    return take_census(resolved.model, _provenance(resolved))
+    manifest = take_census(resolved.model, _provenance(resolved), evidence=False)
+    return Original(manifest, weights_of(resolved.model, without=resolved.missing))
 
 
 def export_model(
@@ -123,39 +162,53 @@ def export_model(
     static: bool = False,
     opset: int | None = None,
     via: str | None = None,
+    optimize: bool = True,
+    fuse: str | None = None,
+    generation: bool = False,
     say: Say = silent,
 ) -> ExportedFiles:
     """Make `directory/model.onnx` and `directory/manifest.json` from a model that is already built.
 
     Raises:
         ExportError: there are no example inputs, or the exporter failed.
-        UsageError: `via` names no exporter, or one that cannot take this model.
+        UsageError: `via` names no exporter, or one that cannot take this model or these options.
     """
-    _check(directory, via)
+    options = EngineOptions(static=static, opset=opset, optimize=optimize, fuse=fuse, generation=generation)
+    _check(directory, via, options)
     engine = _choose_engine(resolved, via)
+    refuse_unsupported(engine, options)
+    if generation and not can_generate(resolved.model):
+        raise UsageError(
+            f"{resolved.name}: {resolved.class_name} does not generate; pass --class AutoModelForCausalLM or another "
+            "head that does, or leave out --generation"
+        )
     _give_pad_token(resolved, say)
     inputs = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
     if not static:
         inputs = widen_batch(resolved.model, inputs)
     say(f"counting the parameters of {resolved.class_name}")
-    manifest = take_census(resolved.model, _provenance(resolved, engine))
-    options = EngineOptions(static=static, opset=opset)
+    manifest = take_census(resolved.model, {**_provenance(resolved), **_making(engine, options)})
     with _staging(directory) as folder:
         say(f"exporting {resolved.class_name} through {engine}")
-        manifest = with_reads(manifest, _run_engine(engine, resolved, inputs, folder, options))
-        _check_written(folder / MODEL_FILE, inputs, options, engine, say)
-        _write_companions(resolved, engine, folder)
+        manifest = with_reads(manifest, _run_engine(engine, resolved, inputs, folder, options, say))
+        _write_companions(resolved, engine, folder, options, say)
+        names = _component_files(folder)
+        for name in names:
+            _check_written(folder / name, inputs, options, engine, say)
         save_manifest(manifest, folder / MANIFEST_FILE)
-        say(f"writing {directory / MODEL_FILE}")
+        models = tuple(directory / name for name in names)
+        artifact = directory if options.generation else models[0]
+        say(f"writing {artifact}")
         files = tuple(directory / path.name for path in sorted(folder.iterdir()))
         _move_in(folder, directory)
-    return ExportedFiles(directory / MODEL_FILE, directory / MANIFEST_FILE, manifest, files)
+    return ExportedFiles(artifact, models, directory / MANIFEST_FILE, manifest, files)
 
 
-def _check(directory: Path, via: str | None) -> None:
+def _check(directory: Path, via: str | None, options: EngineOptions) -> None:
     """What can be known to fail before minutes are spent."""
     if via is not None and via not in ENGINES:
         raise UsageError(f"via {via!r} is none of {', '.join(ENGINES)}")
+    refuse_unsupported(via or "transformers", options)
     if directory.exists() and not directory.is_dir():
         raise ExportError(f"{directory}: is a file; name a folder to write to")
     for module in _NEEDED:
@@ -184,8 +237,15 @@ def _give_pad_token(resolved: ResolvedModel, say: Say) -> None:
 
 
 def _run_engine(
-    engine: str, resolved: ResolvedModel, inputs: ExampleInputs, folder: Path, options: EngineOptions
+    engine: str,
+    resolved: ResolvedModel,
+    inputs: ExampleInputs,
+    folder: Path,
+    options: EngineOptions,
+    say: Say,
 ) -> Reads:
+    if options.generation:
+        return export_components(resolved.model, inputs, folder, options, say)
     try:
         with quiet_descriptors():
             return ENGINES[engine](resolved.model, inputs, folder, options)
@@ -193,7 +253,9 @@ def _run_engine(
         others = [name for name in ENGINES if name != engine and (name != "transformers" or resolved.config)]
         raise ExportError(
             f"{resolved.class_name}: the export through {engine} failed: {first_line(error)}; "
-            f"try --via {' or --via '.join(others)}" + ("" if options.static else ", or --static")
+            f"try --via {' or --via '.join(others)}"
+            + ("" if options.static else ", or --static")
+            + (", or leave out --fuse" if options.fuse else "")
         ) from error
 
 
@@ -207,14 +269,40 @@ def _check_written(path: Path, inputs: ExampleInputs, options: EngineOptions, en
             f"ask for {written}, or try another --via"
         )
     for value in model.graph.input if not options.static else ():
-        for axis in inputs.axes.get(value.name, {}):
+        for axis in _varying_axes(value.name, inputs, is_step=path.name == STEP_FILE):
             dim = value.type.tensor_type.shape.dim[axis]
             size = dim.dim_param or str(dim.dim_value)
             if size.isdigit():  # torch writes some fixed axes as a name of digits
-                say(f"axis {axis} of {value.name} came out fixed, at {size}")
+                place = f" in {path.name}" if options.generation else ""
+                say(f"axis {axis} of {value.name}{place} came out fixed, at {size}")
 
 
-def _write_companions(resolved: ResolvedModel, engine: str, folder: Path) -> None:
+def _varying_axes(name: str, inputs: ExampleInputs, *, is_step: bool) -> tuple[int, ...]:
+    """The axes of a graph's input that should not come out fixed.
+
+    The step of a generation loop takes one token, whatever the model's inputs are: there the batch varies, and the
+    length of the cache, which the first layer's keys stand for.
+    """
+    if not is_step:
+        return tuple(inputs.axes.get(name, {}))
+    if name.endswith("layers.0.keys") and "cross_attention" not in name:
+        return 0, 2
+    return (0,) if name in inputs.axes else ()
+
+
+def _component_files(folder: Path) -> tuple[str, ...]:
+    """The models that a folder's `export.json` names; none where it holds no such note, or not one of ours."""
+    try:
+        document = json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))
+        names = [str(component["file"]) for component in document["components"].values()]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return ()
+    return tuple(name for name in names if Path(name).name == name and name.endswith(".onnx"))
+
+
+def _write_companions(
+    resolved: ResolvedModel, engine: str, folder: Path, options: EngineOptions, say: Say
+) -> None:
     """config.json, from which the same class can be rebuilt, and export.json, which names the artifact's files."""
     config = resolved.config
     if config is not None:
@@ -222,6 +310,14 @@ def _write_companions(resolved: ResolvedModel, engine: str, folder: Path) -> Non
         config.dtype = DTYPES[resolved.dtype]
         with quiet():
             config.save_pretrained(folder)
+    if options.generation:
+        try:
+            with quiet():
+                resolved.model.generation_config.save_pretrained(folder)  # type: ignore[union-attr,operator]
+        except (
+            ValueError
+        ) as error:  # transformers writes none that contradicts itself, as some checkpoints' do
+            say(f"generation_config.json is left out: {first_line(error)}")
     if engine != "transformers":
         metadata = {"architecture": resolved.class_name, "packages": _versions()}
         document = {
@@ -229,10 +325,10 @@ def _write_companions(resolved: ResolvedModel, engine: str, folder: Path) -> Non
             "export_format": "onnx",
             "components": {"model": {"file": MODEL_FILE, "metadata": metadata}},
         }
-        (folder / "export.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        (folder / NOTE_FILE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _provenance(resolved: ResolvedModel, engine: str | None = None) -> dict[str, str]:
+def _provenance(resolved: ResolvedModel) -> dict[str, str]:
     source = {
         "source": resolved.name,
         "kind": resolved.kind,
@@ -243,9 +339,19 @@ def _provenance(resolved: ResolvedModel, engine: str | None = None) -> dict[str,
     }
     if resolved.weights in ("random", "fresh"):
         source["seed"] = str(resolved.seed)
-    if engine is not None:
-        source["exporter"] = engine
     return source
+
+
+def _making(engine: str, options: EngineOptions) -> dict[str, str]:
+    """How the file was made, for the manifest: the exporter, and what it was told that is not its default."""
+    made = {"exporter": engine}
+    if not options.optimize:
+        made["optimized"] = "false"
+    if options.fuse is not None:
+        made["fused"] = options.fuse
+    if options.generation:
+        made["generation"] = "true"
+    return made
 
 
 def _versions() -> dict[str, str]:
@@ -273,11 +379,14 @@ def _staging(directory: Path) -> Iterator[Path]:
 
 
 def _move_in(folder: Path, directory: Path) -> None:
-    """Replace the files of the same names, and the weights file of a model that now has none."""
+    """Replace the files of the same names, and all models of the export that was there, with their weights."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if (directory / MODEL_FILE).exists() and not (folder / DATA_FILE).exists():
-            (directory / DATA_FILE).unlink(missing_ok=True)
+        for name in sorted({*_component_files(folder), *_component_files(directory)}):
+            if (directory / name).exists() and not (folder / f"{name}.data").exists():
+                (directory / f"{name}.data").unlink(missing_ok=True)
+            if not (folder / name).exists():
+                (directory / name).unlink(missing_ok=True)
         for path in sorted(folder.iterdir()):
             path.replace(directory / path.name)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from exporter.quiet import quiet
 
-__all__ = ["Reads", "reads_of_calls", "reads_of_program"]
+__all__ = ["Reads", "merge_reads", "reads_of_calls", "reads_of_program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,21 @@ class Reads:
     """None where the trace cannot see buffers."""
     trace: str
     """`exported-program` or `function-calls`."""
+
+
+def merge_reads(several: Sequence[Reads]) -> Reads:
+    """What any of several programs of one model reads.
+
+    Raises:
+        ValueError: there is none, or they were not traced alike.
+    """
+    (trace,) = {reads.trace for reads in several}
+    seen = [reads.buffers for reads in several if reads.buffers is not None]
+    return Reads(
+        parameters=frozenset().union(*(reads.parameters for reads in several)),
+        buffers=frozenset().union(*seen) if len(seen) == len(several) else None,
+        trace=trace,
+    )
 
 
 def reads_of_program(program: torch.export.ExportedProgram) -> Reads:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +11,15 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from analyzer.errors import SourceError, UsageError
+from analyzer.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
+from analyzer.errors import OnnxLedgerError, SourceError, UsageError
+from analyzer.statedict import listed
 from exporter import factory, hub
 from exporter.classes import find_class, first_line, load_config, require_transformers
+from exporter.fitting import load_into
 from exporter.presets import PRESETS, preset_config, preset_name
 from exporter.quiet import Say, quiet, silent
+from exporter.statedict import load_state_dict
 from exporter.weights import DTYPES, cast, randomize
 
 __all__ = ["ResolvedModel", "SourceOptions", "resolve_source"]
@@ -69,6 +73,8 @@ class ResolvedModel:
     weights: Weights
     dtype: str
     seed: int
+    missing: tuple[str, ...] = ()
+    """What its checkpoint lacks, so that it has the class's own initialisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class _Location:
     """A path or hub id that transformers understands, or the content of a preset."""
     has_weights: bool
     local_only: bool = True
+    file: Path | None = None
+    """The one checkpoint file that was named, where `where` is its folder."""
 
 
 def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> ResolvedModel:
@@ -121,7 +129,13 @@ def _from_factory(source: str, options: SourceOptions) -> ResolvedModel:
 
 
 def _resolved(
-    source: str, kind: str, model: nn.Module, inputs: Any, weights: Weights, options: SourceOptions
+    source: str,
+    kind: str,
+    model: nn.Module,
+    inputs: Any,
+    weights: Weights,
+    options: SourceOptions,
+    missing: Sequence[str] = (),
 ) -> ResolvedModel:
     config = getattr(model, "config", None)
     return ResolvedModel(
@@ -134,6 +148,7 @@ def _resolved(
         weights=weights,
         dtype=options.dtype,
         seed=options.seed,
+        missing=tuple(missing),
     )
 
 
@@ -158,11 +173,13 @@ def _locate(source: str, options: SourceOptions, say: Say) -> _Location:
 
 
 def _locate_path(source: str, path: Path) -> _Location:
+    if checkpoint_kind(path) is not None:
+        if not (path.parent / CONFIG_FILE).is_file():
+            raise SourceError(f"{source}: no {CONFIG_FILE} is beside it to say which class holds its tensors")
+        return _Location("checkpoint", str(path.parent), has_weights=True, file=path)
     if path.is_file():
         if path.suffix != ".json":
-            raise SourceError(
-                f"{source}: no config.json; give the folder that holds the weights and their config.json"
-            )
+            raise SourceError(f"{source}: neither a checkpoint nor a config, of a kind that is known here")
         return _Location("config", str(path), has_weights=False)
     if not (path / "config.json").is_file():
         raise SourceError(
@@ -210,11 +227,13 @@ def _from_transformers(source: str, location: _Location, options: SourceOptions,
         with quiet(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             model, missing = _build(found, config, location, weights, options)
+    except OnnxLedgerError:
+        raise
     except Exception as error:
         raise SourceError(f"{source}: {found.__name__} cannot be built: {first_line(error)}") from error
     if missing:
         say(f"{source}: not in the checkpoint, newly initialised: {', '.join(missing)}")
-    return _resolved(source, location.kind, model, None, weights, options)
+    return _resolved(source, location.kind, model, None, weights, options, missing)
 
 
 def _build(
@@ -223,6 +242,8 @@ def _build(
     """The model, and the names of parameters that its checkpoint lacks."""
     dtype = DTYPES[options.dtype]
     trust = {"trust_remote_code": True} if options.trust_remote_code else {}
+    if weights == "pretrained" and location.file is not None:
+        return _build_from_file(found, config, location.file, dtype, options)
     if weights == "pretrained":
         model, info = found.from_pretrained(
             location.where,
@@ -243,3 +264,20 @@ def _build(
         randomize(model, options.seed, dtype)
     cast(model, dtype)
     return model, []
+
+
+def _build_from_file(
+    found: Any, config: Any, path: Path, dtype: torch.dtype, options: SourceOptions
+) -> tuple[nn.Module, list[str]]:
+    kind = checkpoint_kind(path)
+    if kind is None:
+        raise SourceError(f"{path}: is not there any more")
+    if not kind.is_pickle:
+        open_checkpoint(path)  # says better than torch what is wrong with it
+    tensors = load_state_dict(path, kind).tensors
+    fit = load_into(found, config, path, tensors, dtype, options.trust_remote_code)
+    if fit.misshapen:
+        raise SourceError(
+            f"{path}: has other shapes than {found.__name__} by the {CONFIG_FILE} beside it: {listed(fit.misshapen)}"
+        )
+    return fit.model, sorted(fit.missing)

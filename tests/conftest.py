@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 TOGETHER = {
     "test_docs.py": "documents",
     "test_full_size.py": "documents",
+    "test_matrix.py": "matrix",
     "test_export.py": "exports",
     "test_oracle.py": "exports",
     "test_reconcile_exports.py": "exports",

@@ -113,7 +113,7 @@ class Exports:
     """Exports by name and by how they are made, each made when it is first asked for."""
 
     folder: Path
-    _done: dict[tuple[str, str, str | None, bool, bool], Exported] = field(default_factory=dict)
+    _done: dict[str, Exported] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -121,30 +121,27 @@ class Exports:
         dtype: str = "fp32",
         via: str | None = None,
         fresh: bool = False,
-        static: bool = False,
+        **how: bool | str,
     ) -> Exported:
-        key = (name, dtype, via, fresh, static)
+        """`how` are the options of `export_model` that are not their defaults."""
+        words = [name, dtype, via or "default", "fresh" if fresh else "random"]
+        key = "-".join([*words, *(f"{option}={value}" for option, value in sorted(how.items()))])
         if key not in self._done:
-            self._done[key] = self._export(*key)
+            self._done[key] = self._export(key, name, dtype, via, fresh, how)
         return self._done[key]
 
-    def _export(self, name: str, dtype: str, via: str | None, fresh: bool, static: bool) -> Exported:
+    def _export(
+        self, key: str, name: str, dtype: str, via: str | None, fresh: bool, how: dict[str, Any]
+    ) -> Exported:
         from exporter import SourceOptions, export_model, resolve_source
 
-        words = (
-            name,
-            dtype,
-            via or "default",
-            "fresh" if fresh else "random",
-            "static" if static else "dynamic",
-        )
-        folder = self.folder / "-".join(words)
+        folder = self.folder / key
         folder.mkdir()
         options = SourceOptions(random_weights=not fresh, fresh_init=fresh, dtype=dtype)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             resolved = resolve_source(write_source(name, folder), options)
-        return Exported(export_model(resolved, folder / "out", via=via, static=static), resolved)
+        return Exported(export_model(resolved, folder / "out", via=via, **how), resolved)
 
 
 def write_source(name: str, folder: Path) -> str:

@@ -397,3 +397,310 @@ def test_weights_scattered_over_files_become_one_file(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
     stored = onnx.load(tmp_path / "model.onnx").graph.initializer
     assert all(np.array_equal(onnx.numpy_helper.to_array(t), weights) for t in stored)
+
+
+def provenance_of(files: Any) -> dict[str, str]:
+    """What the manifest says of the making of a file that its exporter would not have done by itself."""
+    return {k: v for k, v in files.manifest.source.items() if k in ("optimized", "fused", "generation")}
+
+
+@pytest.mark.parametrize("via", ["transformers", "dynamo"])
+def test_graph_that_is_not_optimized_keeps_every_parameter_as_it_is(exported, via):
+    made = exported("vit", via=via, optimize=False)
+
+    stored = {t.name: tuple(t.dims) for t in onnx.load(made.files.model).graph.initializer}
+    assert {p.name: p.shape for p in made.files.manifest.parameters}.items() <= stored.items()
+    assert worst_difference(made, inputs_of(made.resolved)) < TOLERANCE["fp32"]
+    assert provenance_of(made.files) == {"optimized": "false"}
+
+
+def test_manifest_of_a_default_export_says_nothing_of_options(exported):
+    assert provenance_of(exported("bert").files) == {}
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_graph_fused_for_the_cpu_computes_what_pytorch_computes(exported, name):
+    made = exported(name, fuse="cpu")
+
+    domains = {node.domain for node in onnx.load(made.files.model).graph.node}
+    assert "com.microsoft" in domains
+    assert worst_difference(made, inputs_of(made.resolved)) < TOLERANCE["fp32"]
+    assert provenance_of(made.files) == {"fused": "cpu"}
+    assert all(p.read for p in made.files.manifest.parameters)
+
+
+def test_fused_export_leaves_the_same_files(exported):
+    made = exported("bert", fuse="cuda")
+
+    names = {path.name for path in made.files.model.parent.iterdir()}
+    assert names == {"model.onnx", "model.onnx.data", "config.json", "export.json", "manifest.json"}
+    assert provenance_of(made.files) == {"fused": "cuda"}
+
+
+def test_fusion_that_fails_says_how_to_go_on_and_writes_nothing(tmp_path, monkeypatch):
+    from transformers.exporters import exporter_onnx
+
+    def fail(model, provider):
+        raise RuntimeError("no such pattern")
+
+    monkeypatch.setattr(exporter_onnx, "fuse_for_onnxruntime", fail)
+    source = write_source("vit", tmp_path)
+
+    with pytest.raises(ExportError, match="no such pattern; try .*, or leave out --fuse"):
+        export_source(source, tmp_path / "out", random_weights=True, fuse="cpu")
+
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimize": False, "via": "torchscript"}, "torchscript exporter has no such switch"),
+        ({"fuse": "cpu", "via": "dynamo"}, "only the transformers exporter fuses"),
+        ({"fuse": "cpu", "optimize": False}, "--fuse and --no-optimize contradict each other"),
+        ({"fuse": "tpu"}, "fuse 'tpu' is none of cpu, cuda"),
+        ({"generation": True, "via": "dynamo"}, "only the transformers exporter takes a model apart"),
+        ({"generation": True, "static": True}, "--generation and --static contradict each other"),
+    ],
+)
+def test_options_that_an_exporter_cannot_follow_are_refused_before_the_model_is_built(
+    tmp_path, options, message
+):
+    lines: list[str] = []
+
+    with pytest.raises(UsageError, match=message):
+        export_source(write_source("bert", tmp_path), tmp_path / "out", say=lines.append, **options)
+
+    assert lines == []
+
+
+@pytest.mark.parametrize("option", [{"fuse": "cpu"}, {"generation": True}])
+def test_factory_without_a_transformers_model_is_refused_what_transformers_does(
+    tmp_path, monkeypatch, option
+):
+    (tmp_path / "refused_factory.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match="only the transformers exporter .* export through dynamo"):
+        export_source("refused_factory:build", tmp_path / "out", **option)
+
+
+def test_model_that_does_not_generate_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="BertForMaskedLM does not generate; pass --class"):
+        export_source(write_source("bert", tmp_path), tmp_path / "out", random_weights=True, generation=True)
+
+
+class Loop:
+    """The generation loop of a server: onnxruntime sessions, and what each hands on to the next."""
+
+    def __init__(self, files: Any) -> None:
+        self.sessions = {path.stem: onnxruntime.InferenceSession(str(path)) for path in files.models}
+        self.state: dict[str, Any] = {}
+
+    def call(self, component: str, given: dict[str, Any]) -> dict[str, Any]:
+        session = self.sessions[component]
+        known = {**self.state, **given}
+        feed = {i.name: known[i.name.removeprefix("input.")] for i in session.get_inputs()}
+        names = [o.name.removeprefix("output.") for o in session.get_outputs()]
+        outputs = dict(zip(names, session.run(None, feed), strict=True))
+        self.state |= {name: value for name, value in outputs.items() if name.startswith("past_key_values")}
+        return outputs
+
+
+def worst_step(made: Exported, prompt: dict[str, Any], steps: int) -> float:
+    """Between the loop's logits and those of PyTorch, which reads the whole sequence anew for each token."""
+    model, loop = made.resolved.model, Loop(made.files)
+    ids = "decoder_input_ids" if "encoder" in loop.sessions else "input_ids"
+    if "encoder" in loop.sessions:
+        encoded = loop.call("encoder", {name: value.numpy() for name, value in prompt.items()})
+        loop.state["encoder_outputs.last_hidden_state"] = encoded["last_hidden_state"]
+    tokens, worst = prompt[ids], 0.0
+    for step in range(steps):
+        new = tokens if step == 0 else tokens[:, -1:]
+        given = {**prompt, ids: new}
+        if ids == "input_ids":
+            first = tokens.shape[1] - new.shape[1]
+            given["attention_mask"] = torch.ones_like(tokens)
+            given["position_ids"] = torch.arange(first, tokens.shape[1]).expand(new.shape)
+        feed = {name: value.numpy() for name, value in given.items()}
+        found = loop.call("prefill" if step == 0 else "decode", feed)["logits"][:, -1]
+        with torch.no_grad():
+            whole = {name: value for name, value in prompt.items() if name != ids}
+            expected = model(**whole, **{ids: tokens}, use_cache=False).logits[:, -1].numpy()
+        worst = max(worst, float(np.abs(found - expected).max() / np.abs(expected).max()))
+        tokens = torch.cat([tokens, torch.tensor(found.argmax(-1))[:, None]], dim=1)
+    return worst
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 1), (3, 6)])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "whisper"])
+def test_components_generate_what_pytorch_generates(exported, name, batch, length):
+    made = exported(name, generation=True)
+    tokens = torch.arange(4, 4 + batch * length).reshape(batch, length)
+    prompts = {
+        "t5": {"input_ids": torch.arange(4, 4 + batch * 9).reshape(batch, 9), "decoder_input_ids": tokens},
+        "whisper": {
+            "input_features": torch.linspace(-1, 1, batch * 960).reshape(batch, 16, 60),
+            "decoder_input_ids": tokens,
+        },
+    }
+    prompt = prompts.get(name, {"input_ids": tokens})
+    if name == "t5":
+        prompt["attention_mask"] = torch.ones_like(prompt["input_ids"])
+
+    assert worst_step(made, prompt, steps=4) < TOLERANCE["fp32"]
+
+
+@pytest.mark.parametrize("how", [{"fuse": "cpu"}, {"optimize": False}])
+def test_components_may_be_fused_or_left_as_traced(exported, how):
+    made = exported("llama", generation=True, **how)
+
+    assert worst_step(made, {"input_ids": torch.tensor([[4, 5, 6]])}, steps=3) < TOLERANCE["fp32"]
+    assert provenance_of(made.files).keys() == {
+        "generation",
+        *({"fused"} if "fuse" in how else {"optimized"}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "components"), [("gpt2", ["prefill", "decode"]), ("t5", ["encoder", "prefill", "decode"])]
+)
+def test_folder_of_a_generation_export_holds_its_components_and_one_manifest(exported, name, components):
+    files = exported(name, generation=True).files
+
+    folder = files.artifact
+    document = json.loads((folder / "export.json").read_text())
+    models = [f"{component}.onnx" for component in components]
+    notes = ["config.json", "export.json", "generation_config.json", "manifest.json"]
+    assert [component["file"] for component in document["components"].values()] == models
+    assert [path.name for path in files.models] == models
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        [*notes, *models, *(f"{model}.data" for model in models)]
+    )
+    assert [path.name for path in files.files] == sorted(path.name for path in folder.iterdir())
+    with pytest.raises(ValueError, match="unpack"):
+        _ = files.model
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "whisper"])
+def test_manifest_is_the_whole_models_and_every_parameter_is_read_by_a_component(exported, name):
+    made = exported(name, generation=True)
+
+    manifest = load_manifest(made.files.manifest_path)
+    assert manifest.numel == sum(p.numel() for p in made.resolved.model.parameters())
+    assert all(p.read for p in manifest.parameters)
+    assert manifest.trace == "exported-program"
+    assert provenance_of(made.files) == {"generation": "true"}
+
+
+def test_encoder_keeps_the_whole_models_names(exported):
+    made = exported("whisper", generation=True)
+
+    (encoder,) = (path for path in made.files.models if path.stem == "encoder")
+    names = {t.name for t in onnx.load(encoder, load_external_data=False).graph.initializer if "." in t.name}
+    assert names
+    assert all(name.startswith("model.encoder.") for name in names)
+    document = json.loads((made.files.artifact / "export.json").read_text())
+    assert document["components"]["encoder"]["metadata"]["architecture"] == "WhisperEncoder"
+
+
+LLAVA = """
+import torch
+from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+
+def build():
+    sizes = {"intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(hidden_size=24, image_size=16, patch_size=8, **sizes),
+        text_config=LlamaConfig(hidden_size=32, vocab_size=99, max_position_embeddings=64, **sizes),
+        image_token_id=98,
+        vision_feature_layer=-1,
+        image_seq_length=4,
+    )
+    ids = torch.arange(22).reshape(2, 11)
+    ids[:, 1:5] = 98
+    mask = torch.ones_like(ids)
+    mask[1, -2:] = 0
+    images = torch.linspace(-1, 1, 1536).reshape(2, 3, 16, 16)
+    return LlavaForConditionalGeneration(config), {"input_ids": ids, "attention_mask": mask, "pixel_values": images}
+"""
+
+
+def test_model_of_images_and_text_comes_apart_with_its_image_encoder(tmp_path, monkeypatch):
+    (tmp_path / "llava_factory.py").write_text(LLAVA)
+    monkeypatch.chdir(tmp_path)
+
+    files = export_source("llava_factory:build", tmp_path / "out", generation=True, random_weights=True)
+
+    assert {path.stem for path in files.models} == {
+        "image_encoder", "multi_modal_projector", "language_model", "lm_head", "decode",
+    }  # fmt: skip
+    unread = [p.name for p in files.manifest.parameters if not p.read]
+    # What CLIP's pooled output needs is computed by the encoder, and nothing of the language model is lost.
+    assert all(name.startswith("model.vision_tower.") for name in unread)
+    encoder = onnxruntime.InferenceSession(str(tmp_path / "out" / "image_encoder.onnx"))
+    assert [i.name for i in encoder.get_inputs()] == ["pixel_values"]
+
+
+def test_generation_that_fails_names_the_component_and_writes_nothing(tmp_path, monkeypatch):
+    from transformers.exporters.exporter_onnx import OnnxExporter
+
+    original = OnnxExporter.export_program
+
+    def fail_on_step(self, model, sample_inputs, config):
+        if sample_inputs["input_ids"].shape[1] == 1:
+            raise RuntimeError("this cache is not to be traced")
+        return original(self, model, sample_inputs, config)
+
+    monkeypatch.setattr(OnnxExporter, "export_program", fail_on_step)
+    lines: list[str] = []
+
+    with pytest.raises(ExportError, match="its component decode failed: this cache is not") as caught:
+        export_source(
+            write_source("gpt2", tmp_path),
+            tmp_path / "out",
+            random_weights=True,
+            generation=True,
+            say=lines.append,
+        )
+
+    assert "\n" not in str(caught.value)
+    assert lines[-2:] == ["exporting prefill of GPT2LMHeadModel", "exporting decode of GPT2LMHeadModel"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json"]
+
+
+def test_second_export_leaves_no_component_of_the_first(tmp_path):
+    source, out = write_source("gpt2", tmp_path), tmp_path / "out"
+    export_source(source, out, random_weights=True, generation=True)
+    (out / "mine.onnx").write_bytes(b"")
+
+    files = export_source(source, out, random_weights=True, via="torchscript")
+
+    assert files.artifact == out / "model.onnx"
+    assert {path.name for path in out.glob("*.onnx*")} == {"model.onnx", "mine.onnx"}
+
+
+def test_note_that_names_files_elsewhere_removes_none_of_them(tmp_path):
+    source, out = write_source("vit", tmp_path), tmp_path / "out"
+    out.mkdir()
+    (tmp_path / "other.onnx").write_bytes(b"")
+    note = {"components": {"a": {"file": "../other.onnx"}, "b": {"file": "notes.txt"}}}
+    (out / "export.json").write_text(json.dumps(note))
+    (out / "notes.txt").write_text("mine")
+
+    export_source(source, out, random_weights=True, via="torchscript")
+
+    assert (tmp_path / "other.onnx").exists()
+    assert (out / "notes.txt").exists()
+
+
+def test_prompt_length_that_a_component_fixes_is_named(tmp_path):
+    config = {"model_type": "mamba", "hidden_size": 32, "state_size": 4, "num_hidden_layers": 1}
+    config |= {"architectures": ["MambaForCausalLM"], "vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    lines: list[str] = []
+
+    export_source(str(tmp_path), tmp_path / "out", random_weights=True, generation=True, say=lines.append)
+
+    assert any(line.startswith("axis 1 of input_ids in prefill.onnx came out fixed") for line in lines)
+    assert not any("decode.onnx" in line for line in lines)

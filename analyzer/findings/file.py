@@ -9,7 +9,7 @@ import onnx.defs
 
 from analyzer.findings.evidence import Evidence, labels, sum_elements
 from analyzer.ledger import Finding, Role, Severity
-from analyzer.model import label
+from analyzer.model import Component, label
 
 __all__ = [
     "UNREAD",
@@ -92,32 +92,42 @@ def find_names(evidence: Evidence) -> Iterator[Finding]:
         subjects = tuple(sorted(names))
         if subjects:
             yield Finding(id_, Severity.WARNING, f"{len(subjects):,} {words}", subjects)
-    overridable = tuple(sorted(label((g.path, name)) for g in model.graphs for name in g.overridable))
-    if overridable:
-        why = (
-            "as this IR version demands"
-            if model.ir_version < 4
-            else "so whoever runs the model may replace them"
-        )
-        message = f"{len(overridable):,} initializers are inputs of the graph too, {why}"
-        yield Finding("initializer-is-input", Severity.NOTE, message, overridable)
+    for part, graphs in model.by_part():
+        overridable = tuple(sorted(label((g.path, name)) for g in graphs for name in g.overridable))
+        if overridable:
+            why = (
+                "as this IR version demands"
+                if part.ir_version < 4
+                else "so whoever runs the model may replace them"
+            )
+            message = f"{len(overridable):,} initializers are inputs of the graph too, {why}"
+            yield Finding("initializer-is-input", Severity.NOTE, _of(part, message), overridable)
+
+
+def _of(part: Component, sentence: str) -> str:
+    """A sentence on one model file, which is named where there are several."""
+    return f"{part.name}: {sentence}" if part.path else sentence
 
 
 def find_versions(evidence: Evidence) -> Iterator[Finding]:
-    """IR version and opsets."""
-    model = evidence.model
+    """IR version and opsets, of each model file by itself."""
+    for part in evidence.model.parts:
+        yield from _find_versions(part)
+
+
+def _find_versions(part: Component) -> Iterator[Finding]:
     versions: dict[str, list[int]] = defaultdict(list)
-    for domain, version in model.opsets:
+    for domain, version in part.opsets:
         versions[domain].append(version)
-    if not model.opsets:
+    if not part.opsets:
         message = (
             "imports no opset, so nothing says what its operators mean; the end of the file may be cut off"
         )
-        yield Finding("no-opset", Severity.WARNING, message)
+        yield Finding("no-opset", Severity.WARNING, _of(part, message))
     newest = versions.get("ai.onnx", [])
     if newest and 0 < max(newest) < _OLD_OPSET:
         message = f"opset {max(newest)} is older than {_OLD_OPSET}, the first that onnxruntime runs"
-        yield Finding("old-opset", Severity.WARNING, message)
+        yield Finding("old-opset", Severity.WARNING, _of(part, message))
     odd = [
         f"{domain} {', '.join(map(str, found))}"
         for domain, found in sorted(versions.items())
@@ -125,23 +135,26 @@ def find_versions(evidence: Evidence) -> Iterator[Finding]:
     ]
     if odd:
         message = "opsets that contradict each other or are no version"
-        yield Finding("invalid-version", Severity.WARNING, message, tuple(odd))
-    if not 0 < model.ir_version <= onnx.IR_VERSION:
-        message = f"IR version {model.ir_version} is none that onnx {onnx.__version__} knows (1 to {onnx.IR_VERSION})"
-        yield Finding("invalid-version", Severity.WARNING, message)
+        yield Finding("invalid-version", Severity.WARNING, _of(part, message), tuple(odd))
+    if not 0 < part.ir_version <= onnx.IR_VERSION:
+        message = f"IR version {part.ir_version} is none that onnx {onnx.__version__} knows (1 to {onnx.IR_VERSION})"
+        yield Finding("invalid-version", Severity.WARNING, _of(part, message))
 
 
 def find_functions(evidence: Evidence) -> Iterator[Finding]:
-    """Local functions that call themselves, or exist twice."""
-    calls = evidence.calls
+    """Local functions that call themselves, or exist twice in one file."""
+    calls, root = evidence.calls, evidence.model.root
     circular = tuple(sorted(label((c.function.path, "")).rstrip("/") for c in calls if c.is_recursive))
     if circular:
         message = (
             f"{len(circular):,} functions call themselves, directly or by others: no runtime can inline them"
         )
         yield Finding("recursive-function", Severity.WARNING, message, circular)
-    counted = Counter((c.function.domain, c.function.name, c.function.overload) for c in calls)
-    twice = tuple(sorted(".".join(filter(None, key)) for key, times in counted.items() if times > 1))
+    counted = Counter(
+        (root(c.function.path), (c.function.domain, c.function.name, c.function.overload)) for c in calls
+    )
+    repeated = (key for key, times in counted.items() if times > 1)
+    twice = tuple(sorted(label((path, ".".join(filter(None, names)))) for path, names in repeated))
     if twice:
         message = f"{len(twice):,} functions are defined more than once; the first of each is taken for the called one"
         yield Finding("duplicate-function", Severity.WARNING, message, twice)
@@ -150,7 +163,8 @@ def find_functions(evidence: Evidence) -> Iterator[Finding]:
 def find_depth(evidence: Evidence) -> Iterator[Finding]:
     """Graphs nested deeper than others read."""
     model = evidence.model
-    depth = max((len(graph.path) for graph in model.graphs if graph.parent is not None), default=0)
+    nested = (graph.path for graph in model.graphs if graph.parent is not None)
+    depth = max((len(path) - len(model.root(path)) for path in nested), default=0)
     if depth > _PROTOBUF_DEPTH:
         message = (
             f"graphs are nested {depth} deep; what reads ONNX through protobuf stops at {_PROTOBUF_DEPTH}"
@@ -178,12 +192,14 @@ def find_wiring(evidence: Evidence) -> Iterator[Finding]:
 def find_operators(evidence: Evidence) -> Iterator[Finding]:
     """Operators that ONNX does not define."""
     model = evidence.model
-    local = {(function.domain, function.name) for function in model.functions}
-    used = Counter((node.domain, node.op_type) for node in model.nodes())
+    local = {(model.root(f.path), f.domain, f.name) for f in model.functions}
+    used = Counter(
+        (model.root(graph.path), node.domain, node.op_type) for graph in model.graphs for node in graph.nodes
+    )
     foreign: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
-    for (domain, op_type), nodes in used.items():
-        if (domain, op_type) in local:
+    for (root, domain, op_type), nodes in used.items():
+        if (root, domain, op_type) in local:
             continue
         if domain in ("", "ai.onnx"):
             if not onnx.defs.has(op_type):

@@ -113,16 +113,26 @@ def find_bytes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def find_copies(evidence: Evidence) -> Iterator[Finding]:
-    """Tensors that repeat another's content."""
+    """Tensors that repeat another's content, in the same file or in that of another component."""
     entries = evidence.entries
-    for rule, finding, words in (
-        ("content:copy", "duplicate-content", "as it stands"),
-        ("content:transposed-copy", "transposed-copy", "transposed"),
-    ):
+    for rule, finding, words in _COPIES:
         copies = [entry for entry in entries if entry.decided_by == rule]
         if copies:
             named = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
+            elements, nbytes = f"{sum_elements(copies):,} elements", f"{sum_nbytes(copies):,} bytes"
             message = (
-                f"{sum_elements(copies):,} elements ({sum_nbytes(copies):,} bytes) are stored again, {words}"
+                f"{nbytes} stand in more than one file: {elements} are stored again for another component{words}"
+                if copies[0].is_duplicate
+                else f"{elements} ({nbytes}) are stored again, {words}"
             )
             yield Finding(finding, Severity.WARNING, message, tuple(sorted(named)))
+
+
+_COPIES = (
+    ("content:copy", "duplicate-content", "as it stands"),
+    ("content:transposed-copy", "transposed-copy", "transposed"),
+    ("content:duplicated-file", "duplicate-content", ""),
+    ("content:transposed-duplicated-file", "transposed-copy", ", transposed"),
+    ("name:duplicated-file", "duplicate-content", ", by their names (--content sampled compares them)"),
+)
+"""(rule, id of the finding, how they are stored again)."""

@@ -5,18 +5,29 @@ The rules run in the order of `RULES`, each in a file of its own; the sums are c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
-from analyzer.model import Key, label
+from analyzer.model import Key, StoredTensor, label
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.by_content import match_by_content, match_by_reader, match_copies, match_deduplicated
 from analyzer.reconcile.by_name import match_by_name
 from analyzer.reconcile.contents import ContentMode, Contents
+from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
-from analyzer.reconcile.leftovers import mark_ties, settle_entries, settle_parameters, settle_suspects
+from analyzer.reconcile.folded_pointwise import match_folded_pointwise
+from analyzer.reconcile.folded_weightnorm import match_folded_weightnorm
+from analyzer.reconcile.leftovers import (
+    mark_ties,
+    settle_entries,
+    settle_fillers,
+    settle_parameters,
+    settle_suspects,
+)
 from analyzer.reconcile.lines import (
     UNBALANCED,
     BridgeRow,
@@ -26,7 +37,13 @@ from analyzer.reconcile.lines import (
     Reconciliation,
 )
 from analyzer.reconcile.names import align
+from analyzer.reconcile.originals import Originals
+from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
+from analyzer.reconcile.split import match_split
+
+if TYPE_CHECKING:
+    from analyzer.weights import Weights
 
 __all__ = [
     "RULES",
@@ -42,11 +59,18 @@ __all__ = [
 RULES: tuple[Callable[[Books], None], ...] = (
     match_by_name,
     match_folded_batchnorm,
+    match_folded_weightnorm,
     match_rows,
     match_by_content,
+    match_concatenated,
+    match_split,
+    match_folded_pointwise,
     match_by_reader,
     match_copies,
+    match_packed_copies,
     match_deduplicated,
+    match_rotary,
+    settle_fillers,
     settle_suspects,
     settle_parameters,
     settle_entries,
@@ -60,6 +84,7 @@ def reconcile_ledger(
     manifest: Manifest,
     content: ContentMode | None = None,
     *,
+    weights: Weights | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Reconciliation:
     """Prove, or refute, that the file holds the PyTorch model's parameters, all of them and nothing else.
@@ -67,23 +92,26 @@ def reconcile_ledger(
     Args:
         ledger: the file's side, from `analyzer.audit`.
         manifest: PyTorch's side.
-        content: how far values are compared; None compares whole contents where the manifest describes them.
+        content: how far values are compared; None looks at samples where `weights` are at hand, at all that the
+            manifest describes where they are not.
+        weights: PyTorch's values, where a checkpoint or a module is at hand.
         progress: told (done, total) in bytes while contents are read.
 
     Raises:
         UsageError: contents are to be compared and the manifest has none.
         LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
     """
+    originals = Originals(manifest, weights)
     if content is None:
-        content = "full" if manifest.has_content else "none"
-    if content != "none" and not manifest.has_content:
+        content = "sampled" if weights is not None else "full" if manifest.has_content else "none"
+    if content != "none" and not originals.has_content:
         raise UsageError(
             f"--content {content}: the PyTorch side was described without weights; reconcile against a checkpoint or "
             "the manifest that `onnxledger export` wrote, or pass --content none"
         )
     names = [name for entry in ledger.entries for name in (entry.sources or (entry.tensor.name,))]
     known = [name for tensor in manifest.tensors for name in tensor.names]
-    contents = Contents(content, progress, ledger.stored_nbytes)
+    contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes)
     books = Books(ledger, manifest, contents, align(names, known))
     for rule in RULES:
         rule(books)
@@ -116,28 +144,37 @@ def _close(books: Books) -> Reconciliation:
 
 
 def _bridge(books: Books) -> tuple[BridgeRow, ...]:
-    """Sum the lines. A held parameter carries its tensor to the other side; the rest adds or takes away."""
+    """Sum the lines. A held parameter carries its share of a tensor to the other side; the rest adds or takes away."""
     rows = {line: [0, 0, 0, 0, 0] for line in Line}
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
-    holders: set[Key] = set()
+    held: dict[Key, int] = Counter()
     for settled in books.parameters.values():
-        numel, row = numels[settled.name], rows[settled.line]
-        logical, stored, nbytes = 0, 0, 0
-        first = settled.entries[0] if settled.entries else None
-        if first is not None and books.entries[first].parameter == settled.name:
-            entry = books.entry(first)
-            logical, stored, nbytes = books.entries[first].learned, entry.tensor.numel, entry.tensor.nbytes
-            holders.add(first)
-        _add(row, numel, logical - numel, stored - numel, nbytes)
+        numel = numels[settled.name]
+        learned, stored, nbytes = 0, 0, 0
+        for holding in books.holdings.get(settled.name, ()):
+            learned, stored = learned + holding.learned, stored + holding.stored
+            nbytes += _share(books.entry(holding.key).tensor, held[holding.key], holding.stored)
+            held[holding.key] += holding.stored
+        _add(rows[settled.line], 1, numel, learned - numel, stored - numel, nbytes)
     for line in books.entries.values():
-        if line.key not in holders:
-            tensor = books.entry(line.key).tensor
-            _add(rows[line.line], tensor.numel, line.learned, tensor.numel, tensor.nbytes)
+        tensor = books.entry(line.key).tensor
+        if line.key not in held:
+            _add(rows[line.line], 1, tensor.numel, line.learned, tensor.numel, tensor.nbytes)
+        elif held[line.key] < tensor.numel:  # what fills up a tensor beside the parameters in it
+            rest = tensor.numel - held[line.key]
+            _add(rows[Line.ADDED], 0, rest, 0, rest, _share(tensor, held[line.key], rest))
     return tuple(BridgeRow(line, *rows[line]) for line in Line)
 
 
-def _add(row: list[int], elements: int, parameter_delta: int, stored_delta: int, nbytes: int) -> None:
-    for index, number in enumerate((1, elements, parameter_delta, stored_delta, nbytes)):
+def _share(tensor: StoredTensor, start: int, count: int) -> int:
+    """Bytes of a run of a tensor's elements; those of all runs sum to the tensor's."""
+    size = max(tensor.numel, 1)
+    return tensor.nbytes * (start + count) // size - tensor.nbytes * start // size
+
+
+def _add(row: list[int], *numbers: int) -> None:
+    """Tensors, elements, parameter_delta, stored_delta, bytes."""
+    for index, number in enumerate(numbers):
         row[index] += number
 
 

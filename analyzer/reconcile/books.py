@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from analyzer.content import decode_values
 from analyzer.ledger import Entry, Ledger
 from analyzer.manifest import Buffer, Manifest, Parameter
-from analyzer.model import Key
-from analyzer.reconcile.contents import Contents
-from analyzer.reconcile.lines import EntryLine, Line, ParameterLine
+from analyzer.model import Key, Node
+from analyzer.reconcile.contents import Contents, Fit
+from analyzer.reconcile.lines import EntryLine, Line, ParameterLine, Piece, name_of
 from analyzer.reconcile.names import Alignment
 from analyzer.scopes import mangle, read_provenance
 from analyzer.wiring import Reader
 
-__all__ = ["Books", "Suspect"]
+__all__ = ["Books", "Holding", "Suspect", "piece_of"]
+
+
+_MOVES = frozenset({"Cast", "DequantizeLinear", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_MOST_HOPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,22 @@ class Suspect:
 
     entry: Entry
     tensor: Parameter | Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The part of a stored tensor in which a parameter is counted."""
+
+    key: Key
+    learned: int
+    """Elements of the parameter that are in it, each once."""
+    stored: int
+    """Stored elements that are its share: all of a tensor's that holds it alone."""
+
+
+def piece_of(entry: Entry, fit: Fit) -> Piece:
+    """A parameter that one stored tensor holds whole."""
+    return Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes)
 
 
 @dataclass
@@ -41,6 +60,8 @@ class Books:
     """Settled PyTorch parameters, by first name."""
     entries: dict[Key, EntryLine] = field(default_factory=dict)
     """Settled stored tensors."""
+    holdings: dict[str, list[Holding]] = field(default_factory=dict)
+    """Where each settled parameter is counted, by its first name."""
     suspects: list[Suspect] = field(default_factory=list)
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
@@ -78,6 +99,14 @@ class Books:
         """The nodes that read a stored tensor."""
         return self.ledger.wiring.readers(entry.tensor)
 
+    def users(self, entry: Entry) -> Iterator[Node]:
+        """The nodes that compute with a tensor: its readers, and those behind readers that decode or move it."""
+        layer = [reader.node for reader in self.readers(entry)]
+        for _ in range(_MOST_HOPS):
+            yield from layer
+            moved = [node for node in layer if node.op_type in _MOVES]
+            layer = [reader.node for node in moved for reader in self.ledger.wiring.readers(node)]
+
     def reader_modules(self, entry: Entry) -> frozenset[str]:
         """The PyTorch modules whose nodes read a stored tensor, as far as nodes tell their module."""
         key = entry.tensor.key
@@ -91,10 +120,8 @@ class Books:
 
     def is_dropped_zero(self, parameter: Parameter) -> bool:
         """Whether it is all zeros and a traced node names it: the optimizer takes a bias of zeros off its node."""
-        element = parameter.dtype.to_numpy()
-        if parameter.content is None or not parameter.content.constant_filled or element is None:
-            return False
-        if decode_values(parameter.content.samples, element).any():
+        samples = self.contents.originals.samples(parameter)
+        if samples is None or samples.any() or not self.contents.originals.is_constant(parameter):
             return False
         return any(mangle(name) in self.traced for name in parameter.names)
 
@@ -102,44 +129,66 @@ class Books:
         self,
         parameter: Parameter,
         entry: Entry,
-        line: Line,
+        chain: tuple[Line, ...],
         decided_by: str,
         error: float | None = None,
         learned: int | None = None,
+        pieces: tuple[Piece, ...] = (),
     ) -> None:
-        """Settle that `entry` is where `parameter` is counted; error is 0 where contents were found equal.
+        """Settle that `entry` is where `parameter` is counted, and holds nothing else.
 
-        `learned` is how many of its elements count, all unless it is said.
+        `learned` is how many of its elements count: all that it stands for, unless it is said.
         """
+        count = self.contents.numel(entry) if learned is None else learned
+        holding = Holding(entry.tensor.key, count, entry.tensor.numel)
+        self.hold_parts(parameter, [holding], chain, decided_by, error, pieces)
+
+    def hold_parts(
+        self,
+        parameter: Parameter,
+        holdings: list[Holding],
+        chain: tuple[Line, ...],
+        decided_by: str,
+        error: float | None,
+        pieces: tuple[Piece, ...] = (),
+    ) -> None:
+        """Settle that `parameter` is counted in one or more tensors, or in parts of them."""
+        line = name_of(chain)
+        keys = tuple(holding.key for holding in holdings)
         self.parameters[parameter.name] = ParameterLine(
-            parameter.name, line, (line,), (entry.tensor.key,), decided_by, error
+            parameter.name, line, chain, keys, decided_by, error, pieces
         )
-        self.entries[entry.tensor.key] = EntryLine(
-            entry.tensor.key,
-            line,
-            parameter.name,
-            decided_by,
-            entry.logical_numel if learned is None else learned,
-        )
+        self.holdings[parameter.name] = holdings
+        for holding in holdings:
+            before = self.entries.get(holding.key)
+            if before is None:
+                self.entries[holding.key] = EntryLine(
+                    holding.key, line, parameter.name, decided_by, holding.learned
+                )
+            else:
+                self.entries[holding.key] = replace(before, learned=before.learned + holding.learned)
 
     def merge(
         self, parameter: Parameter, entry: Entry, line: Line, decided_by: str, error: float | None
     ) -> None:
         """Settle that `parameter` has no tensor of its own: `entry`, which is another's, holds it."""
-        key = entry.tensor.key
-        self.parameters[parameter.name] = ParameterLine(
-            parameter.name, line, (line,), (key,), decided_by, error
+        settled = self.parameters[parameter.name] = ParameterLine(
+            parameter.name, line, (line,), (entry.tensor.key,), decided_by, error
         )
+        if line is Line.DEDUPLICATED:
+            fit = self.contents.fit(entry, parameter)
+            pieces = () if fit is None else (piece_of(entry, fit),)
+            self.parameters[parameter.name] = replace(settled, pieces=pieces)
 
     def lose(self, parameter: Parameter, line: Line, decided_by: str) -> None:
         """Settle that nothing in the file holds `parameter`."""
         self.parameters[parameter.name] = ParameterLine(parameter.name, line, (line,), (), decided_by, None)
 
-    def copy(self, parameter: Parameter, entry: Entry, decided_by: str) -> None:
+    def copy(self, parameter: Parameter, entry: Entry, decided_by: str, line: Line = Line.COPIED) -> None:
         """Settle that `entry` holds a parameter once more."""
-        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, Line.COPIED, parameter.name, decided_by)
+        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by)
         settled = self.parameters[parameter.name]
-        chain = settled.chain if Line.COPIED in settled.chain else (*settled.chain, Line.COPIED)
+        chain = settled.chain if line in settled.chain else (*settled.chain, line)
         self.parameters[parameter.name] = replace(
             settled, chain=chain, entries=(*settled.entries, entry.tensor.key)
         )
@@ -148,5 +197,5 @@ class Books:
         self, entry: Entry, line: Line, decided_by: str, name: str | None = None, *, is_counted: bool = False
     ) -> None:
         """Settle what an entry is that holds no one parameter; it may still be learned, and counted."""
-        learned = entry.logical_numel if is_counted else 0
+        learned = self.contents.numel(entry) if is_counted else 0
         self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by, learned)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
-from analyzer.reconcile.books import Books
-from analyzer.reconcile.contents import Relation
+from analyzer.reconcile.books import Books, piece_of
+from analyzer.reconcile.contents import Contents, Fit
+from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
 from analyzer.scopes import module_of
 
-__all__ = ["match_by_content", "match_by_reader", "match_copies", "match_deduplicated"]
+__all__ = ["Index", "match_by_content", "match_by_reader", "match_copies", "match_deduplicated"]
 
-_LINES = {
-    Relation.SAME: Line.RENAMED,
-    Relation.TRANSPOSED: Line.TRANSPOSED,
-    Relation.RESHAPED: Line.RESHAPED,
-}
+Tensor = Parameter | Buffer
 
 
 def match_by_content(books: Books) -> None:
@@ -27,29 +29,30 @@ def match_by_content(books: Books) -> None:
     Among several of equal content, the one whose module reads the entry goes first. Constant-filled contents are equal
     by nature, so there the module must read it, or the file have no scopes at all.
     """
-    index = _index(books)
+    index = Index(books.contents, books.manifest.tensors)
     for entry in books.free_entries():
-        if entry.tensor.numel <= 1 or entry.role is Role.QUANTIZATION:
+        if books.contents.numel(entry) <= 1 or entry.role is Role.QUANTIZATION:
             continue
         modules = books.reader_modules(entry)
-        candidates = [
-            item for item in _related(books, index, entry) if _is_free_for(books, entry, item[0], modules)
-        ]
+        candidates = [item for item in index.find(entry) if _is_free_for(books, entry, item[0], modules)]
         candidates.sort(key=lambda item: not _is_read_in(item[0], modules))
-        for tensor, relation in candidates[:1]:
+        for tensor, fit in candidates[:1]:
             if isinstance(tensor, Buffer):
-                books.settle(entry, Line.BUFFER, books.contents.evidence, tensor.name)
+                books.settle(entry, Line.BUFFER, fit.evidence, tensor.name)
             else:
-                books.hold(tensor, entry, _LINES[relation], books.contents.evidence, 0.0)
+                chain = fit.chain or (Line.RENAMED,)
+                books.hold(tensor, entry, chain, fit.evidence, fit.error, pieces=(piece_of(entry, fit),))
 
 
-def _is_free_for(books: Books, entry: Entry, tensor: Parameter | Buffer, modules: frozenset[str]) -> bool:
+def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[str]) -> bool:
     """Whether equal content may make `entry` the place of `tensor`."""
     if tensor.name in books.parameters:
         return False
-    if tensor.content is None or not tensor.content.constant_filled:
+    if not books.contents.originals.is_constant(tensor):
         return True
-    is_like = isinstance(tensor, Parameter) == (entry.role is Role.PARAMETER)
+    is_like = isinstance(tensor, Buffer) or entry.role is Role.PARAMETER
+    if isinstance(tensor, Buffer) and entry.role is Role.PARAMETER:
+        is_like = entry.tensor.shape == tensor.shape  # registered zeros that are added look like a bias
     return is_like and (not modules or _is_read_in(tensor, modules))
 
 
@@ -63,20 +66,24 @@ def match_by_reader(books: Books) -> None:
     read: dict[str, list[Entry]] = defaultdict(list)
     for entry in books.free_entries():
         modules = books.reader_modules(entry)
-        is_matrix = entry.role is Role.PARAMETER and len(entry.tensor.shape) == 2 and entry.copy_of is None
-        if is_matrix and len(modules) == 1:
+        is_matrix = len(books.contents.shape(entry)) == 2 and entry.copy_of is None
+        if entry.role is Role.PARAMETER and is_matrix and len(modules) == 1:
             read[next(iter(modules))].append(entry)
     for module, entries in read.items():
         tensor = books.tensor(f"{module}.weight")
         if len(entries) != 1 or not isinstance(tensor, Parameter) or tensor.name in books.parameters:
             continue
-        if entries[0].tensor.shape in (tensor.shape, tensor.shape[::-1]):
-            books.hold(tensor, entries[0], Line.TRANSPOSED, "structure:reader-module+shape")
+        entry, changed = entries[0], books.contents.changes(entries[0], tensor)
+        if changed is not None and books.contents.shape(entry) in (tensor.shape, tensor.shape[::-1]):
+            layout = Layout(tensor.shape, (1, 0), books.contents.shape(entry))
+            fit = Fit(layout, (Line.TRANSPOSED, *changed), "shape", None)
+            pieces = (piece_of(entry, fit),)
+            books.hold(tensor, entry, fit.chain, "structure:reader-module+shape", pieces=pieces)
 
 
 def match_copies(books: Books) -> None:
     """What repeats a parameter that is already held is its copy, if the content says so (or said so to the audit)."""
-    index = _index(books)
+    index = Index(books.contents, books.manifest.parameters)
     for entry in books.free_entries():
         held = None if entry.copy_of is None else books.entries.get(entry.copy_of)
         if held is not None and held.parameter is not None:
@@ -84,16 +91,13 @@ def match_copies(books: Books) -> None:
             if isinstance(tensor, Parameter) and tensor.name in books.parameters:
                 books.copy(tensor, entry, entry.decided_by)
                 continue
-        if entry.tensor.numel <= 1:
+        if books.contents.numel(entry) <= 1:
             continue
-        for candidate, _ in _related(books, index, entry):
+        for candidate, fit in index.find(entry):
             # Equal zero biases are different parameters: a constant-filled tensor is nobody's copy.
-            if (
-                isinstance(candidate, Parameter)
-                and candidate.content
-                and not candidate.content.constant_filled
-            ):
-                books.copy(candidate, entry, books.contents.evidence)
+            is_held = isinstance(candidate, Parameter) and candidate.name in books.parameters
+            if is_held and not books.contents.originals.is_constant(candidate):
+                books.copy(candidate, entry, fit.evidence)
                 break
 
 
@@ -104,26 +108,28 @@ def match_deduplicated(books: Books) -> None:
     module that reads the tensor; in a file without scopes, as many readers as there are parameters in the tensor; for
     a zero bias, which the optimizer also takes from the node, a traced node that still names it.
     """
-    holders: dict[str, list[Entry]] = defaultdict(list)
+    originals = books.contents.originals
+    holders: dict[tuple[int, bytes], list[Entry]] = defaultdict(list)
     load: dict[Key, int] = defaultdict(int)
     for line in books.parameters.values():
-        if line.entries:
-            entry = books.entry(line.entries[0])
+        tensor = books.tensor(line.name)
+        samples = None if tensor is None or not books.contents.compares(tensor) else originals.samples(tensor)
+        if line.entries and tensor is not None:
             load[line.entries[0]] += 1
-            for print_ in books.contents.fingerprints(entry):
-                holders[print_].append(entry)
+            if samples is not None:
+                holders[tensor.numel, samples.tobytes()].append(books.entry(line.entries[0]))
     for parameter in list(books.free_parameters()):
-        content = parameter.content
-        if content is None or books.contents.mode == "none":
+        samples = originals.samples(parameter) if books.contents.compares(parameter) else None
+        if samples is None:
             _match_deduplicated_by_reader(books, parameter)
             continue
-        prints = (content.digest, content.digest_transposed, content.samples)
-        for entry in (entry for print_ in prints if print_ for entry in holders.get(print_, ())):
+        for entry in holders.get((parameter.numel, samples.tobytes()), ()):
             evidence = _reads(books, entry, parameter, load[entry.tensor.key])
             if evidence is None and books.is_dropped_zero(parameter):
                 evidence = "traced-zero"
-            if evidence and books.contents.relation(entry, parameter) in _LINES:
-                books.merge(parameter, entry, Line.DEDUPLICATED, f"{books.contents.evidence}+{evidence}", 0.0)
+            fit = books.contents.fit(entry, parameter) if evidence else None
+            if fit is not None:
+                books.merge(parameter, entry, Line.DEDUPLICATED, f"{fit.evidence}+{evidence}", fit.error)
                 load[entry.tensor.key] += 1
                 break
 
@@ -159,39 +165,70 @@ def _reads(books: Books, entry: Entry, parameter: Parameter, load: int) -> str |
         return "reader-count" if len(books.readers(entry)) > load else None
     if _is_read_in(parameter, modules):
         return "reader-module"
-    is_constant = parameter.content is None or parameter.content.constant_filled
     parents = {module_of(module_of(name)) for name in parameter.names}
+    is_constant = books.contents.originals.is_constant(parameter)
     return "reader-parent" if not is_constant and parents & modules else None
 
 
-def _is_read_in(tensor: Parameter | Buffer, modules: frozenset[str]) -> bool:
+def _is_read_in(tensor: Tensor, modules: frozenset[str]) -> bool:
     return any(module_of(name) in modules for name in tensor.names)
 
 
-def _index(books: Books) -> dict[str, list[Parameter | Buffer]]:
-    """PyTorch tensors by what `Contents.fingerprints` may give for an entry that holds them."""
-    index: dict[str, list[Parameter | Buffer]] = defaultdict(list)
-    for tensor in books.manifest.tensors:
-        if tensor.content is None or tensor.numel <= 1:
-            continue
-        prints = {tensor.content.samples}
-        if books.contents.mode == "full":
-            prints = {tensor.content.digest, tensor.content.digest_transposed or tensor.content.digest}
-        for print_ in prints:
-            index[print_].append(tensor)
-    return index
+@dataclass
+class Index:
+    """PyTorch tensors by their shape and by a few of their elements."""
+
+    contents: Contents
+    tensors: Iterable[Tensor]
+    _shapes: dict[int, dict[tuple[int, ...], list[Tensor]]] = field(default_factory=dict)
+    _exact: dict[tuple[tuple[int, ...], bytes], list[Tensor]] = field(default_factory=dict)
+    _stacked: dict[tuple[int, ...], npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for tensor in self.tensors:
+            samples = self.contents.originals.samples(tensor) if self.contents.compares(tensor) else None
+            if samples is not None and tensor.numel > 1:
+                self._shapes.setdefault(tensor.numel, {}).setdefault(tensor.shape, []).append(tensor)
+                self._exact.setdefault((tensor.shape, _key(samples)), []).append(tensor)
+
+    def find(self, entry: Entry) -> Iterator[tuple[Tensor, Fit]]:
+        """PyTorch tensors with this entry's content, in PyTorch's order for each layout."""
+        stored = self.contents.shape(entry)
+        for shape in self._shapes.get(self.contents.numel(entry), ()):
+            for layout in layouts(shape, stored):
+                if not layout.is_plain and self.contents.mode != "full":
+                    continue  # a few equal elements in another shape prove nothing without a name
+                for tensor in self._near(entry, layout):
+                    fit = self.contents.fit_layout(entry, tensor, layout, is_named=False)
+                    if fit is not None:
+                        yield tensor, fit
+
+    def _near(self, entry: Entry, layout: Layout) -> list[Tensor]:
+        """Tensors whose samples agree: exactly, or where the entry is in another type, within its step."""
+        look = self.contents.look(entry, layout)
+        if look is None:
+            return []
+        values, steps = look
+        exact = self._exact.get((layout.shape, _key(values)), []) if steps is None else []
+        if exact:
+            return exact
+        tensors = self._shapes[self.contents.numel(entry)][layout.shape]
+        if steps is None and all(tensor.dtype is entry.tensor.dtype for tensor in tensors):
+            return []
+        if not all(tensor.dtype.is_floating for tensor in tensors) or values.dtype.kind not in "fiuV":
+            return []
+        if layout.shape not in self._stacked:
+            samples = [self.contents.originals.samples(tensor) for tensor in tensors]
+            self._stacked[layout.shape] = np.stack(
+                [sample.astype(np.float64) for sample in samples if sample is not None]
+            )
+        rows = self._stacked[layout.shape]  # (tensors, samples)
+        mine = values.astype(np.float64)
+        room = steps * 1.01 if steps is not None else np.abs(mine) * 2.0**-6
+        with np.errstate(invalid="ignore"):
+            near = (np.abs(rows - mine) <= room + 1e-7).all(axis=1)
+        return [tensors[number] for number in np.flatnonzero(near)]
 
 
-def _related(
-    books: Books, index: dict[str, list[Parameter | Buffer]], entry: Entry
-) -> list[tuple[Parameter | Buffer, Relation]]:
-    """PyTorch tensors with this entry's content, in PyTorch's order."""
-    found: list[tuple[Parameter | Buffer, Relation]] = []
-    for print_ in books.contents.fingerprints(entry):
-        for tensor in index.get(print_, ()):
-            relation = books.contents.relation(entry, tensor)
-            # A few equal elements in another shape prove nothing without a name.
-            is_proof = relation is not Relation.RESHAPED or books.contents.mode == "full"
-            if relation in _LINES and is_proof:
-                found.append((tensor, relation))
-    return found
+def _key(samples: npt.NDArray[np.generic]) -> bytes:
+    return samples.dtype.str.encode() + samples.tobytes()

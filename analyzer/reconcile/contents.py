@@ -1,58 +1,64 @@
-"""Stored tensors and manifest records -> how their contents relate, each stored tensor read at most once."""
+"""A stored tensor and a PyTorch tensor -> whether and how the one holds the other, in values, each read when asked."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
-from analyzer.content import (
-    Array,
-    ContentMode,
-    decode_values,
-    digest,
-    encode_values,
-    sample,
-    sample_transposed,
-)
+from analyzer.content import Array, ContentMode, cast_digest, digest, rounded, sample_positions
+from analyzer.dtypes import DType
+from analyzer.encodings import Encoded, find_encoding
 from analyzer.ledger import Entry
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
+from analyzer.reconcile.layouts import Layout, layouts
+from analyzer.reconcile.lines import Line
+from analyzer.reconcile.originals import Originals
+from analyzer.wiring import Wiring
 
-__all__ = ["ContentMode", "Contents", "Relation"]
+__all__ = ["ContentMode", "Contents", "Fit"]
 
+Reals = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
 
-class Relation(enum.StrEnum):
-    """How a stored content relates to a PyTorch tensor's."""
+_ROOM = 1.001
+"""Of a quantization step, for the arithmetic in which it was applied."""
 
-    SAME = "same"
-    TRANSPOSED = "transposed"
-    RESHAPED = "reshaped"
-    DIFFERENT = "different"
-    UNKNOWN = "unknown"
-    """Not compared: the mode forbids it, or one side has no content that can be read."""
+_LEAST_LIKENESS = 0.6
+"""Cosine between the numbers that codes stand for and the original's: one bit of noise in two leaves 0.8."""
+
+_BAND = 1 << 22
+"""Elements that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Print:
-    """What is kept of a stored content: its digest or its samples, by mode."""
+class Fit:
+    """How a stored tensor holds a PyTorch tensor."""
 
-    straight: str
-    turned: str | None
-    """Samples of the transpose; in full mode the manifest has the transpose's digest instead."""
+    layout: Layout
+    chain: tuple[Line, ...]
+    """What became of it, in order; empty where it is as PyTorch has it."""
+    evidence: str
+    """`content` where every element was compared, `sampled` where some were, `shape` where none was."""
+    error: float | None
+    """Largest difference among the compared elements."""
 
 
 @dataclass
 class Contents:
-    """Fingerprints of stored tensors, taken when first asked for."""
+    """Comparisons of values, under one mode."""
 
     mode: ContentMode
+    originals: Originals
+    wiring: Wiring
     progress: Callable[[int, int], None] | None = None
     total_nbytes: int = 0
-    _prints: dict[Key, _Print | None] = field(default_factory=dict)
-    _done: int = 0
+    _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
+    _looks: dict[tuple[Key, Layout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
+    _done: dict[Key, int] = field(default_factory=dict)
 
     @property
     def evidence(self) -> str:
@@ -60,65 +66,258 @@ class Contents:
         return "sampled" if self.mode == "sampled" else "content"
 
     def compares(self, tensor: Parameter | Buffer) -> bool:
-        """Whether contents of `tensor` are compared at all: by the mode, and because PyTorch's side has them."""
-        return self.mode != "none" and tensor.content is not None
+        """Whether values of `tensor` are compared at all: by the mode, and because PyTorch's side has them."""
+        return self.mode != "none" and self.originals.has(tensor)
 
-    def relation(self, entry: Entry, tensor: Parameter | Buffer) -> Relation:
-        """How `entry`'s content relates to `tensor`'s; sampled contents are equal where they were looked at."""
-        if tensor.content is None or not self.compares(tensor):
-            return Relation.UNKNOWN
-        stored = entry.tensor
-        if stored.dtype is not tensor.dtype or stored.numel != tensor.numel:
-            return Relation.DIFFERENT
-        found = self._print(entry)
-        if found is None:
-            return Relation.UNKNOWN
-        content = tensor.content
-        if found.straight == (content.digest if self.mode == "full" else content.samples):
-            return Relation.SAME if stored.shape == tensor.shape else Relation.RESHAPED
-        if len(stored.shape) == 2 and stored.shape == tensor.shape[::-1]:
-            is_transpose = (
-                found.straight == content.digest_transposed
-                if self.mode == "full"
-                else found.turned == content.samples
-            )
-            if is_transpose:
-                return Relation.TRANSPOSED
-        return Relation.DIFFERENT
+    def encoding(self, entry: Entry) -> Encoded | None:
+        """How the readers of a stored tensor decode it; None where it stands for itself."""
+        key = entry.tensor.key
+        if key not in self._encodings:
+            self._encodings[key] = find_encoding(entry.tensor, self.wiring)
+        return self._encodings[key]
 
-    def fingerprints(self, entry: Entry) -> tuple[str, ...]:
-        """What to look up among the manifest's digests or samples, straight first."""
-        found = None if self.mode == "none" else self._print(entry)
-        return () if found is None else tuple(filter(None, (found.straight, found.turned)))
+    def shape(self, entry: Entry) -> tuple[int, ...]:
+        """Of what the entry stands for."""
+        encoded = self.encoding(entry)
+        return entry.tensor.shape if encoded is None else encoded.shape
+
+    def numel(self, entry: Entry) -> int:
+        """Elements that the entry stands for."""
+        encoded = self.encoding(entry)
+        return entry.logical_numel if encoded is None else encoded.numel
+
+    def is_readable(self, entry: Entry) -> bool:
+        return entry.tensor.payload.at(np.zeros(min(1, entry.tensor.numel), dtype=np.int64)) is not None
+
+    def fit(self, entry: Entry, tensor: Parameter | Buffer, *, is_named: bool = True) -> Fit | None:
+        """How `entry` holds `tensor`; None where it does not, or where its values are compared and cannot be read.
+
+        Without a name, few equal elements in another shape prove nothing.
+        """
+        if not self.compares(tensor):
+            return self._fit_by_shape(entry, tensor)
+        for layout in layouts(tensor.shape, self.shape(entry)):
+            if not is_named and not layout.is_plain and self.mode != "full":
+                continue
+            found = self.fit_layout(entry, tensor, layout, is_named=is_named)
+            if found is not None:
+                return found
+        return None
+
+    def look(self, entry: Entry, layout: Layout) -> tuple[Array, Reals | None] | None:
+        """The stored numbers at a PyTorch tensor's sampled positions, and the step of each where they are codes."""
+        key = (entry.tensor.key, layout)
+        if key not in self._looks:
+            numel = int(np.prod(layout.shape, dtype=np.int64))
+            self._looks[key] = self.at(entry, layout.positions(sample_positions(numel)))
+        return self._looks[key]
+
+    def at(self, entry: Entry, positions: Positions) -> tuple[Array, Reals | None] | None:
+        """The stored numbers at positions of what the entry stands for, and steps where they are codes."""
+        encoded = self.encoding(entry)
+        if encoded is not None:
+            return encoded.at(positions)
+        found = entry.tensor.payload.at(positions)
+        return None if found is None or found.dtype.kind in "OSU" else (found, None)
+
+    def array(self, entry: Entry) -> Array | None:
+        """All numbers that the entry stands for, in their shape."""
+        encoded = self.encoding(entry)
+        self._note(entry)
+        return entry.tensor.payload.array() if encoded is None else encoded.array()
+
+    def changes(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[Line, ...] | None:
+        """What the types alone say: cast, quantized, or nothing; None where one cannot be the other."""
+        encoded = self.encoding(entry)
+        if encoded is not None:
+            is_real = tensor.dtype.is_floating
+            return (Line.BLOCK_QUANTIZED if encoded.is_blocked else Line.QUANTIZED,) if is_real else None
+        if entry.tensor.dtype is tensor.dtype:
+            return ()
+        return (Line.CAST,) if entry.tensor.dtype.is_floating and tensor.dtype.is_floating else None
 
     def error(self, entry: Entry, tensor: Parameter | Buffer) -> float | None:
-        """Largest absolute difference at the sampled positions, in the orientation of equal shapes."""
-        element = tensor.dtype.to_numpy()
+        """Largest difference at the sampled positions, in the layout in which it is least; None if not comparable."""
+        samples = self.originals.samples(tensor) if self.mode != "none" else None
+        if samples is None:
+            return None
+        found = []
+        for layout in layouts(tensor.shape, self.shape(entry)):
+            look = self.look(entry, layout)
+            distance = None if look is None else _distance(look[0], samples)
+            if distance is not None:
+                found.append(distance)
+        return min(found, default=None)
+
+    def agreement(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[int, int]:
+        """Of the sampled elements, how many agree in the best layout, and how many there are."""
+        samples = self.originals.samples(tensor) if self.mode != "none" else None
+        best, total = 0, 0
+        for layout in layouts(tensor.shape, self.shape(entry)) if samples is not None else ():
+            look = self.look(entry, layout)
+            if look is not None and samples is not None and look[0].dtype.kind in "fiubV":
+                near = _within(look[0].astype(np.float64), samples.astype(np.float64), look[1])
+                best, total = max(best, int(near.sum())), int(near.size)
+        return best, total
+
+    def _fit_by_shape(self, entry: Entry, tensor: Parameter | Buffer) -> Fit | None:
+        """What shapes, types and notes say. onnxscript folds a lone matrix by transposing it: so a square one, too."""
+        changed = self.changes(entry, tensor)
+        if changed is None:
+            return None
+        stored = self.shape(entry)
+        found = list(layouts(tensor.shape, stored))
+        is_square = len(stored) == 2 and stored[0] == stored[1] and stored == tensor.shape
+        if is_square and entry.decided_by == "provenance:folded-from":
+            found = [Layout(tensor.shape, (1, 0), stored)]
+        return Fit(found[0], (*found[0].chain, *changed), "shape", None) if found else None
+
+    def fit_layout(
+        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True
+    ) -> Fit | None:
+        """`fit` in one layout, where values are compared."""
+        changed = self.changes(entry, tensor)
+        samples = self.originals.samples(tensor)
+        look = self.look(entry, layout) if changed is not None and samples is not None else None
+        if changed is None or samples is None or look is None:
+            return None
+        stored, steps = look
+        if steps is not None:
+            if not _is_like(stored, samples.astype(np.float64), steps, is_named=is_named):
+                return None
+        elif not _is_rounded(stored, samples, entry.tensor.dtype):
+            return None
+        error: float | None = _distance(stored, samples)
+        is_whole = sample_positions(tensor.numel).size == tensor.numel
+        if self.mode == "full" and not is_whole:
+            whole = self._compare_whole(entry, tensor, layout, steps is not None)
+            if whole is False:
+                return None
+            is_whole = whole is not None
+            error = error if whole is None or whole is True else whole
+        evidence = "content" if is_whole and self.mode == "full" else "sampled"
+        return Fit(layout, (*layout.chain, *changed), evidence, error)
+
+    def _compare_whole(
+        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, is_encoded: bool
+    ) -> float | bool | None:
+        """Compare all elements: False where they differ, the largest difference or True where not, None if unknown."""
+        self._note(entry)
+        original = self.originals.values(tensor)
+        if is_encoded:
+            return None if original is None else self._compare_codes(entry, original, layout)
         array = entry.tensor.payload.array()
-        if self.mode == "none" or tensor.content is None or element is None or array is None:
-            return None
-        if array.size != tensor.numel or array.dtype.kind in "bOSU":
-            return None
-        mine = sample(array)
-        if array.ndim == 2 and array.shape == tensor.shape[::-1] and array.shape != tensor.shape:
-            mine = sample_transposed(array)
-        theirs = decode_values(tensor.content.samples, element)
-        difference = np.abs(mine.astype(np.float64) - theirs.astype(np.float64))
-        largest = float(difference.max()) if difference.size else 0.0
-        return largest if np.isfinite(largest) else None  # NaN or Inf on one side: not a distance
+        if array is None:
+            return False
+        restored = layout.restore(array)
+        stored_dtype = entry.tensor.dtype
+        if original is not None:
+            return _compare_arrays(restored, original, stored_dtype)
+        if stored_dtype is tensor.dtype:
+            content = tensor.content
+            is_whole = layout.window is None
+            if content is not None and content.digest_transposed and layout.axes == (1, 0) and is_whole:
+                return digest(array) == content.digest_transposed
+            return digest(restored) == self.originals.digest(tensor)
+        expected = self.originals.cast_digest(tensor, stored_dtype)
+        return None if expected is None else cast_digest(restored, stored_dtype) == expected
 
-    def _print(self, entry: Entry) -> _Print | None:
-        key = entry.tensor.key
-        if key not in self._prints:
-            array = entry.tensor.payload.array()
-            self._prints[key] = None if array is None else self._take(array)
-            self._done += entry.tensor.nbytes
-            if self.progress is not None:
-                self.progress(self._done, self.total_nbytes)
-        return self._prints[key]
+    def _compare_codes(self, entry: Entry, original: Array, layout: Layout) -> float | bool:
+        encoded = self.encoding(entry)
+        assert encoded is not None
+        flat = original.transpose(layout.axes).reshape(-1) if layout.axes else original.reshape(-1)
+        done, largest = 0, 0.0
+        if layout.window is None:
+            bands = encoded.bands()
+        else:
+            flat = original.reshape(-1)
+            every = range(0, flat.size, _BAND)
+            starts = (np.arange(start, min(start + _BAND, flat.size), dtype=np.int64) for start in every)
+            bands = (found for part in starts if (found := encoded.at(layout.positions(part))) is not None)
+        for values, steps in bands:
+            theirs = flat[done : done + values.size].astype(np.float64)
+            error = np.abs(values - theirs)
+            if not bool((error <= _allowed(steps)).all()):
+                return False
+            largest = max(largest, float(error.max(initial=0.0)))
+            done += values.size
+        return largest if done == flat.size else False
 
-    def _take(self, array: Array) -> _Print:
-        if self.mode == "full":
-            return _Print(digest(array), None)
-        turned = encode_values(sample_transposed(array)) if array.ndim == 2 else None
-        return _Print(encode_values(sample(array)), turned)
+    def _note(self, entry: Entry) -> None:
+        self._done[entry.tensor.key] = entry.tensor.nbytes
+        if self.progress is not None:
+            self.progress(min(sum(self._done.values()), self.total_nbytes), self.total_nbytes)
+
+
+def _allowed(steps: Reals) -> Reals:
+    return steps * _ROOM + 1e-12
+
+
+def _within(stored: Reals, original: Reals, steps: Reals | None) -> npt.NDArray[np.bool_]:
+    room = np.abs(original) * 2.0**-10 if steps is None else _allowed(steps)
+    with np.errstate(invalid="ignore"):
+        return np.abs(stored - original) <= room
+
+
+def _is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool) -> bool:
+    """Whether codes stand for the original: each within its step, and all together in its direction.
+
+    A scale so large that everything is within a step of zero is no evidence; where both are nothing, only a name is.
+    """
+    values = stored.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        if not bool((np.abs(values - original) <= _allowed(steps)).all()):
+            return False
+    sizes = float(np.linalg.norm(values) * np.linalg.norm(original))
+    if sizes == 0.0:
+        return is_named and float(np.linalg.norm(original)) <= float(np.linalg.norm(steps))
+    return float(values @ original) >= _LEAST_LIKENESS * sizes
+
+
+def _is_rounded(stored: Array, original: Array, dtype: DType) -> bool:
+    """Whether stored elements are the original's, as they are or rounded to another type."""
+    if stored.dtype == original.dtype:
+        return stored.tobytes() == original.tobytes()
+    return any(_same(stored, way) for way in rounded(original, dtype))
+
+
+def _same(stored: Array, expected: Array) -> bool:
+    mine = next(iter(rounded(stored, None)))
+    return mine.tobytes() == expected.tobytes()
+
+
+def _compare_arrays(restored: Array, original: Array, dtype: DType) -> float | bool:
+    """Band by band; the largest difference, or False where an element is not what it should be."""
+    largest = 0.0
+    ways: set[int] | None = None
+    for mine, theirs in zip(_bands(restored), _bands(original), strict=True):
+        if mine.dtype == theirs.dtype:
+            if mine.tobytes() != theirs.tobytes():
+                return False
+            continue
+        found = {number for number, way in enumerate(rounded(theirs, dtype)) if _same(mine, way)}
+        ways = found if ways is None else ways & found
+        if not ways:
+            return False
+        largest = max(largest, _distance(mine, theirs) or 0.0)
+    return largest
+
+
+def _bands(array: Array) -> Iterator[Array]:
+    if array.ndim == 0 or array.size == 0:
+        yield array.reshape(-1)
+        return
+    rows = max(1, _BAND // max(1, array[0].size))
+    yield from (np.ascontiguousarray(array[start : start + rows]) for start in range(0, len(array), rows))
+
+
+def _distance(stored: Array, original: Array) -> float | None:
+    """Largest absolute difference; None where that is no number."""
+    if stored.size != original.size or any(a.dtype.kind in "OSUc" for a in (stored, original)):
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(stored.astype(np.float64).reshape(-1) - original.astype(np.float64).reshape(-1))
+    largest = float(difference.max()) if difference.size else 0.0
+    return largest if np.isfinite(largest) else None
+
+

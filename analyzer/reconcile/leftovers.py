@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.contents import Relation
 from analyzer.reconcile.lines import Line
+from analyzer.scopes import is_dotted
 
-__all__ = ["mark_ties", "settle_entries", "settle_parameters", "settle_suspects"]
+__all__ = ["mark_ties", "settle_entries", "settle_fillers", "settle_parameters", "settle_suspects"]
 
 _BY_ROLE = {
     Role.CONSTANT: Line.ADDED,
@@ -24,15 +27,50 @@ def settle_suspects(books: Books) -> None:
     """A PyTorch name with other content, which no formula explains, or with content that cannot be read."""
     for suspect in books.suspects:
         entry, tensor = suspect.entry, suspect.tensor
-        is_unread = books.contents.relation(entry, tensor) is Relation.UNKNOWN and books.contents.compares(
-            tensor
-        )
+        is_unread = books.contents.compares(tensor) and not books.contents.is_readable(entry)
         rule = "none:unreadable" if is_unread else f"name+{books.contents.evidence}"
         if isinstance(tensor, Parameter) and tensor.name not in books.parameters:
-            books.hold(tensor, entry, Line.DIFFERING, rule, books.contents.error(entry, tensor))
+            books.hold(tensor, entry, (Line.DIFFERING,), rule, books.contents.error(entry, tensor))
         else:
             books.settle(entry, Line.DIFFERING, rule, tensor.name)
     books.suspects.clear()
+
+
+def settle_fillers(books: Books) -> None:
+    """One number throughout, where PyTorch has nothing of that size that is left: what an operator must be given.
+
+    LayerNormalization without a bias gets zeros, a norm without a scale ones, a scatter something to write to. A bias
+    that somebody has set to zero is not taken for that: its parameter is still to be found.
+    """
+    if books.contents.mode == "none":
+        return
+    sizes = {parameter.numel for parameter in books.free_parameters()}
+    for entry in [*books.free_entries(), *(suspect.entry for suspect in books.suspects)]:
+        is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED)
+        if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
+            continue
+        array = books.contents.array(entry)
+        if array is None or not array.size or array.dtype.kind != "f":
+            continue
+        is_free = not entry.sources and books.contents.numel(entry) not in sizes
+        if is_free and is_constant_filled(array):
+            books.settle(entry, Line.ADDED, "content:constant-filled")
+        elif _is_mask(array):
+            books.settle(entry, Line.ADDED, "content:mask")
+    books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
+
+
+_MOST_FILLER = 1 << 24
+"""Elements up to which an entry that nothing explains is looked at once more."""
+
+_MASKED = 1e4
+"""What a mask takes from a score: 65,504 in float16, 1e4 in older models."""
+
+
+def _is_mask(array: Array) -> bool:
+    """Whether there is nothing but zeros and one large negative number, as masks have that are added to scores."""
+    masked = array <= -_MASKED
+    return bool(masked.any()) and bool((masked | (array == 0)).all()) and np.unique(array[masked]).size == 1
 
 
 def settle_parameters(books: Books) -> None:

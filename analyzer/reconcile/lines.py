@@ -10,7 +10,7 @@ from analyzer.manifest import Manifest
 from analyzer.model import Key
 from analyzer.scopes import module_of
 
-__all__ = ["UNBALANCED", "BridgeRow", "EntryLine", "Line", "ParameterLine", "Reconciliation"]
+__all__ = ["UNBALANCED", "BridgeRow", "EntryLine", "Line", "Nearest", "ParameterLine", "Piece", "Reconciliation", "name_of"]
 
 
 class Line(enum.StrEnum):
@@ -26,6 +26,8 @@ class Line(enum.StrEnum):
     """Rows of a table as some indices pick them."""
     BROADCAST = "broadcast"
     """All rows of a table, repeated."""
+    CONCATENATED = "concatenated"
+    """Stored in one piece with others: packed query, key and value; gate and up."""
     TIED = "tied"
     """Several PyTorch names, stored once."""
     DEDUPLICATED = "deduplicated"
@@ -34,10 +36,24 @@ class Line(enum.StrEnum):
     """A bias of zeros that the optimizer took off its node."""
     FOLDED_BATCHNORM = "folded-batchnorm"
     """A convolution's weight scaled by a BatchNorm, and the bias that the BatchNorm became."""
+    FOLDED_WEIGHTNORM = "folded-weightnorm"
+    """A direction and a length (`weight_v`, `weight_g`), multiplied out."""
+    FOLDED_POINTWISE = "folded-pointwise"
+    """A function of each element: 1 + w, exp(w), -exp(w), a constant times w."""
+    CAST = "cast"
+    """In another floating-point type, rounded to it."""
+    QUANTIZED = "quantized"
+    """Integers or 8-bit floats, with a scale for the tensor or for each channel."""
+    BLOCK_QUANTIZED = "block-quantized"
+    """Codes of a few bits, with a scale for each block."""
     COPIED = "copied"
     """Stored again, as it stands or transposed."""
+    DUPLICATED_FILE = "duplicated-file"
+    """Stored again in another file of the artifact."""
     UNUSED = "unused"
     """The exported program does not read it."""
+    OUTSIDE = "outside"
+    """Of a head that this file's task does not have."""
     BUFFER = "buffer"
     ADDED = "added"
     """Made by the exporter."""
@@ -51,6 +67,57 @@ class Line(enum.StrEnum):
 
 UNBALANCED = (Line.DIFFERING, Line.MISSING, Line.UNEXPECTED, Line.UNEXPLAINED)
 """The lines that must be empty for the account to balance."""
+
+_VALUE_CHANGING = (
+    Line.FOLDED_BATCHNORM,
+    Line.FOLDED_WEIGHTNORM,
+    Line.FOLDED_POINTWISE,
+    Line.CAST,
+    Line.QUANTIZED,
+    Line.BLOCK_QUANTIZED,
+)
+
+
+def name_of(chain: tuple[Line, ...]) -> Line:
+    """The line of a parameter that went through several: the last that changes a value, else the last.
+
+    >>> name_of((Line.TRANSPOSED, Line.QUANTIZED, Line.COPIED)).value
+    'quantized'
+    """
+    return next((line for line in reversed(chain) if line in _VALUE_CHANGING), chain[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Where a part of a PyTorch tensor is stored, and how to get it back.
+
+    The stored tensor is decoded, `taken` is cut from it, what is left is reshaped to the permuted shape and permuted
+    back (`layout`), and the result is the PyTorch tensor, or the part of it that `put` names.
+    """
+
+    key: Key
+    shape: tuple[int, ...]
+    """Of the part, in PyTorch's order of axes."""
+    axes: tuple[int, ...]
+    """The order of PyTorch's axes in the file."""
+    taken: tuple[int, int, int] | None = None
+    """(axis, start, stop) in the decoded stored tensor; None for all of it."""
+    put: tuple[int, int, int] | None = None
+    """(axis, start, stop) in the PyTorch tensor; None for all of it."""
+    scale: str | None = None
+    """The formula that has to be undone, as `decided_by` names it; None for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The PyTorch tensor that a stored tensor is most like, though no rule makes it that."""
+
+    key: Key
+    name: str
+    equal: int
+    """Of the compared elements, how many agree."""
+    compared: int
+    max_abs_error: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +133,8 @@ class ParameterLine:
     decided_by: str
     max_abs_error: float | None
     """Largest difference to the stored values among those compared; None where none were."""
+    pieces: tuple[Piece, ...] = ()
+    """How to get it back from the file; empty where nothing in the file is it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +144,7 @@ class EntryLine:
     key: Key
     line: Line
     parameter: str | None
-    """The PyTorch name that it holds, if it holds one."""
+    """The PyTorch name that it holds, the first if it holds several."""
     decided_by: str
     learned: int = 0
     """Elements that count as parameters: none of a copy's, nor of what the exporter made; repeated rows once."""
@@ -115,6 +184,8 @@ class Reconciliation:
     """The count with the PyTorch side known."""
     findings: tuple[Finding, ...]
     trainability: Trainability
+    nearest: tuple[Nearest, ...] = ()
+    """Candidates for what is unexpected, unexplained or differing."""
 
     def in_pytorch_terms(self) -> Ledger:
         """The ledger with each tensor under the scope of the parameter that it holds, and counted as one.

@@ -1,57 +1,173 @@
 """Rule: a table of which an export kept some rows (`sliced`), picked rows (`gathered`) or repeated all (`broadcast`).
 
-Asked only of what the exporter's own note says was folded from the table: a table that stands under its own name and is
-shorter was cut by somebody else, and differs.
+Asked of what the exporter's own note says was folded from the table, and of what has no name at all: a table that
+stands under its own name and is shorter was cut by somebody else, and differs. Rows that a mask has overwritten (the
+most negative number added to all of them) are passed over; they hold nothing of the table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, decode_values, row_digests
+from analyzer.content import Array, rounded, row_digests, sample_positions
+from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
-from analyzer.reconcile.books import Books, Suspect
+from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import Line
+from analyzer.scopes import module_of
 
 __all__ = ["match_rows"]
 
 Digests = npt.NDArray[np.uint64]
 
+_MASKED = 1e4
+"""A number that a mask adds: the least of float16 is -65,504, and no table holds as much."""
+
+_MOST = 1 << 24
+"""Pairs of elements up to which each row of codes is looked for among all rows."""
+
+
+_MULTIPLIERS = frozenset(
+    {
+        "Attention",
+        "Conv",
+        "ConvInteger",
+        "ConvTranspose",
+        "DynamicQuantizeMatMul",
+        "FusedConv",
+        "FusedGemm",
+        "FusedMatMul",
+        "Gemm",
+        "MatMul",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "MatMulNBits",
+        "QAttention",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    line: Line
+    distinct: int
+    """How many different rows of the table are there."""
+    is_sampled: bool = False
+
 
 def match_rows(books: Books) -> None:
-    """Explain suspects all of whose rows are rows of the PyTorch table; each distinct row counts once."""
-    for suspect in list(books.suspects):
+    """Explain entries all of whose rows are rows of one free PyTorch table; each distinct row counts once."""
+    for entry, tables in list(_pairs(books)):
+        for table in tables:
+            if table.name in books.parameters or entry.tensor.key in books.entries:
+                continue
+            compared = books.contents.compares(table)
+            found = _compare(books, entry, table) if compared else _measure(books, entry, table)
+            if found is not None:
+                _settle(books, entry, table, found, compared)
+
+
+def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
+    """Suspects that were folded from a table, beside it; nameless entries, beside the free tables of their width.
+
+    What multiplies a matrix is no row of a table: a weight with fewer rows was cut by somebody, and must show.
+    """
+    for suspect in books.suspects:
         table, entry = suspect.tensor, suspect.entry
         is_folded = entry.decided_by == "provenance:folded-from" and entry.tensor.name not in table.names
-        if not isinstance(table, Parameter) or table.name in books.parameters or not is_folded:
+        if isinstance(table, Parameter) and is_folded:
+            yield entry, [table]
+    if books.contents.mode == "none":
+        return
+    has_evidence = any(parameter.row_digests is not None for parameter in books.manifest.parameters)
+    free = [
+        p
+        for p in books.free_parameters()
+        if len(p.shape) >= 2
+        and (p.row_digests is not None or not has_evidence)
+        and not books.contents.originals.is_constant(p)
+    ]
+    for entry in books.free_entries():
+        if entry.role in (Role.QUANTIZATION, Role.BUFFER) or entry.sources or books.contents.numel(entry) < 2:
             continue
-        compared = books.contents.compares(table)
-        found = _compare(suspect, table) if compared else _measure(suspect, table)
-        if found is not None:
-            line, rows = found
-            rule = "provenance+rows" if compared else "provenance+shape"
-            books.suspects.remove(suspect)
-            books.hold(table, entry, line, rule, 0.0 if compared else None, rows * table.shape[-1])
+        if any(node.op_type in _MULTIPLIERS for node in books.users(entry)):
+            continue
+        shape = books.contents.shape(entry)
+        modules = books.reader_modules(entry)
+        like = [p for p in free if p.shape[-1] in shape and p.shape[-1] > 1 and p.numel != books.contents.numel(entry)]
+        if like:
+            yield entry, sorted(like, key=lambda table: module_of(table.name) not in modules)
 
 
-def _compare(suspect: Suspect, table: Parameter) -> tuple[Line, int] | None:
-    """The line, and how many distinct rows the entry holds, along whichever axis makes its rows the table's."""
-    array = suspect.entry.tensor.payload.array()
-    if table.row_digests is None or array is None or suspect.entry.tensor.dtype is not table.dtype:
+def _settle(books: Books, entry: Entry, table: Parameter, found: _Found, compared: bool) -> None:
+    books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
+    evidence = "shape" if not compared else "sampled-rows" if found.is_sampled else "rows"
+    rule = f"provenance+{evidence}" if entry.sources else evidence
+    changed = books.contents.changes(entry, table) or ()
+    error = 0.0 if compared and not changed else None
+    books.hold(table, entry, (found.line, *changed), rule, error, found.distinct * table.shape[-1])
+
+
+def _compare(books: Books, entry: Entry, table: Parameter) -> _Found | None:
+    """Along whichever axis makes the entry's rows the table's."""
+    array = books.contents.array(entry)
+    if array is None or books.contents.changes(entry, table) is None or not array.size:
         return None
-    known = decode_values(table.row_digests, np.dtype("<u8")).astype(np.uint64)
     for rows in _as_rows(array, table.shape[-1]):
-        stored = row_digests(rows).astype(np.uint64)
-        if stored.size and np.isin(stored, known).all():
-            return _line(stored, known), int(np.unique(stored).size)
+        known = _known_digests(books, entry, table)
+        if known is not None:
+            stored = row_digests(_canonical(rows)).astype(np.uint64)
+            places = _without_masked(rows, np.isin(stored, known))
+            if places is not None and places.size and np.isin(stored[places], known).all():
+                line = _line(stored[places], known) if places.size == stored.size else Line.GATHERED
+                return _Found(line, int(np.unique(stored[places]).size))
+        found = _compare_codes(books, entry, table, rows)
+        if found is not None:
+            return found
     return None
 
 
 def _as_rows(array: Array, width: int) -> list[Array]:
-    """The array with each axis of the table's width put last, the last axis first."""
+    """The array (rows, width) with each axis of the table's width put last, the last axis first."""
     axes = [axis for axis in reversed(range(array.ndim)) if array.shape[axis] == width]
-    return [np.moveaxis(array, axis, -1) for axis in axes]
+    return [np.ascontiguousarray(np.moveaxis(array, axis, -1)).reshape(-1, width) for axis in axes]
+
+
+def _canonical(rows: Array) -> Array:
+    return next(rounded(rows, None)) if rows.dtype == np.float16 else rows
+
+
+def _known_digests(books: Books, entry: Entry, table: Parameter) -> Digests | None:
+    """Of the table's rows in the entry's type; None where they are not known, or the entry holds codes."""
+    if books.contents.encoding(entry) is not None:
+        return None
+    if entry.tensor.dtype is table.dtype and entry.tensor.payload is not None:
+        digests = books.contents.originals.row_digests(table)
+        if digests is not None:
+            return digests
+    values = books.contents.originals.values(table)
+    if values is None:
+        return None
+    cast = values if entry.tensor.dtype is table.dtype else next(rounded(values, entry.tensor.dtype))
+    return row_digests(_canonical(cast)).astype(np.uint64)
+
+
+def _without_masked(rows: Array, is_known: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64] | None:
+    """Places of the rows that no mask has overwritten; None where a row is neither known nor masked."""
+    if is_known.all():
+        return np.arange(len(rows))
+    if rows.dtype.kind != "f":
+        return None
+    values = rows.astype(np.float64)
+    masked = (values <= -_MASKED).all(axis=1) & (values == values[:, :1]).all(axis=1)
+    return np.flatnonzero(~masked) if bool((is_known | masked).all()) else None
 
 
 def _line(stored: Digests, known: Digests) -> Line:
@@ -64,10 +180,60 @@ def _line(stored: Digests, known: Digests) -> Line:
     return Line.BROADCAST if repeats else Line.GATHERED
 
 
-def _measure(suspect: Suspect, table: Parameter) -> tuple[Line, int] | None:
+def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) -> _Found | None:
+    """Rows in another type: each against all of the table where its values are known, else a run by the samples."""
+    room = _room(books, entry, rows)
+    values = books.contents.originals.values(table)
+    width = table.shape[-1]
+    if values is not None and len(rows) * table.numel <= _MOST:
+        known = values.reshape(-1, width).astype(np.float64)
+        places = []
+        for row in rows.astype(np.float64):
+            near = np.flatnonzero((np.abs(known - row) <= room).all(axis=1))
+            if not near.size:
+                return None
+            places.append(int(near[0]))
+        found = np.array(places, dtype=np.uint64)
+        return _Found(_line(found, np.arange(len(known), dtype=np.uint64)), int(np.unique(found).size))
+    samples = books.contents.originals.samples(table)
+    rows = _once(rows)
+    count = table.numel // width - len(rows)
+    for start in range(count + 1) if samples is not None and values is None else ():
+        positions = sample_positions(table.numel) - start * width
+        inside = (positions >= 0) & (positions < rows.size)
+        if int(inside.sum()) < 4:
+            continue
+        assert samples is not None
+        mine, theirs = rows.reshape(-1)[positions[inside]], samples[inside]
+        if bool((np.abs(mine.astype(np.float64) - theirs.astype(np.float64)) <= room).all()):
+            return _Found(Line.SLICED, len(rows), is_sampled=True)
+    return None
+
+
+def _once(rows: Array) -> Array:
+    """The rows of one example of a batch, where all have the same."""
+    for count in range(1, len(rows) // 2 + 1):
+        if len(rows) % count == 0 and (rows.reshape(-1, count, rows.shape[1]) == rows[:count]).all():
+            return rows[:count]
+    return rows
+
+
+def _room(books: Books, entry: Entry, rows: Array) -> float:
+    """What an element may be off: a step of the codes, a rounding of the type."""
+    encoded = books.contents.encoding(entry)
+    if encoded is not None:
+        return max((float(steps.max(initial=0.0)) for _, steps in encoded.bands()), default=0.0) * 1.001
+    if rows.dtype.kind not in "fV":
+        return 0.0
+    largest = float(np.abs(rows.astype(np.float64)).max(initial=0.0))
+    return largest * {2: 2.0**-8}.get(rows.dtype.itemsize, 2.0**-22)
+
+
+def _measure(books: Books, entry: Entry, table: Parameter) -> _Found | None:
     """What shapes alone allow: fewer rows are a slice, more are gathered, and then all may be among them."""
-    stored = suspect.entry.tensor
-    if len(table.shape) < 2 or table.shape[-1] not in stored.shape or stored.dtype is not table.dtype:
+    shape = books.contents.shape(entry)
+    is_like = books.contents.changes(entry, table) is not None
+    if len(table.shape) < 2 or table.shape[-1] not in shape or not is_like:
         return None
-    rows, known = stored.numel // table.shape[-1], table.numel // table.shape[-1]
-    return (Line.SLICED, rows) if rows < known else (Line.GATHERED, known)
+    rows, known = books.contents.numel(entry) // table.shape[-1], table.numel // table.shape[-1]
+    return _Found(Line.SLICED, rows) if rows < known else _Found(Line.GATHERED, known)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from typing import Any
 
 from analyzer.compare import Comparison, GroupPair, Pair
+from analyzer.components import ComponentTotals
 from analyzer.ledger import Entry, Evidence, Finding, Group, Grouping, Ledger, Role
 from analyzer.model import label
 from analyzer.ranges import Traffic
@@ -98,8 +99,10 @@ def _inspection(report: Inspection) -> Document:
             "stored_elements": ledger.stored_elements,
             "stored_bytes": ledger.stored_nbytes,
             "shared_bytes": ledger.shared_nbytes,
+            "duplicated_bytes": ledger.duplicated_nbytes,
             "file_bytes": ledger.file_nbytes,
         },
+        "components": list(map(_component, report.components)),
         "content": ledger.content,
         "roles": {role.value: _role(ledger, role) for role in Role},
         "accounts": [{"account": account.name, "bytes": account.nbytes} for account in ledger.accounts],
@@ -130,6 +133,24 @@ def _model(ledger: Ledger, digests: dict[str, str]) -> Document:
             for call in ledger.calls
         ],
         "remote": None if model.traffic is None else _traffic(model.traffic),
+    }
+
+
+def _component(totals: ComponentTotals) -> Document:
+    part = totals.component
+    return {
+        "component": part.name,
+        "path": _utf8(totals.file),
+        "ir_version": part.ir_version,
+        "opsets": dict(part.opsets),
+        "producer": part.producer,
+        "nodes": totals.nodes,
+        "parameters": totals.parameters,
+        "stored_tensors": totals.stored_tensors,
+        "stored_elements": totals.stored_elements,
+        "stored_bytes": totals.stored_nbytes,
+        "duplicated_bytes": totals.duplicated_nbytes,
+        "file_bytes": totals.file_nbytes,
     }
 
 
@@ -235,7 +256,6 @@ def _survey(report: SurveyReport) -> Document:
     survey = report.survey
     return {
         **_head("inspect", report.stamp),
-        "artifact": survey.is_artifact,
         "models": list(map(_surveyed, survey.rows)),
         "totals": {
             "models": len(survey.rows),
@@ -263,6 +283,7 @@ def _surveyed(row: Row) -> Document:
             "stored_elements": row.stored_elements,
             "stored_bytes": row.stored_nbytes,
             "shared_bytes": row.shared_nbytes,
+            "duplicated_bytes": 0,  # of one file alone
             "file_bytes": row.file_nbytes,
         },
         "roles": {

@@ -47,8 +47,7 @@ def show_survey(survey: Survey, options: TextOptions) -> list[RenderableType]:
 
 
 def _head(survey: Survey, folder: str) -> Text:
-    models = _plural(len(survey.rows), "component" if survey.is_artifact else "model")
-    text = f"one artifact of {models}" if survey.is_artifact else models
+    text = _plural(len(survey.rows), "model")
     if survey.unreadable:
         text += f", {format_count(len(survey.unreadable))} unreadable"
     return show_name(f"{folder}: {text}" if folder else text)
@@ -79,7 +78,7 @@ def _table(survey: Survey, folder: str, options: TextOptions) -> Table:
         room = options.width - sum(widths) - _GAP * len(widths)
         if room >= _NAME_ROOM:
             break
-    table = make_table("component" if survey.is_artifact else "model", *layout)
+    table = make_table("model", *layout)
     table.columns[-1].justify = "left"
     for (name, _), row in zip(named, cells, strict=True):
         is_total = row is cells[-1]

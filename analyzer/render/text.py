@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, RenderableType
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.compare import Comparison, GroupPair
+from analyzer.components import ComponentTotals
 from analyzer.ledger import Entry, Finding, Group, Grouping, Ledger, Role
 from analyzer.model import label
 from analyzer.ranges import Traffic
@@ -77,6 +79,8 @@ def _inspection(report: Inspection, options: TextOptions) -> list[RenderableType
     ledger = report.ledger
     parts: list[RenderableType] = [show_name(ledger.model.path), _facts(ledger), Text("")]
     parts += [_headline(ledger), _basis(ledger), Text("")]
+    if report.components:
+        parts += [_components(report.components, ledger), Text("")]
     if report.grouping.by == "bytes":
         parts += [_accounts(report.grouping, ledger), Text("")]
     else:
@@ -88,8 +92,14 @@ def _inspection(report: Inspection, options: TextOptions) -> list[RenderableType
 
 def _facts(ledger: Ledger) -> Text:
     model = ledger.model
-    opsets = ", ".join(f"{domain} {version}" for domain, version in model.opsets)
-    facts = [model.producer or "unknown producer", f"IR {model.ir_version}", f"opset {opsets or 'none'}"]
+    versions: dict[str, set[int]] = defaultdict(set)
+    for part in model.parts:
+        for domain, version in part.opsets:
+            versions[domain].add(version)
+    opsets = ", ".join(f"{domain} {_each(found)}" for domain, found in versions.items())
+    facts = [f"{format_count(len(model.components))} components"] if model.components else []
+    facts += [model.producer or "unknown producer", f"IR {_each(part.ir_version for part in model.parts)}"]
+    facts.append(f"opset {opsets or 'none'}")
     facts.append(f"{format_count(sum(1 for _ in model.nodes()))} nodes")
     if model.nested_graphs:
         facts.append(f"{format_count(model.nested_graphs)} nested graphs")
@@ -101,6 +111,10 @@ def _facts(ledger: Ledger) -> Text:
     else:
         facts.append(f"{format_bytes(ledger.file_nbytes)} in all, {_traffic(model.traffic)}")
     return Text(printable(", ".join(facts)))
+
+
+def _each(numbers: Iterable[int]) -> str:
+    return " and ".join(map(str, sorted(set(numbers))))
 
 
 def _traffic(traffic: Traffic) -> str:
@@ -126,8 +140,34 @@ def _basis(ledger: Ledger) -> Text:
     ]
     text = Text(f"Elements decided by: {', '.join(shares) or 'nothing, there are none'}")
     if ledger.content == "none":
-        text.append("\nContents were not looked at: what is stored twice counts twice (--content sampled)")
+        names = " under other names" if ledger.model.components else ""
+        text.append(
+            f"\nContents were not looked at: what is stored twice{names} counts twice (--content sampled)"
+        )
     return text
+
+
+def _components(components: Sequence[ComponentTotals], ledger: Ledger) -> Table:
+    """What each file holds by itself; below it all of them, where what several hold counts once."""
+    table = make_table("component", "parameters", "stored", "duplicated", "on disk")
+    for row in components:
+        table.add_row(
+            show_name(row.component.name),
+            format_count(row.parameters),
+            format_count(row.stored_elements),
+            format_bytes(row.duplicated_nbytes),
+            format_bytes(row.file_nbytes),
+        )
+    table.add_section()
+    table.add_row(
+        "all, each once",
+        format_count(ledger.parameters),
+        format_count(ledger.stored_elements),
+        format_bytes(ledger.duplicated_nbytes),
+        format_bytes(ledger.file_nbytes),
+        style="bold",
+    )
+    return table
 
 
 def _groups(grouping: Grouping, parameters: int, rows: int) -> Table:
@@ -247,8 +287,12 @@ def _largest(ledger: Ledger, options: TextOptions) -> Table:
     table = make_table("largest tensors", "dtype", "shape", "stored")
     for entry in shown:
         shape = _shape(entry.tensor.shape)
+        component = "/".join(ledger.model.root(entry.tensor.graph_path))
         table.add_row(
-            _describe(entry, options), entry.tensor.dtype.name, shape, format_count(entry.tensor.numel)
+            _describe(entry, component, options),
+            entry.tensor.dtype.name,
+            shape,
+            format_count(entry.tensor.numel),
         )
     left = ordered[len(shown) :]
     if left:
@@ -266,10 +310,12 @@ def _shape(shape: tuple[int, ...]) -> str:
 _MAX_DIMS = 12
 
 
-def _describe(entry: Entry, options: TextOptions) -> Text:
+def _describe(entry: Entry, component: str, options: TextOptions) -> Text:
     """What a person calls the tensor: its PyTorch name; else its own, with the module that reads it."""
     text = show_name(", ".join(entry.sources) or label(entry.tensor.key))
     notes = [] if entry.role is Role.PARAMETER else [entry.role.value]
+    if entry.sources and component:
+        notes.append(f"in {component}")
     if not entry.sources and entry.scope:
         notes.append(f"of {entry.scope}")
     if entry.copy_of is not None:

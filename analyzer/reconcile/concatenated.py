@@ -1,0 +1,178 @@
+"""Rule: several PyTorch tensors stored in one piece, side by side: packed query, key and value; gate and up."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Parameter
+from analyzer.reconcile.books import Books, Holding, piece_of
+from analyzer.reconcile.contents import Fit
+from analyzer.reconcile.layouts import Layout
+from analyzer.reconcile.lines import Line
+from analyzer.scopes import module_of
+
+__all__ = ["match_concatenated", "match_packed_copies"]
+
+_MOST_AXES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A PyTorch tensor in a run along one axis, or a run of zeros that stands for a tensor that PyTorch lacks."""
+
+    tensor: Parameter | None
+    fit: Fit | None
+    start: int
+    stop: int
+
+
+def match_concatenated(books: Books) -> None:
+    """Explain nameless entries that PyTorch tensors fill from end to end along one axis."""
+    if books.contents.mode == "none":
+        return
+    for entry in list(books.free_entries()):
+        if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT) and books.contents.numel(entry) > 1:
+            parts = _take_apart(books, entry, list(books.free_parameters()))
+            if parts:
+                _settle(books, entry, parts)
+
+
+def match_packed_copies(books: Books) -> None:
+    """The same of PyTorch tensors that are all held elsewhere: what they fill is a copy of them."""
+    if books.contents.mode == "none":
+        return
+    held = [p for p in books.manifest.parameters if p.name in books.holdings]
+    for entry in list(books.free_entries()):
+        if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and books.contents.numel(entry) > 1:
+            parts = _take_apart(books, entry, held)
+            if parts and all(part.tensor is not None for part in parts):
+                for part in parts:
+                    assert part.tensor is not None
+                    assert part.fit is not None
+                    books.copy(part.tensor, entry, f"{part.fit.evidence}:packed")
+
+
+def _take_apart(books: Books, entry: Entry, tensors: list[Parameter]) -> list[_Part]:
+    """The parts in order, along the first axis on which they fill the entry; none where they do not."""
+    stored = books.contents.shape(entry)
+    if len(stored) > _MOST_AXES:
+        return []
+    squeezed = tuple(dim for dim in stored if dim != 1)
+    like = [p for p in tensors if 1 < p.numel < books.contents.numel(entry)]
+    for axis in range(len(squeezed)):
+        shapes = _fitting(like, squeezed, axis)
+        if shapes:
+            parts = _fill(books, entry, squeezed, axis, shapes)
+            if sum(part.tensor is not None for part in parts) > 1:
+                return parts
+    return []
+
+
+def _fitting(
+    like: list[Parameter], stored: tuple[int, ...], axis: int
+) -> dict[tuple[tuple[int, ...], tuple[int, ...]], list[Parameter]]:
+    """Free tensors by (shape, order of axes) in which all their axes but one are the entry's."""
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Parameter]] = defaultdict(list)
+    for tensor in like:
+        shape = tensor.shape
+        if len(shape) != len(stored):
+            continue
+        for axes in itertools.permutations(range(len(shape))):
+            turned = [shape[number] for number in axes]
+            rest = [dim for number, dim in enumerate(turned) if number != axis]
+            if rest == [dim for number, dim in enumerate(stored) if number != axis] and turned[axis] <= stored[axis]:
+                found[shape, axes].append(tensor)
+    return found
+
+
+def _fill(
+    books: Books,
+    entry: Entry,
+    stored: tuple[int, ...],
+    axis: int,
+    shapes: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Parameter]],
+) -> list[_Part]:
+    """From the start on, the tensor that is there; empty where at some place none is."""
+    parts: list[_Part] = []
+    start, used, layout_axes = 0, set[str](), None
+    while start < stored[axis]:
+        found = None
+        for (shape, axes), tensors in shapes.items():
+            if layout_axes is not None and axes != layout_axes:
+                continue
+            layout = Layout(shape, axes, stored, (axis, start))
+            stop = start + shape[axes[axis]]
+            if stop > stored[axis]:
+                continue
+            free = [tensor for tensor in tensors if tensor.name not in used]
+            found = next(iter(_there(books, entry, layout, free, parts)), None)
+            if found is not None:
+                tensor, fit = found
+                parts.append(_Part(tensor, fit, start, stop))
+                used.add(tensor.name)
+                layout_axes, start = axes, stop
+                break
+        if found is None:
+            gap = _zeros(books, entry, stored, axis, start, [shape[axes[axis]] for shape, axes in shapes])
+            if gap is None:
+                return []
+            parts.append(_Part(None, None, start, gap))
+            start = gap
+    return parts
+
+
+def _there(
+    books: Books, entry: Entry, layout: Layout, tensors: list[Parameter], before: list[_Part]
+) -> Iterator[tuple[Parameter, Fit]]:
+    """The tensors that the entry holds in this place; of several, those first that stand near the last part's module."""
+    last = next((part.tensor for part in reversed(before) if part.tensor is not None), None)
+    modules = books.reader_modules(entry)
+
+    def distance(tensor: Parameter) -> tuple[bool, int]:
+        shared = 0 if last is None else -_shared(last.name, tensor.name)
+        return not any(module_of(tensor.name).startswith(module) for module in modules), shared
+
+    for tensor in sorted(tensors, key=distance):
+        fit = books.contents.fit_layout(entry, tensor, layout)
+        if fit is not None:
+            yield tensor, fit
+
+
+def _shared(one: str, other: str) -> int:
+    pairs = zip(one.split("."), other.split("."), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _zeros(
+    books: Books, entry: Entry, stored: tuple[int, ...], axis: int, start: int, sizes: list[int]
+) -> int | None:
+    """Where a run of zeros ends that is as long as some tensor: a bias that PyTorch lacks, filled in."""
+    for size in sorted(set(sizes), reverse=True):
+        if start + size > stored[axis] or len(stored) > 1:
+            continue
+        look = books.contents.at(entry, np.arange(start, start + size, dtype=np.int64))
+        if look is not None and not look[0].astype(np.float64).any():
+            return start + size
+    return None
+
+
+def _settle(books: Books, entry: Entry, parts: list[_Part]) -> None:
+    total, length = entry.tensor.numel, parts[-1].stop
+    for part in parts:
+        if part.tensor is None or part.fit is None:
+            continue
+        stored = total * part.stop // length - total * part.start // length
+        holding = Holding(entry.tensor.key, part.tensor.numel, stored)
+        changed = [line for line in part.fit.chain if line in (Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED)]
+        moved = [line for line in part.fit.chain if line not in changed]
+        chain = (*moved, Line.CONCATENATED, *changed)
+        window = part.fit.layout.window
+        assert window is not None
+        piece = replace(piece_of(entry, part.fit), taken=(window[0], part.start, part.stop))
+        books.hold_parts(part.tensor, [holding], chain, part.fit.evidence, part.fit.error, (piece,))

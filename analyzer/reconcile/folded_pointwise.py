@@ -1,0 +1,117 @@
+"""Rule: a function of each element that an exporter computed in advance.
+
+1 + w is what RMSNorm of the Gemma models scales by; -exp(w) is the state matrix of Mamba (A_log); exp(w) the logit
+scale of CLIP; c w a weight into which a constant factor was multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Parameter
+from analyzer.reconcile.books import Books
+from analyzer.reconcile.layouts import Layout, layouts
+from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.scaled import tolerance_of
+from analyzer.scopes import module_of
+
+__all__ = ["FUNCTIONS", "match_folded_pointwise"]
+
+Reals = npt.NDArray[np.float64]
+
+FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]]] = {
+    "1+w": (lambda w: 1.0 + w, lambda x: x - 1.0),
+    "-exp(w)": (lambda w: -np.exp(w), lambda x: np.log(-x)),
+    "exp(w)": (np.exp, np.log),
+}
+"""Each function and what undoes it."""
+
+_FEW = 4
+"""Elements from which a constant factor is evidence: of fewer, any may be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    layout: Layout
+    rule: str
+    error: float
+    is_whole: bool
+
+
+def match_folded_pointwise(books: Books) -> None:
+    """Explain suspects and nameless vectors that are a known function of one free PyTorch parameter."""
+    if books.contents.mode == "none":
+        return
+    for entry, tensors in list(_pairs(books)):
+        for tensor in tensors:
+            if tensor.name in books.parameters or entry.tensor.key in books.entries:
+                continue
+            found = _explain(books, entry, tensor)
+            if found is not None:
+                evidence = "content" if found.is_whole and books.contents.mode == "full" else "sampled"
+                changed = books.contents.changes(entry, tensor) or ()
+                chain = (*found.layout.chain, Line.FOLDED_POINTWISE, *changed)
+                piece = Piece(entry.tensor.key, found.layout.shape, found.layout.axes, scale=f"pointwise {found.rule}")
+                books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
+                books.hold(tensor, entry, chain, f"{evidence}:{found.rule}", found.error, pieces=(piece,))
+
+
+def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
+    """A suspect beside the tensor of its name; a nameless entry beside the free ones of its size, its readers' first."""
+    for suspect in books.suspects:
+        if isinstance(suspect.tensor, Parameter):
+            yield suspect.entry, [suspect.tensor]
+    free = list(books.free_parameters())
+    for entry in books.free_entries():
+        is_real = entry.tensor.dtype.is_floating or books.contents.encoding(entry) is not None
+        if entry.role not in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT) or not is_real:
+            continue
+        names = {tensor.name for name in entry.sources if (tensor := books.tensor(name)) is not None}
+        numel = books.contents.numel(entry)
+        like = [p for p in free if p.numel == numel and (not names or p.name in names)]
+        if numel > 1 or names:
+            modules = books.reader_modules(entry)
+            yield entry, sorted(like, key=lambda p: module_of(p.name) not in modules)
+
+
+def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
+    originals = books.contents.originals
+    samples = originals.samples(tensor)
+    if samples is None or not tensor.dtype.is_floating:
+        return None
+    values = originals.values(tensor) if tensor.numel <= 1 << 16 else None
+    expected = (samples if values is None else values.reshape(-1)).astype(np.float64)
+    for layout in layouts(tensor.shape, books.contents.shape(entry)):
+        if not layout.is_plain:
+            continue
+        if values is None:
+            look = books.contents.look(entry, layout)
+        else:
+            look = books.contents.at(entry, layout.positions(np.arange(tensor.numel, dtype=np.int64)))
+        if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
+            continue
+        stored = look[0].astype(np.float64)
+        tolerance = tolerance_of(books.contents, entry)
+        for rule, way in _ways(expected, stored):
+            with np.errstate(over="ignore", invalid="ignore"):
+                wanted = way(expected)
+                room = tolerance * float(np.abs(wanted).max(initial=0.0))
+                error = np.abs(stored - wanted)
+                near = error <= (room if look[1] is None else room + look[1] * 1.001)
+            if bool(near.all()):
+                return _Found(layout, rule, float(error.max(initial=0.0)), values is not None)
+    return None
+
+
+def _ways(expected: Reals, stored: Reals) -> Iterator[tuple[str, Callable[[Reals], Reals]]]:
+    yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items())
+    size = float(expected @ expected)
+    if expected.size >= _FEW and size > 0:
+        factor = float(np.float32(stored @ expected / size))
+        if factor not in (0.0, 1.0) and np.isfinite(factor) and float(np.ptp(expected)) > 0:
+            yield f"{factor:.9g}*w", lambda w: factor * w

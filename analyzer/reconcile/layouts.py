@@ -1,0 +1,112 @@
+"""The shapes of a PyTorch tensor and of a stored one -> the orders of axes in which one can hold the other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array
+from analyzer.reconcile.lines import Line
+
+__all__ = ["Layout", "layouts", "same_layout"]
+
+_MOST_AXES = 5
+"""Axes up to which every order is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A PyTorch tensor with its axes in another order, then reshaped to the stored shape."""
+
+    shape: tuple[int, ...]
+    """PyTorch's."""
+    axes: tuple[int, ...]
+    """PyTorch's axes in the order in which the file has them."""
+    stored: tuple[int, ...]
+    window: tuple[int, int] | None = None
+    """(axis, start) of the part of the stored tensor that it fills, where that is not all; then `stored` has as many
+    axes as `shape`."""
+
+    @property
+    def chain(self) -> tuple[Line, ...]:
+        """What it takes: nothing, `transposed`, `reshaped`, or both."""
+        order = [axis for axis in self.axes if self.shape[axis] != 1]
+        turned = order != sorted(order)
+        permuted = tuple(self.shape[axis] for axis in self.axes)
+        reshaped = self.window is None and (permuted if turned else self.shape) != self.stored
+        return (Line.TRANSPOSED,) * turned + (Line.RESHAPED,) * reshaped
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether shapes alone prove it: axes moved, axes of 1 added or dropped, and nothing else."""
+        permuted = [self.shape[axis] for axis in self.axes]
+        return _without_ones(permuted) == _without_ones(self.stored)
+
+    def positions(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where in the stored tensor, row-major, the elements at these positions of PyTorch's stand."""
+        is_straight = self.axes == tuple(range(len(self.axes))) and self.window is None
+        if is_straight or not self.shape:
+            return positions
+        index = np.unravel_index(positions, self.shape)
+        permuted = [index[axis] for axis in self.axes]
+        shape = tuple(self.shape[axis] for axis in self.axes)
+        if self.window is not None:
+            axis, start = self.window
+            permuted[axis] = permuted[axis] + start
+            shape = self.stored
+        return np.ravel_multi_index(tuple(permuted), shape).astype(np.int64)
+
+    def restore(self, array: Array) -> Array:
+        """A stored array in PyTorch's shape, a view of it."""
+        shape = [self.shape[axis] for axis in self.axes]
+        if self.window is not None:
+            axis, start = self.window
+            array = array.reshape(self.stored)
+            array = array[(slice(None),) * axis + (slice(start, start + shape[axis]),)]
+        permuted = array.reshape(shape)
+        return permuted.transpose(np.argsort(self.axes)) if self.axes else permuted
+
+
+def same_layout(shape: tuple[int, ...]) -> Layout:
+    """As PyTorch has it."""
+    return Layout(shape, tuple(range(len(shape))), shape)
+
+
+def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]:
+    """The ways in which a stored tensor may hold one of PyTorch's, likeliest first; none where the sizes differ.
+
+    >>> [layout.axes for layout in layouts((3, 4), (4, 3))]
+    [(1, 0), (0, 1)]
+    """
+    if math.prod(shape) != math.prod(stored) or len(shape) > len(stored) + 64:
+        return
+    straight = tuple(range(len(shape)))
+    first = Layout(shape, straight, stored)
+    if first.is_plain:
+        yield first
+    if 2 <= len(_without_ones(shape)) and len(shape) <= _MOST_AXES:
+        wanted = _without_ones(stored)
+        seen = {_order(straight, shape)}
+        for axes in itertools.permutations(straight):
+            order = _order(axes, shape)
+            if order not in seen and [shape[axis] for axis in order] == wanted:
+                seen.add(order)
+                yield Layout(shape, axes, stored)
+    if not first.is_plain:
+        yield first
+        if len(shape) == 2 and min(shape) > 1 and _without_ones(stored) != [shape[1], shape[0]]:
+            yield Layout(shape, (1, 0), stored)
+
+
+def _order(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes of one element may stand anywhere."""
+    return tuple(axis for axis in axes if shape[axis] != 1)
+
+
+def _without_ones(shape: tuple[int, ...] | list[int]) -> list[int]:
+    return [dim for dim in shape if dim != 1]

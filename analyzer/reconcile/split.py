@@ -1,0 +1,162 @@
+"""Rule: one PyTorch tensor stored in several pieces: the experts of a mixture each in a matrix of its own, a packed
+projection taken apart."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array, cast_digest, digest, rounded, sample_positions
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Parameter
+from analyzer.model import Key
+from analyzer.reconcile.books import Books, Holding
+from analyzer.reconcile.layouts import Layout, layouts
+from analyzer.reconcile.lines import Line, Piece
+
+__all__ = ["match_split"]
+
+_FEWEST = 2
+"""Sampled elements that must fall into a piece for it to be known by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """A stored tensor that is a run of a PyTorch tensor along one axis."""
+
+    entry: Entry
+    layout: Layout
+    axis: int
+    start: int
+    stop: int
+    changed: tuple[Line, ...]
+
+
+def match_split(books: Books) -> None:
+    """Explain free PyTorch tensors that free entries make up, end to end along one axis."""
+    if books.contents.mode == "none":
+        return
+    for tensor in list(books.free_parameters()):
+        samples = books.contents.originals.samples(tensor)
+        if samples is None or len(tensor.shape) < 2 or books.contents.originals.is_constant(tensor):
+            continue
+        for axis in range(len(tensor.shape)):
+            slices = _fill(books, tensor, axis)
+            if slices and _is_whole(books, tensor, axis, slices):
+                _settle(books, tensor, axis, slices)
+                break
+
+
+def _fill(books: Books, tensor: Parameter, axis: int) -> list[_Slice]:
+    """The pieces in order; empty where at some place none fits."""
+    width = tensor.numel // tensor.shape[axis]
+    free = [
+        entry
+        for entry in books.free_entries()
+        if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED)
+        and books.contents.changes(entry, tensor) is not None
+        and 0 < books.contents.numel(entry) < tensor.numel
+        and books.contents.numel(entry) % width == 0
+    ]
+    found: list[_Slice] = []
+    used: set[Key] = set()
+    start = 0
+    while start < tensor.shape[axis]:
+        piece = next(_there(books, tensor, axis, start, [e for e in free if e.tensor.key not in used]), None)
+        if piece is None:
+            return []
+        found.append(piece)
+        used.add(piece.entry.tensor.key)
+        start = piece.stop
+    return found
+
+
+def _there(books: Books, tensor: Parameter, axis: int, start: int, entries: list[Entry]) -> Iterator[_Slice]:
+    samples = books.contents.originals.samples(tensor)
+    assert samples is not None
+    positions = sample_positions(tensor.numel)
+    index = np.unravel_index(positions, tensor.shape)
+    width = tensor.numel // tensor.shape[axis]
+    for entry in entries:
+        stop = start + books.contents.numel(entry) // width
+        inside = (index[axis] >= start) & (index[axis] < stop)
+        if stop > tensor.shape[axis] or int(inside.sum()) < _FEWEST:
+            continue
+        shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
+        within = [part[inside] - (start if number == axis else 0) for number, part in enumerate(index)]
+        flat = np.ravel_multi_index(tuple(within), shape).astype(np.int64)
+        for layout in layouts(shape, books.contents.shape(entry)):
+            if layout.is_plain and _agrees(books, entry, layout, flat, samples[inside]):
+                changed = books.contents.changes(entry, tensor) or ()
+                yield _Slice(entry, layout, axis, start, stop, changed)
+                break
+
+
+def _agrees(
+    books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int64], expected: Array
+) -> bool:
+    look = books.contents.at(entry, layout.positions(flat))
+    if look is None:
+        return False
+    if look[1] is None:
+        if look[0].dtype == expected.dtype:
+            return look[0].tobytes() == expected.tobytes()
+        mine = next(rounded(look[0], None))
+        return any(mine.tobytes() == way.tobytes() for way in rounded(expected, entry.tensor.dtype))
+    return bool((np.abs(look[0] - expected.astype(np.float64)) <= look[1] * 1.001 + 1e-12).all())
+
+
+def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> bool:
+    """Whether all elements agree, where all are compared."""
+    if books.contents.mode != "full":
+        return True
+    if any(Line.CAST not in piece.changed and piece.changed for piece in slices):
+        return _is_within_steps(books, tensor, slices)
+    arrays = [books.contents.array(piece.entry) for piece in slices]
+    if any(array is None for array in arrays):
+        return False
+    parts = [piece.layout.restore(array) for piece, array in zip(slices, arrays, strict=True) if array is not None]
+    whole = np.concatenate(parts, axis=axis)
+    dtype = slices[0].entry.tensor.dtype
+    if dtype is tensor.dtype:
+        return digest(whole) == books.contents.originals.digest(tensor)
+    expected = books.contents.originals.cast_digest(tensor, dtype)
+    return expected is None or cast_digest(whole, dtype) == expected
+
+
+def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice]) -> bool:
+    original = books.contents.originals.values(tensor)
+    if original is None:
+        return True  # the samples were looked at, and there is nothing else
+    for piece in slices:
+        cut = (slice(None),) * piece.axis + (slice(piece.start, piece.stop),)
+        part = original[cut].astype(np.float64)
+        flat = np.arange(part.size, dtype=np.int64)
+        look = books.contents.at(piece.entry, piece.layout.positions(flat))
+        if look is None or look[1] is None:
+            return False
+        if not bool((np.abs(look[0] - part.reshape(-1)) <= look[1] * 1.001 + 1e-12).all()):
+            return False
+    return True
+
+
+def _settle(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> None:
+    holdings = [
+        Holding(piece.entry.tensor.key, books.contents.numel(piece.entry), piece.entry.tensor.numel)
+        for piece in slices
+    ]
+    lines = [line for piece in slices for line in (*piece.layout.chain[:1], Line.SLICED, *piece.changed)]
+    moved = [line for line in dict.fromkeys(lines) if line is not Line.RESHAPED]
+    order = [line for line in moved if line is Line.TRANSPOSED], [line for line in moved if line is not Line.TRANSPOSED]
+    chain = tuple(itertools.chain(*order))
+    pieces = tuple(
+        Piece(p.entry.tensor.key, p.layout.shape, p.layout.axes, put=(axis, p.start, p.stop)) for p in slices
+    )
+    is_coded = any(piece.changed and Line.CAST not in piece.changed for piece in slices)
+    is_known = books.contents.originals.values(tensor) is not None
+    evidence = "content" if books.contents.mode == "full" and (is_known or not is_coded) else "sampled"
+    books.hold_parts(tensor, holdings, chain, f"{evidence}:pieces", None if is_coded else 0.0, pieces)

@@ -1,0 +1,209 @@
+"""One cell of the matrix, made if it is not there yet -> what the account of its file says."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from matrix.architectures import ARCHITECTURES
+from matrix.exports import EXPORTS, is_prepared, make_export, prepare_architecture, refresh_manifest
+from matrix.isolated import CellError, call_isolated
+from matrix.transforms import AS_EXPORTED, TRANSFORMS, transform_model
+
+if TYPE_CHECKING:
+    from analyzer import Reconciliation
+
+__all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "run_cell"]
+
+Status = Literal["balanced", "residue", "failed", "not exported", "not transformed"]
+
+MODEL, MANIFEST = "model.onnx", "manifest.json"
+_EXPORT_SECONDS, _TRANSFORM_SECONDS, _RECONCILE_SECONDS = 300, 300, 120
+_preparing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One file: an architecture, exported one way, transformed one way."""
+
+    architecture: str
+    export: str
+    transform: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.architecture}/{self.export}/{self.transform}"
+
+    def model_path(self, folder: Path) -> Path:
+        home = folder / self.architecture / self.export
+        return home / (MODEL if self.transform == AS_EXPORTED else f"{self.transform}.onnx")
+
+    def manifest_path(self, folder: Path) -> Path:
+        return folder / self.architecture / self.export / MANIFEST
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """A line of the bridge that must be empty and is not."""
+
+    line: str
+    tensors: int
+    elements: int
+    names: tuple[str, ...]
+    """PyTorch's names of the parameters, and the file's of the entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a cell."""
+
+    cell: Cell
+    status: Status
+    reason: str = ""
+    """Why there is no such file, or why it could not be reconciled."""
+    residue: tuple[Residue, ...] = ()
+    """Against the manifest of the export."""
+    checkpoint_residue: tuple[Residue, ...] | None = None
+    """Against `model.safetensors`; None while that is not asked."""
+    recovered: bool | None = None
+    """Whether the file gives the state dict back; None while that is not asked, and where it cannot."""
+    alone: int = 0
+    """Parameters that the file shows without the PyTorch side."""
+    pytorch: int = 0
+    seconds: float = 0.0
+
+    @property
+    def exists(self) -> bool:
+        return self.status not in ("not exported", "not transformed")
+
+    @property
+    def counts_agree(self) -> bool:
+        return self.exists and self.alone == self.pytorch
+
+    @property
+    def elements(self) -> dict[str, int]:
+        """Elements of each line that should be empty."""
+        return {residue.line: residue.elements for residue in self.residue}
+
+
+def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
+    """The cells whose name fits any of the patterns, all of them without one; in the order of the tables.
+
+    >>> [cell.name for cell in cells_of(("bert/static/int8*",))]
+    ['bert/static/int8', 'bert/static/int8-channel']
+    """
+    everything = (Cell(a, e, t) for a in ARCHITECTURES for e in EXPORTS for t in TRANSFORMS)
+    return tuple(
+        cell
+        for cell in everything
+        if not patterns or any(fnmatchcase(cell.name, pattern) for pattern in patterns)
+    )
+
+
+def make_and_run(folder: Path, cell: Cell, *, again: bool = False) -> Outcome:
+    """Make what the cell lacks in `folder`, reconcile it, and say what came out; raises nothing.
+
+    A failure is kept beside the files, as they are, and not tried a second time unless `again`.
+    """
+    source = Cell(cell.architecture, cell.export, AS_EXPORTED).model_path(folder)
+    target = cell.model_path(folder)
+    try:
+        with _preparing:
+            _prepare(folder, cell.architecture)
+        _make(source, again, _EXPORT_SECONDS, make_export, folder, cell.architecture, cell.export)
+    except CellError as error:
+        return Outcome(cell, "not exported", str(error))
+    try:
+        _make(target, again, _TRANSFORM_SECONDS, transform_model, cell.transform, source, target)
+    except CellError as error:
+        return Outcome(cell, "not transformed", str(error))
+    try:
+        outcome: Outcome = call_isolated(run_cell, folder, cell, seconds=_RECONCILE_SECONDS)
+    except CellError as error:
+        return Outcome(cell, "failed", str(error))
+    return outcome
+
+
+def _make(target: Path, again: bool, seconds: float, make: Callable[..., None], *args: Any) -> None:
+    """Call `make` in a process of its own, unless `target` is there or known to be impossible.
+
+    Raises:
+        CellError: it cannot be made.
+    """
+    refused = target.with_suffix(".failed.txt")
+    if target.exists():
+        return
+    if refused.exists() and not again:
+        raise CellError(refused.read_text(encoding="utf-8"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        call_isolated(make, *args, seconds=seconds)
+    except CellError as error:
+        refused.write_text(str(error), encoding="utf-8")
+        raise
+    refused.unlink(missing_ok=True)
+
+
+def _prepare(folder: Path, architecture: str) -> None:
+    """Write the architecture's config and checkpoint; what was made from another config goes away first."""
+    home = folder / architecture
+    if not is_prepared(folder, architecture):
+        shutil.rmtree(home, ignore_errors=True)
+        call_isolated(prepare_architecture, folder, architecture, seconds=_EXPORT_SECONDS)
+
+
+def run_cell(folder: Path, cell: Cell) -> Outcome:
+    """Reconcile a cell whose file is there, whole contents compared."""
+    from analyzer import audit_model, load_manifest, reconcile_ledger
+
+    start = time.perf_counter()
+    refresh_manifest(folder, cell.architecture, cell.export)
+    ledger = audit_model(cell.model_path(folder))
+    result = reconcile_ledger(ledger, load_manifest(cell.manifest_path(folder)), "full")
+    residue = _residue(result)
+    return Outcome(
+        cell,
+        "balanced" if result.balanced else "residue",
+        residue=residue,
+        checkpoint_residue=against_checkpoint(folder, cell),
+        recovered=recover(folder, cell),
+        alone=ledger.parameters,
+        pytorch=result.manifest.numel,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def against_checkpoint(folder: Path, cell: Cell) -> tuple[Residue, ...] | None:
+    """What does not balance against `model.safetensors` and the `config.json` beside it."""
+    # Not asked yet: a .safetensors file is no SOURCE of the library so far.
+    return None
+
+
+def recover(folder: Path, cell: Cell) -> bool | None:
+    """Whether a float32 file without BatchNorm gives back the state dict, bit by bit."""
+    # Not asked yet: the library has no `recover` so far. What folding loses is in `architectures.WITH_BATCHNORM`.
+    return None
+
+
+def _residue(result: Reconciliation) -> tuple[Residue, ...]:
+    from analyzer.model import label
+    from analyzer.reconcile.lines import UNBALANCED
+
+    names: dict[str, list[str]] = {line: [] for line in UNBALANCED}
+    for parameter in result.parameters:
+        if parameter.line in names:
+            names[parameter.line].append(parameter.name)
+    for entry in result.entries:
+        if entry.line in names:
+            names[entry.line].append(label(entry.key))
+    return tuple(
+        Residue(row.line.value, row.tensors, row.elements, tuple(dict.fromkeys(names[row.line])))
+        for row in result.bridge
+        if row.line in UNBALANCED and row.tensors
+    )

@@ -1,0 +1,35 @@
+"""What is known not to balance, with its exact residue and its cause; and why some cells cannot exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["KNOWN", "Known", "explain_absence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A cell that does not balance."""
+
+    elements: Mapping[str, int]
+    """Elements by line of the bridge."""
+    cause: str
+
+
+KNOWN: Mapping[str, Known] = {}
+"""By the name of the cell. `tests/test_matrix.py` holds each of them."""
+
+_ABSENCES: tuple[tuple[str, str], ...] = (
+    (
+        "'aten::diff'",
+        "transformers compares the positions of a decoder that has no attention mask, and the TorchScript exporter has "
+        "no translation of that comparison",
+    ),
+)
+"""Parts of error messages, and what is behind them."""
+
+
+def explain_absence(reason: str) -> str:
+    """Why a cell cannot exist: the error that was met, and what is behind it where that is known."""
+    return next((f"{why} ({reason})" for part, why in _ABSENCES if part in reason), reason)

@@ -1,0 +1,152 @@
+"""A sample of the matrix balances, and what is known not to leaves what `matrix/residues.py` says."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from matrix.architectures import ARCHITECTURES
+from matrix.cells import Cell, Outcome, Residue, cells_of, make_and_run
+from matrix.exports import EXPORTS
+from matrix.isolated import CellError, call_isolated
+from matrix.report import render_markdown
+from matrix.residues import KNOWN
+from matrix.transforms import TRANSFORMS
+
+# One export of each architecture; every export and every transform several times.
+TRANSFORMS_OF = {
+    "bert/static": ("exported", "ort-basic"),
+    "bert-masked-lm/dynamic": ("int8", "ort-extended"),
+    "bert-classifier/fused": ("qdq",),
+    "albert/dynamo": ("nbits",),
+    "albert-masked-lm/legacy": ("onnxslim", "nbits-zero-point"),
+    "roberta/static": ("int8", "int8-channel"),
+    "distilbert/dynamic": ("qdq", "fp16"),
+    "deberta-v2/fused": ("nbits", "nbits-zero-point"),
+    "modernbert/dynamo": ("onnxslim", "exported"),
+    "gpt2/legacy": ("ort-basic", "ort-extended"),
+    "opt/static": ("fp16", "nbits"),
+    "llama/dynamic": ("onnxslim", "nbits-zero-point"),
+    "qwen3/fused": ("exported", "ort-basic"),
+    "mistral/dynamo": ("ort-extended", "int8"),
+    "mixtral/legacy": ("qdq", "int8-channel"),
+    "gemma/static": ("onnxslim", "exported"),
+    "t5/dynamic": ("ort-basic", "ort-extended"),
+    "bart/fused": ("int8", "int8-channel"),
+    "whisper/dynamo": ("qdq", "fp16"),
+    "vit/legacy": ("nbits", "nbits-zero-point"),
+    "resnet/static": ("ort-extended", "int8"),
+}
+SAMPLE = [f"{export}/{transform}" for export, transforms in TRANSFORMS_OF.items() for transform in transforms]
+NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime", "onnxslim")  # each in another process
+HELD = [*SAMPLE, *sorted(KNOWN.keys() - SAMPLE)]
+
+
+def cell(name: str) -> Cell:
+    return Cell(*name.split("/"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the cells are made: a new folder, or the one that `$ONNXLEDGER_MATRIX` keeps."""
+    kept = os.environ.get("ONNXLEDGER_MATRIX")
+    return Path(kept).resolve() if kept else tmp_path_factory.mktemp("matrix")
+
+
+@pytest.mark.export
+@pytest.mark.time
+@pytest.mark.slow
+@pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}")
+@pytest.mark.parametrize("name", sorted(HELD))  # sorted: the cells of one export follow each other
+def test_a_cell_leaves_what_is_known_and_nothing_else(folder: Path, name: str) -> None:
+    known = KNOWN.get(name)
+
+    outcome = make_and_run(folder, cell(name))
+
+    assert outcome.status in ("balanced", "residue"), outcome.reason
+    assert outcome.elements == (known.elements if known is not None else {}), outcome.residue
+
+
+def test_the_sample_has_every_architecture_export_and_transform() -> None:
+    cells = [cell(name) for name in SAMPLE]
+
+    assert len(set(cells)) == 40
+    assert set(cells) <= set(cells_of())
+    assert {c.architecture for c in cells} == ARCHITECTURES.keys()
+    assert len({(c.architecture, c.export) for c in cells}) == len(ARCHITECTURES)
+    assert min(Counter(c.export for c in cells)[export] for export in EXPORTS) >= 7
+    assert min(Counter(c.transform for c in cells)[transform] for transform in TRANSFORMS) >= 3
+
+
+def test_what_is_known_names_cells() -> None:
+    assert KNOWN.keys() <= {c.name for c in cells_of()}
+
+
+def test_the_document_sums_up_the_outcomes() -> None:
+    outcomes = [
+        Outcome(cell("bert/static/exported"), "balanced", alone=7, pytorch=7),
+        Outcome(
+            cell("bert/static/int8"),
+            "residue",
+            residue=(Residue("unexplained", 1, 1234, ("a|b",)),),
+            alone=6,
+            pytorch=7,
+        ),
+        Outcome(cell("bert/static/fp16"), "not transformed", "Error: no <such> operator"),
+    ]
+
+    document = render_markdown(outcomes)
+
+    assert "2 of 3 cells exist" in document
+    assert "1 of them balance: 50.0 %" in document
+    assert "| `bert` | ✓ |  |  | 1,234 \\* |  |  | - |  |  |  |" in document
+    assert "1,234 unexplained" in document
+    assert "no \\<such\\> operator" in document
+
+
+def test_a_cell_that_fails_is_made_again_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fail(*args: object, seconds: float) -> None:
+        calls.append(args)
+        raise CellError("KeyError: it")
+
+    monkeypatch.setattr("matrix.cells.call_isolated", fail)
+    monkeypatch.setattr("matrix.cells.is_prepared", lambda *_: True)
+
+    outcomes = [
+        make_and_run(tmp_path, cell("bert/static/int8"), again=again) for again in (False, False, True)
+    ]
+
+    assert {(outcome.status, outcome.reason) for outcome in outcomes} == {("not exported", "KeyError: it")}
+    assert len(calls) == 2
+
+
+# What goes wrong in another process; the functions are those of the standard library, which any process can import.
+
+
+def test_an_isolated_call_returns_what_it_computes() -> None:
+    assert call_isolated(divmod, 17, 5, seconds=60) == (3, 2)
+
+
+def test_an_error_in_an_isolated_call_is_told_in_one_line() -> None:
+    with pytest.raises(CellError, match=r"^ZeroDivisionError: "):
+        call_isolated(divmod, 1, 0, seconds=60)
+
+
+def test_a_crash_in_an_isolated_call_is_told() -> None:
+    with pytest.raises(CellError, match="died of SIGABRT"):
+        call_isolated(os.abort, seconds=60)
+
+
+def test_an_isolated_call_ends_in_time() -> None:
+    call_isolated(divmod, 1, 1, seconds=60)  # the first call waits for the imports
+
+    with pytest.raises(CellError, match=r"took more than 1 s"):
+        call_isolated(time.sleep, 600, seconds=1)
