@@ -275,7 +275,9 @@ def _shard(index: LocalFile, location: str) -> LocalFile:
     try:
         return index.sibling(location)
     except ExternalDataError as error:
-        sentence = str(error).partition("] ")[2].replace("the model's folder", "the folder of the index")
+        sentence = str(error).partition("] ")[2]  # without the id of a finding, in an index's terms
+        for model, here in (("the model's folder", "the folder of the index"), ("the model file", "the index")):
+            sentence = sentence.replace(model, here)
         raise ManifestError(
             f"{index.path}: shard {sentence.removeprefix('location ')}; put the shards beside their index"
         ) from error

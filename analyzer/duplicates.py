@@ -204,11 +204,13 @@ class _Odds:
     def __init__(self, groups: Sequence[Sequence[Entry]], names: Names, values: _Values) -> None:
         self._values = values
         self._alone: dict[GraphPath, dict[_Sources, Entry]] = defaultdict(dict)
-        """Entries whose name no other of their component has."""
+        """Entries that are stored under their PyTorch name, and no other of their component is: what was cut or folded
+        differs in two files without being two."""
         self._known: dict[frozenset[GraphPath], bool] = {}
         for group in groups:
-            times = Counter(map(names.root, group))
-            for entry in group:
+            whole = [entry for entry in group if entry.sources == (entry.tensor.name,)]
+            times = Counter(map(names.root, whole))
+            for entry in whole:
                 if times[names.root(entry)] == 1:
                     self._alone[names.root(entry)][entry.sources] = entry
 

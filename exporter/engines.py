@@ -23,6 +23,7 @@ __all__ = [
     "ENGINES",
     "FUSIONS",
     "MODEL_FILE",
+    "NOTE_FILE",
     "EngineOptions",
     "onnx_config",
     "recording_exporter",
@@ -31,6 +32,7 @@ __all__ = [
 
 MODEL_FILE = "model.onnx"
 DATA_FILE = "model.onnx.data"
+NOTE_FILE = "export.json"
 FUSIONS = ("cpu", "cuda")
 """Execution providers whose operators a graph can be fused into."""
 
@@ -75,7 +77,8 @@ def onnx_config(options: EngineOptions) -> Any:
     """The options, for an OnnxExporter; every axis is dynamic unless all are static."""
     from transformers.exporters.configs import OnnxConfig
 
-    return OnnxConfig(
+    make: Callable[..., Any] = OnnxConfig
+    return make(
         dynamic=not options.static,
         opset_version=options.opset,
         optimize=options.optimize,

@@ -21,7 +21,7 @@ from analyzer.manifest import Manifest, save_manifest
 from analyzer.weights import Original
 from exporter.census import take_census, with_reads
 from exporter.classes import first_line
-from exporter.engines import ENGINES, MODEL_FILE, EngineOptions, refuse_unsupported
+from exporter.engines import ENGINES, MODEL_FILE, NOTE_FILE, EngineOptions, refuse_unsupported
 from exporter.fitting import census_checkpoint
 from exporter.generation import can_generate, export_components
 from exporter.inputs import ExampleInputs, example_inputs, widen_batch
@@ -34,7 +34,6 @@ from exporter.weights import DTYPES
 __all__ = ["ExportedFiles", "census_source", "export_model", "export_source"]
 
 MANIFEST_FILE = "manifest.json"
-NOTE_FILE = "export.json"
 STEP_FILE = "decode.onnx"
 _NEEDED = ("onnx", "onnxscript")
 

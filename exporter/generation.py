@@ -8,20 +8,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 
 from analyzer.errors import ExportError
 from exporter.classes import first_line
-from exporter.engines import EngineOptions, onnx_config, recording_exporter
+from exporter.engines import NOTE_FILE, EngineOptions, onnx_config, recording_exporter
 from exporter.inputs import ExampleInputs, forward_names
 from exporter.quiet import Say, quiet_descriptors
 from exporter.reads import Reads, merge_reads
 
 __all__ = ["can_generate", "export_components"]
-
-_NOTE = "export.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +69,9 @@ def export_components(
                 + ("leave out --fuse, or export" if options.fuse else "export")
                 + " the forward pass alone, without --generation"
             ) from error
-        entries.update(json.loads((folder / _NOTE).read_text(encoding="utf-8"))["components"])
+        entries.update(json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))["components"])
     document = {"schema_version": 1, "export_format": "onnx", "components": entries}
-    (folder / _NOTE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    (folder / NOTE_FILE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return merge_reads(reads)
 
 
@@ -81,7 +79,7 @@ def _arguments(inputs: ExampleInputs) -> dict[str, Any]:
     return dict(inputs.kwargs) or dict(zip(inputs.axes, inputs.args, strict=False))
 
 
-def _take_apart(model: nn.Module, inputs: ExampleInputs) -> tuple[_Component, ...]:
+def _take_apart(model: Any, inputs: ExampleInputs) -> tuple[_Component, ...]:
     """Generate two tokens, and keep each module that transformers makes a component of, with what it was called with.
 
     This is transformers' `decompose_for_generation`, and the encoders that it leaves to PyTorch because `generate`
@@ -94,7 +92,7 @@ def _take_apart(model: nn.Module, inputs: ExampleInputs) -> tuple[_Component, ..
     with _encoder_calls(model) as calls:
         parts = decompose_prefill_decode(model, arguments, generation_config=_greedy(model))
     if is_multimodal(model):
-        parts = {**decompose_multimodal(cast("Any", model), arguments), "decode": parts["decode"]}
+        parts = {**decompose_multimodal(model, arguments), "decode": parts["decode"]}
     encoder = [_Component("encoder", module, called_with) for module, called_with in calls[:1]]
     return (*encoder, *(_Component(name, *part) for name, part in parts.items()))
 
@@ -153,6 +151,6 @@ def _as_whole(model: nn.Module, module: nn.Module) -> nn.Module:
     def forward(**kwargs: Any) -> Any:
         return module(**kwargs)
 
-    whole: Any = copy.copy(model)
+    whole = copy.copy(model)
     whole.forward = forward
     return whole

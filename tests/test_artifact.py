@@ -596,6 +596,14 @@ def test_a_parameter_that_was_folded_into_several_tensors_casts_no_doubt_on_name
     assert copies(ledger)["b/fc.bias"] == ("a/fc.bias", "content:duplicated-file")
 
 
+def test_a_table_of_which_one_file_holds_a_part_casts_no_doubt_on_names(tmp_path):
+    part = dynamo_like(chain({"val_1": ramp(1, 3), "fc.bias": ZEROS}), folded={"val_1": ["wpe.weight"]})
+
+    ledger = join(tmp_path, decode=part, prefill={"wpe.weight": ramp(9, 3), "fc.bias": ZEROS})
+
+    assert copies(ledger) == {"prefill/fc.bias": ("decode/fc.bias", "content:duplicated-file")}
+
+
 # merged decoders
 
 

@@ -63,8 +63,10 @@ def corners() -> Corners:
     ],
 )
 def test_presets_have_the_published_number_of_parameters(source, model_class, parameters):
-    manifest = census_source(source, model_class=model_class, meta=True)
+    original = census_source(source, model_class=model_class, meta=True)
 
+    manifest = original.manifest
+    assert original.weights is None
     assert manifest.numel == parameters
     assert manifest.source["weights"] == "meta"
     assert not manifest.has_content
@@ -83,7 +85,7 @@ def test_seventy_billion_parameters_are_counted_without_weights(tmp_path):
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
 
-    assert census_source(str(tmp_path)).numel == 70_553_706_496
+    assert census_source(str(tmp_path)).manifest.numel == 70_553_706_496
 
 
 def test_tied_tensor_counts_once_under_its_first_name(corners):
@@ -196,13 +198,14 @@ def test_meta_device_gives_the_same_counts_and_ties_as_real_weights(tmp_path):
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
 
-    meta = census_source(str(tmp_path))
-    real = census_source(str(tmp_path), random_weights=True)
+    of_config = census_source(str(tmp_path))
+    made_up = census_source(str(tmp_path), random_weights=True)
 
+    meta, real = of_config.manifest, made_up.manifest
     assert [(p.names, p.shape) for p in meta.parameters] == [(p.names, p.shape) for p in real.parameters]
     assert [(b.names, b.persistent) for b in meta.buffers] == [(b.names, b.persistent) for b in real.buffers]
-    assert real.has_content
-    assert not meta.has_content
+    assert of_config.weights is None
+    assert all(made_up.weights.array(p.name).shape == p.shape for p in real.tensors)
 
 
 def test_batch_norm_vectors_and_convolution_channels_travel_whole():
@@ -227,10 +230,11 @@ def test_batch_norm_without_affine_has_no_weight_to_name():
     assert manifest.batch_norms[0].running_mean == "0.running_mean"
 
 
-def test_models_without_batch_norm_carry_no_whole_values(corners):
+def test_small_tensors_are_carried_whole(corners):
     manifest = take_census(corners)
 
-    assert manifest.values == {}
+    sizes = {tensor.name: tensor.numel for tensor in manifest.tensors}
+    assert set(manifest.values) == {name for name, numel in sizes.items() if 1 < numel <= 4096}
     assert all(p.channel_projections is None for p in manifest.parameters)
 
 

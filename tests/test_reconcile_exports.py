@@ -128,9 +128,8 @@ def test_a_census_of_the_config_balances_without_contents(exported: Exports) -> 
 
     files = exported("bert").files
 
-    result = reconcile_ledger(
-        audit_model(files.model), census_source(str(files.model.parent / "config.json"))
-    )
+    original = census_source(str(files.model.parent / "config.json"))
+    result = reconcile_ledger(audit_model(files.model), original.manifest, weights=original.weights)
 
     assert result.balanced
     assert result.content == "none"
@@ -142,10 +141,38 @@ def test_another_seed_is_another_model(exported: Exports) -> None:
     files = exported("bert").files
     other = census_source(str(files.model.parent / "config.json"), random_weights=True, seed=1)
 
-    result = reconcile_ledger(audit_model(files.model), other)
+    result = reconcile_ledger(audit_model(files.model), other.manifest, weights=other.weights)
 
     assert not result.balanced
     assert {line.line for line in result.parameters} == {Line.DIFFERING}
+
+
+@pytest.mark.parametrize("name", ["bert", "resnet", "vit"])
+def test_an_export_reconciles_with_the_checkpoint_that_it_was_made_of(
+    exported: Exports, tmp_path: Path, name: str
+) -> None:
+    from exporter import census_source
+    from exporter.quiet import quiet
+
+    made = exported(name)
+    with quiet():
+        made.resolved.model.save_pretrained(tmp_path)
+
+    original = census_source(str(tmp_path / "model.safetensors"))
+
+    ledger = audit_model(made.files.model)
+    assert reconcile_ledger(ledger, original.manifest, "full", weights=original.weights).balanced
+
+
+def test_a_seed_makes_the_weights_of_the_export_again(exported: Exports) -> None:
+    from exporter import census_source
+
+    files = exported("bert").files
+    config = str(files.model.parent / "config.json")
+
+    same = census_source(config, random_weights=True, seed=0)
+
+    assert reconcile_ledger(audit_model(files.model), same.manifest, "full", weights=same.weights).balanced
 
 
 # Tampering: each takes the graph of a copy and returns the PyTorch or file name that must be named.

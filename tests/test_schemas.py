@@ -183,8 +183,17 @@ def survey(folder: Path) -> Report:
 
 
 def artifact(folder: Path) -> Report:
+    parts = folder / "parts"
+    parts.mkdir(exist_ok=True)
+    for name, text in (("decoder.onnx", CORNERS), ("encoder.onnx", CORNERS), ("trees.onnx", TREES)):
+        read(parts, text, name)
+    ledger = audit_model(parts, artifact=True)
+    return Inspection(ledger, group_by(ledger), file_digests(ledger.model))
+
+
+def survey_of_one(folder: Path) -> Report:
     read(folder, TREES)
-    return SurveyReport(survey_models([folder / "model.onnx"], artifact=True))
+    return SurveyReport(survey_models([folder / "model.onnx"]))
 
 
 def reconciliation(folder: Path) -> ReconcileReport:
@@ -220,6 +229,7 @@ REPORTS: list[Callable[[Path], Report]] = [
     empty_inspection,
     user_grouped_inspection,
     survey,
+    survey_of_one,
     artifact,
     reconciliation,
     reconciliation_without_content,

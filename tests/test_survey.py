@@ -31,14 +31,7 @@ from analyzer.render.json import render_json, to_document
 from analyzer.report import Inspection, SurveyReport
 from analyzer.saved import load_report
 from analyzer.schemas import load_schema
-from analyzer.survey import (
-    Survey,
-    Surveyed,
-    Unreadable,
-    exported_model,
-    find_models,
-    survey_models,
-)
+from analyzer.survey import Survey, Surveyed, Unreadable, find_models, survey_models
 
 EVIL = ("\x1b[2Jclear.onnx", "new\nline.onnx", os.fsdecode(b"not-utf8-\xff.onnx"), "\u202egpj.onnx")
 
@@ -358,20 +351,29 @@ def test_an_export_with_one_model_is_that_model(zoo: Path) -> None:
     (zoo / "deep" / "er" / "export.json").write_text("{}")
     model = zoo / "deep" / "er" / "tail.onnx"
 
-    assert exported_model(zoo / "deep" / "er") == str(model)
     as_folder = run("inspect", model.parent, "--format", "json", "--by", "op", "--digest")
     assert as_folder.stdout == run("inspect", model, "--format", "json", "--by", "op", "--digest").stdout
     assert json.loads(as_folder.stdout)["model"]["path"] == str(model)
 
 
-def test_an_export_with_several_models_is_one_artifact(zoo: Path) -> None:
-    assert document(read(zoo))["artifact"] is False
-
+def test_an_export_with_several_models_is_one_artifact_and_no_survey(zoo: Path) -> None:
+    (zoo / "page.onnx").unlink()
     (zoo / "export.json").write_text("{}")
 
-    assert exported_model(zoo) is None
-    assert document(read(zoo))["artifact"] is True
-    assert text(read(zoo), width=200).startswith(f"{zoo}: one artifact of 4 components, 1 unreadable\n")
+    found = json.loads(run("inspect", zoo, "--format", "json").stdout)
+
+    jsonschema.validate(found, load_schema("inspect"))
+    assert [row["component"] for row in found["components"]] == ["layer.2", "layer.10"]
+    assert names(read(zoo), zoo) == NAMES[:3]  # which the library still says of all files below it
+
+
+def test_a_component_that_cannot_be_read_is_no_row_but_an_error(zoo: Path) -> None:
+    (zoo / "export.json").write_text("{}")
+
+    result = run("inspect", zoo)
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"{zoo}/page.onnx: [not-onnx]" in result.stderr
 
 
 def test_a_folder_with_an_export_is_a_model_among_others_where_it_is_not_alone(zoo: Path) -> None:
@@ -380,15 +382,23 @@ def test_a_folder_with_an_export_is_a_model_among_others_where_it_is_not_alone(z
     survey = read(zoo / "deep" / "er", zoo / "layer.2.onnx")
 
     assert names(survey, zoo) == ["deep/er/tail.onnx", "layer.2.onnx"]
-    assert not survey.is_artifact
 
 
 def test_artifact_says_so_of_any_folder_and_of_nothing_else(zoo: Path) -> None:
-    result = run("inspect", zoo / "deep", "--artifact", "--format", "json")
-    refused = [run("inspect", *paths, "--artifact") for paths in ([zoo, zoo], [zoo / "layer.2.onnx"])]
+    (zoo / "page.onnx").unlink()
+    result = run("inspect", zoo, "--artifact", "--format", "json", "--by", "dtype")
+    refused = [
+        run(*line, "--artifact")
+        for line in (
+            ["inspect", zoo, zoo],
+            ["inspect", zoo / "layer.2.onnx"],
+            ["reconcile", zoo / "layer.2.onnx"],
+        )
+    ]
 
-    assert json.loads(result.stdout)["artifact"] is True
+    assert len(json.loads(result.stdout)["components"]) == 2
     assert [(r.returncode, "--artifact: says what one folder holds" in r.stderr) for r in refused] == [
+        (2, True),
         (2, True),
         (2, True),
     ]

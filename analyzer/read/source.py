@@ -71,7 +71,9 @@ class LocalFile:
             reason = getattr(error, "strerror", None) or error
             raise ModelReadError(f"{path}: cannot be read: {reason}") from error
         if stat.S_ISDIR(status.st_mode):
-            raise ModelReadError(f"{path}: is a folder; name the .onnx file inside it")
+            raise ModelReadError(
+                f"{path}: is a folder; name the .onnx file inside it, or pass --artifact if all of them belong together"
+            )
         if not stat.S_ISREG(status.st_mode):
             raise ModelReadError(f"{path}: [not-onnx] is no regular file; copy its content to one")
         return cls(path, str(path.resolve()), status.st_size, _identity(status))

@@ -141,6 +141,9 @@ class Books:
         """
         count = self.contents.numel(entry) if learned is None else learned
         holding = Holding(entry.tensor.key, count, entry.tensor.numel)
+        before = self.entries.pop(entry.tensor.key, None)
+        if before is not None and before.parameter is not None:
+            self.holdings.pop(before.parameter, None)
         self.hold_parts(parameter, [holding], chain, decided_by, error, pieces)
 
     def hold_parts(

@@ -113,11 +113,11 @@ def match_deduplicated(books: Books) -> None:
     load: dict[Key, int] = defaultdict(int)
     for line in books.parameters.values():
         tensor = books.tensor(line.name)
-        samples = None if tensor is None or not books.contents.compares(tensor) else originals.samples(tensor)
         if line.entries and tensor is not None:
+            entry = books.entry(line.entries[0])
             load[line.entries[0]] += 1
-            if samples is not None:
-                holders[tensor.numel, samples.tobytes()].append(books.entry(line.entries[0]))
+            for print_ in _prints(books, entry, tensor):
+                holders[tensor.numel, print_].append(entry)
     for parameter in list(books.free_parameters()):
         samples = originals.samples(parameter) if books.contents.compares(parameter) else None
         if samples is None:
@@ -132,6 +132,21 @@ def match_deduplicated(books: Books) -> None:
                 books.merge(parameter, entry, Line.DEDUPLICATED, f"{fit.evidence}+{evidence}", fit.error)
                 load[entry.tensor.key] += 1
                 break
+
+
+def _prints(books: Books, entry: Entry, tensor: Tensor) -> set[bytes]:
+    """Samples by which a tensor of the same content, or of the transpose, may be known."""
+    if not books.contents.compares(tensor):
+        return set()
+    samples = books.contents.originals.samples(tensor)
+    prints = set() if samples is None else {samples.tobytes()}
+    shape = books.contents.shape(entry)
+    for turned in {shape, shape[::-1]} if len(shape) == 2 else ():
+        for layout in layouts(turned, shape):
+            look = books.contents.look(entry, layout)
+            if look is not None and look[1] is None:
+                prints.add(look[0].tobytes())
+    return prints
 
 
 def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:

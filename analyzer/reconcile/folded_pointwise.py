@@ -35,6 +35,10 @@ _FEW = 4
 """Elements from which a constant factor is evidence: of fewer, any may be one."""
 
 
+_SAME = 1e-3
+"""How far from 1 a factor must be: nearer, the weight was changed and not scaled."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     layout: Layout
@@ -103,7 +107,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
                 room = tolerance * float(np.abs(wanted).max(initial=0.0))
                 error = np.abs(stored - wanted)
                 near = error <= (room if look[1] is None else room + look[1] * 1.001)
-            if bool(near.all()):
+            if bool(near.all()) and bool(np.isfinite(wanted).all()):
                 return _Found(layout, rule, float(error.max(initial=0.0)), values is not None)
     return None
 
@@ -113,5 +117,6 @@ def _ways(expected: Reals, stored: Reals) -> Iterator[tuple[str, Callable[[Reals
     size = float(expected @ expected)
     if expected.size >= _FEW and size > 0:
         factor = float(np.float32(stored @ expected / size))
-        if factor not in (0.0, 1.0) and np.isfinite(factor) and float(np.ptp(expected)) > 0:
+        is_other = np.isfinite(factor) and factor != 0.0 and abs(factor - 1.0) > _SAME
+        if is_other and float(np.ptp(expected)) > 0:
             yield f"{factor:.9g}*w", lambda w: factor * w

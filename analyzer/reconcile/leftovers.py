@@ -37,9 +37,9 @@ def settle_suspects(books: Books) -> None:
 
 
 def settle_fillers(books: Books) -> None:
-    """One number throughout, where PyTorch has nothing of that size that is left: what an operator must be given.
+    """One number throughout where PyTorch has nothing of that size left, and masks: what an operator must be given.
 
-    LayerNormalization without a bias gets zeros, a norm without a scale ones, a scatter something to write to. A bias
+    Of what an operator reads as a weight, only vectors of zeros or ones are taken for that. LayerNormalization without a bias gets zeros, a norm without a scale ones, a scatter something to write to. A bias
     that somebody has set to zero is not taken for that: its parameter is still to be found.
     """
     if books.contents.mode == "none":
@@ -53,7 +53,8 @@ def settle_fillers(books: Books) -> None:
         if array is None or not array.size or array.dtype.kind != "f":
             continue
         is_free = not entry.sources and books.contents.numel(entry) not in sizes
-        if is_free and is_constant_filled(array):
+        is_weight = entry.role is Role.PARAMETER
+        if is_free and is_constant_filled(array) and (not is_weight or _is_neutral(array)):
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array):
             books.settle(entry, Line.ADDED, "content:mask")
@@ -65,6 +66,11 @@ _MOST_FILLER = 1 << 24
 
 _MASKED = 1e4
 """What a mask takes from a score: 65,504 in float16, 1e4 in older models."""
+
+
+def _is_neutral(array: Array) -> bool:
+    is_vector = sum(dim != 1 for dim in array.shape) <= 1
+    return is_vector and bool(array.flat[0] in (0.0, 1.0))
 
 
 def _is_mask(array: Array) -> bool:

@@ -128,6 +128,7 @@ def _compare(books: Books, entry: Entry, table: Parameter) -> _Found | None:
             if places is not None and places.size and np.isin(stored[places], known).all():
                 line = _line(stored[places], known) if places.size == stored.size else Line.GATHERED
                 return _Found(line, int(np.unique(stored[places]).size))
+            continue
         found = _compare_codes(books, entry, table, rows)
         if found is not None:
             return found

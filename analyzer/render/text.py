@@ -31,6 +31,7 @@ from analyzer.render.units import (
     short_count,
 )
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.statedict import BY_NAMES
 
 __all__ = ["TextOptions", "render_text"]
 
@@ -371,6 +372,8 @@ def _verdict(result: Reconciliation) -> Text:
         text.append(
             f", except {format_count(result.manifest.without_content)} that PyTorch's side does not describe"
         )
+    if source.get("parameters_by") == BY_NAMES:
+        text.append("; parameters told from buffers by their names")
     return text
 
 

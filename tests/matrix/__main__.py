@@ -11,14 +11,14 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 
 from matrix.cells import Cell, Outcome, cells_of, make_and_run
 from matrix.report import render_markdown, summary_lines
-from matrix.residues import KNOWN
+from matrix.residues import KNOWN, NOTHING
 
 _MARKS = {"balanced": "ok", "failed": "FAILED", "not exported": "-", "not transformed": "-"}
 
@@ -33,7 +33,7 @@ def main() -> None:
     exports = [tuple(group) for _, group in groupby(cells, lambda cell: (cell.architecture, cell.export))]
 
     def run(group: Sequence[Cell]) -> list[Outcome]:
-        outcomes = [make_and_run(folder, cell, again=options.again) for cell in group]
+        outcomes = make_and_run(folder, group, again=options.again)
         for outcome in outcomes:
             _say(_line(outcome))
         return outcomes
@@ -75,22 +75,35 @@ def _arguments() -> argparse.Namespace:
 
 
 def _line(outcome: Outcome) -> str:
-    mark = _MARKS.get(outcome.status) or " ".join(f"{n:,} {line}" for line, n in outcome.elements.items())
-    counts = "" if outcome.counts_agree or not outcome.exists else f"  alone {outcome.alone:,}"
-    of = ", ".join(name for residue in outcome.residue for name in residue.names[:3])
-    told = "  ".join(filter(None, (mark, outcome.reason, of)))
-    return f"{outcome.cell.name:44} {told}{counts}"
+    told = [
+        _MARKS.get(outcome.status) or _told(outcome.elements),
+        outcome.reason,
+        ", ".join(name for residue in outcome.residue for name in residue.names[:3]),
+    ]
+    if outcome.checkpoint_elements != outcome.elements and outcome.exists:
+        told.append(f"against the checkpoint {_told(outcome.checkpoint_elements)}")
+    if outcome.exists and not outcome.counts_agree:
+        told.append(f"alone {outcome.alone:,} of {outcome.pytorch:,}")
+    return f"{outcome.cell.name:44} {'  '.join(filter(None, told))}"
 
 
-def _surprises(outcomes: Iterable[Outcome]) -> Iterable[str]:
+def _told(elements: Mapping[str, int]) -> str:
+    return " + ".join(f"{count:,} {line}" for line, count in elements.items()) or "nothing"
+
+
+def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """What is not as `residues.py` says."""
     for outcome in outcomes:
-        known = KNOWN.get(outcome.cell.name)
-        expected = dict(known.elements) if known is not None else {}
+        name, known = outcome.cell.name, KNOWN.get(outcome.cell.name, NOTHING)
         if outcome.status == "failed":
-            yield f"{outcome.cell.name}: reconciling failed: {outcome.reason}"
-        elif outcome.exists and outcome.elements != expected:
-            yield f"{outcome.cell.name}: leaves {outcome.elements or 'nothing'}, and {expected or 'nothing'} is known"
+            yield f"{name}: reconciling failed: {outcome.reason}"
+        elif outcome.exists and outcome.elements != known.elements:
+            yield f"{name}: leaves {_told(outcome.elements)}, and known is {_told(known.elements)}"
+        elif outcome.exists and outcome.checkpoint_elements != known.checkpoint_elements:
+            yield (
+                f"{name}: against the checkpoint leaves {_told(outcome.checkpoint_elements)}, "
+                f"and known is {_told(known.checkpoint_elements)}"
+            )
 
 
 def _write_json(outcomes: Sequence[Outcome], path: Path) -> None:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from matrix.architectures import ARCHITECTURES
-from matrix.exports import EXPORTS, is_prepared, make_export, prepare_architecture, refresh_manifest
-from matrix.isolated import CellError, call_isolated
-from matrix.transforms import AS_EXPORTED, TRANSFORMS, transform_model
+from matrix.architectures import ARCHITECTURES, WITH_BATCHNORM
+from matrix.exports import EXPORTS, WEIGHTS, is_prepared, make_export, prepare_architecture, refresh_manifest
+from matrix.isolated import CellError, call_isolated, first_line
+from matrix.transforms import AS_EXPORTED, KEEPS_VALUES, TRANSFORMS, transform_model
 
 if TYPE_CHECKING:
-    from analyzer import Reconciliation
+    from analyzer import Ledger, Reconciliation
+    from analyzer.weights import Original
 
-__all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "run_cell"]
+__all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "run_cells"]
 
 Status = Literal["balanced", "residue", "failed", "not exported", "not transformed"]
 
@@ -70,7 +72,7 @@ class Outcome:
     residue: tuple[Residue, ...] = ()
     """Against the manifest of the export."""
     checkpoint_residue: tuple[Residue, ...] | None = None
-    """Against `model.safetensors`; None while that is not asked."""
+    """Against `model.safetensors`; None where it was not asked."""
     recovered: bool | None = None
     """Whether the file gives the state dict back; None while that is not asked, and where it cannot."""
     alone: int = 0
@@ -88,8 +90,14 @@ class Outcome:
 
     @property
     def elements(self) -> dict[str, int]:
-        """Elements of each line that should be empty."""
+        """Elements of each line that should be empty, against the manifest."""
         return {residue.line: residue.elements for residue in self.residue}
+
+    @property
+    def checkpoint_elements(self) -> dict[str, int]:
+        """The same against the checkpoint, where that was asked."""
+        residues = self.residue if self.checkpoint_residue is None else self.checkpoint_residue
+        return {residue.line: residue.elements for residue in residues}
 
 
 def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
@@ -106,11 +114,20 @@ def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
     )
 
 
-def make_and_run(folder: Path, cell: Cell, *, again: bool = False) -> Outcome:
-    """Make what the cell lacks in `folder`, reconcile it, and say what came out; raises nothing.
+def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) -> list[Outcome]:
+    """Make what the cells lack in `folder`, reconcile them, and say what came out; raises nothing.
 
-    A failure is kept beside the files, as they are, and not tried a second time unless `again`.
+    A failure is kept beside the files, as they are, and not tried a second time unless `again`. The cells of one
+    export are quickest together: the checkpoint is then read once.
     """
+    absences = {cell: _absence(folder, cell, again) for cell in cells}
+    made = [cell for cell in cells if absences[cell] is None]
+    outcomes = {outcome.cell: outcome for outcome in _run_together(folder, made)} if made else {}
+    return [absences[cell] or outcomes[cell] for cell in cells]
+
+
+def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
+    """Make the cell's file; None where it is there, else why it is not."""
     source = Cell(cell.architecture, cell.export, AS_EXPORTED).model_path(folder)
     target = cell.model_path(folder)
     try:
@@ -123,11 +140,23 @@ def make_and_run(folder: Path, cell: Cell, *, again: bool = False) -> Outcome:
         _make(target, again, _TRANSFORM_SECONDS, transform_model, cell.transform, source, target)
     except CellError as error:
         return Outcome(cell, "not transformed", str(error))
+    return None
+
+
+def _run_together(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
     try:
-        outcome: Outcome = call_isolated(run_cell, folder, cell, seconds=_RECONCILE_SECONDS)
+        answer = call_isolated(run_cells, folder, cells, seconds=_RECONCILE_SECONDS * len(cells))
+    except CellError:  # of one of them: find out which
+        return [_run_alone(folder, cell) for cell in cells]
+    return cast("list[Outcome]", answer)
+
+
+def _run_alone(folder: Path, cell: Cell) -> Outcome:
+    try:
+        (outcome,) = call_isolated(run_cells, folder, [cell], seconds=_RECONCILE_SECONDS)
     except CellError as error:
         return Outcome(cell, "failed", str(error))
-    return outcome
+    return cast("Outcome", outcome)
 
 
 def _make(target: Path, again: bool, seconds: float, make: Callable[..., None], *args: Any) -> None:
@@ -158,8 +187,12 @@ def _prepare(folder: Path, architecture: str) -> None:
         call_isolated(prepare_architecture, folder, architecture, seconds=_EXPORT_SECONDS)
 
 
-def run_cell(folder: Path, cell: Cell) -> Outcome:
-    """Reconcile a cell whose file is there, whole contents compared."""
+def run_cells(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
+    """Reconcile cells whose files are there, whole contents compared."""
+    return [_run(folder, cell) for cell in cells]
+
+
+def _run(folder: Path, cell: Cell) -> Outcome:
     from analyzer import audit_model, load_manifest, reconcile_ledger
 
     start = time.perf_counter()
@@ -171,23 +204,38 @@ def run_cell(folder: Path, cell: Cell) -> Outcome:
         cell,
         "balanced" if result.balanced else "residue",
         residue=residue,
-        checkpoint_residue=against_checkpoint(folder, cell),
-        recovered=recover(folder, cell),
+        checkpoint_residue=against_checkpoint(ledger, folder / cell.architecture / WEIGHTS),
+        recovered=recover(ledger, cell, folder / cell.architecture / WEIGHTS),
         alone=ledger.parameters,
         pytorch=result.manifest.numel,
         seconds=time.perf_counter() - start,
     )
 
 
-def against_checkpoint(folder: Path, cell: Cell) -> tuple[Residue, ...] | None:
-    """What does not balance against `model.safetensors` and the `config.json` beside it."""
-    # Not asked yet: a .safetensors file is no SOURCE of the library so far.
-    return None
+def against_checkpoint(ledger: Ledger, checkpoint: Path) -> tuple[Residue, ...]:
+    """What does not balance against the checkpoint, as the class in the `config.json` beside it reads it."""
+    from analyzer import reconcile_ledger
+
+    try:
+        original = _read_checkpoint(checkpoint)
+        result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
+    except Exception as error:  # noqa: BLE001  the manifest's result stands, whatever happens here
+        return (Residue("failed", 0, 0, (first_line(error),)),)
+    return _residue(result)
 
 
-def recover(folder: Path, cell: Cell) -> bool | None:
-    """Whether a float32 file without BatchNorm gives back the state dict, bit by bit."""
-    # Not asked yet: the library has no `recover` so far. What folding loses is in `architectures.WITH_BATCHNORM`.
+@functools.cache
+def _read_checkpoint(path: Path) -> Original:
+    from exporter import census_source
+
+    return census_source(str(path))
+
+
+def recover(ledger: Ledger, cell: Cell, checkpoint: Path) -> bool | None:
+    """Whether the file gives back the state dict, bit by bit; None where it cannot, or not yet."""
+    if cell.transform not in KEEPS_VALUES or cell.architecture in WITH_BATCHNORM:
+        return None
+    # The library has no `recover` so far; it will be called here, and its tensors compared with those of `checkpoint`.
     return None
 
 

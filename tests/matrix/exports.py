@@ -12,6 +12,7 @@ from matrix.architectures import ARCHITECTURES
 
 __all__ = [
     "EXPORTS",
+    "WEIGHTS",
     "config_text",
     "is_prepared",
     "make_export",

@@ -24,7 +24,8 @@ export, and writes this document; `tests/test_matrix.py` holds a sample of 40 ce
 
 A mark says that the cell balances: nothing is unexplained, missing, unexpected or differing. A number is the elements
 that are left over. `-`: there is no such file, see the end. `!`: reconciling failed. An asterisk: the file alone,
-without PyTorch's side, shows another number of parameters than PyTorch.
+without PyTorch's side, shows another number of parameters than PyTorch. A dagger: against the checkpoint, a
+`.safetensors` file with its `config.json`, it does not balance alike.
 
 onnxledger {ours}, torch {torch}, transformers {transformers}, onnx {onnx}, onnxruntime {onnxruntime},
 onnxslim {onnxslim}, Python {python}.
@@ -138,19 +139,29 @@ def _mark(outcome: Outcome) -> str:
         mark = f"{sum(outcome.elements.values()):,}"
     else:
         mark = _MARKS[outcome.status]
-    return mark if outcome.counts_agree or not outcome.exists else f"{mark} \\*"
+    if outcome.exists and not outcome.counts_agree:
+        mark += " \\*"
+    if outcome.exists and outcome.checkpoint_elements != outcome.elements:
+        mark += " †"
+    return mark
 
 
 def _residues(outcomes: Sequence[Outcome]) -> str:
     rows = []
     for outcome in outcomes:
+        name, known = f"`{outcome.cell.name}`", KNOWN.get(outcome.cell.name)
+        cause = known.cause if known is not None else "not known yet"
         if outcome.status == "failed":
-            rows.append((f"`{outcome.cell.name}`", "", _escaped(outcome.reason), ""))
-        known = KNOWN.get(outcome.cell.name)
-        for residue in outcome.residue:
-            of = _several(residue.names)
-            cause = known.cause if known is not None else "not known yet"
-            rows.append((f"`{outcome.cell.name}`", f"{residue.elements:,} {residue.line}", of, cause))
+            rows.append((name, "", _escaped(outcome.reason), cause))
+        for against, residues in (
+            ("", outcome.residue),
+            (" against the checkpoint", outcome.checkpoint_residue or ()),
+        ):
+            if not against or outcome.checkpoint_elements != outcome.elements:
+                rows += [
+                    (name, f"{residue.elements:,} {residue.line}{against}", _several(residue.names), cause)
+                    for residue in residues
+                ]
     return _table(("cell", "residue", "of", "cause"), rows) if rows else "Everything balances."
 
 

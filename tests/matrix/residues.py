@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["KNOWN", "Known", "explain_absence"]
+__all__ = ["KNOWN", "NOTHING", "Known", "explain_absence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +13,17 @@ class Known:
     """A cell that does not balance."""
 
     elements: Mapping[str, int]
-    """Elements by line of the bridge."""
+    """Elements by line of the bridge, against the manifest of the export."""
     cause: str
+    checkpoint: Mapping[str, int] | None = None
+    """The same against the checkpoint; None where it is equal."""
+
+    @property
+    def checkpoint_elements(self) -> Mapping[str, int]:
+        return self.elements if self.checkpoint is None else self.checkpoint
 
 
+NOTHING = Known({}, "balances")
 KNOWN: Mapping[str, Known] = {}
 """By the name of the cell. `tests/test_matrix.py` holds each of them."""
 

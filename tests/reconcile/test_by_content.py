@@ -143,7 +143,8 @@ def test_constant_filled_tensor_is_nobodys_copy(tmp_path):
 
     result = reconcile(tmp_path, proto, manifest_of(parameter("a.bias", ZEROS)))
 
-    assert bridge_of(result) == {"identical": (1, 3, 0, 0), "unexpected": (1, 3, 3, 3)}
+    assert bridge_of(result) == {"identical": (1, 3, 0, 0), "added": (1, 3, 0, 3)}
+    assert result.entries[1].decided_by == "content:constant-filled"
 
 
 # merged by the exporter, or cut out

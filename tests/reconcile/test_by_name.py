@@ -254,11 +254,11 @@ def test_content_that_cannot_be_read_proves_nothing(tmp_path, content):
     )
 
 
-def test_another_dtype_is_not_identical_where_contents_are_not_compared(tmp_path):
+def test_another_dtype_is_a_cast_where_contents_are_not_compared(tmp_path):
     proto = text_model(
         "g (float[2] x) => (float[3] y) { y = MatMul(x, fcw) }", {"fcw": ramp(2, 3).astype("f2")}
     )
 
     result = reconcile(tmp_path, proto, manifest_of(parameter("fcw", ramp(2, 3))), "none")
 
-    assert result.parameters[0].line.value == "differing"
+    assert result.parameters[0].line.value == "cast"
