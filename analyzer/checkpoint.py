@@ -24,6 +24,7 @@ from analyzer.weights import Original
 
 __all__ = [
     "CONFIG_FILE",
+    "SAFETENSORS_TYPES",
     "CheckpointKind",
     "MappedWeights",
     "checkpoint_files",
@@ -68,7 +69,7 @@ _PICKLE_STARTS = (b"PK\x03\x04", *(b"\x80" + bytes([protocol]) for protocol in r
 _LENGTH = 8
 """Bytes at the start of a safetensors file that give its header's length."""
 
-_DTYPES = {
+SAFETENSORS_TYPES = {
     "BOOL": DType.BOOL,
     "F4": DType.FLOAT4E2M1,
     "F6_E2M3": DType.FLOAT6E2M3,
@@ -92,6 +93,7 @@ _DTYPES = {
     "I64": DType.INT64,
     "U64": DType.UINT64,
 }
+"""Element types by the names that safetensors has for them."""
 
 
 def checkpoint_kind(path: Path) -> CheckpointKind | None:
@@ -276,7 +278,10 @@ def _shard(index: LocalFile, location: str) -> LocalFile:
         return index.sibling(location)
     except ExternalDataError as error:
         sentence = str(error).partition("] ")[2]  # without the id of a finding, in an index's terms
-        for model, here in (("the model's folder", "the folder of the index"), ("the model file", "the index")):
+        for model, here in (
+            ("the model's folder", "the folder of the index"),
+            ("the model file", "the index"),
+        ):
             sentence = sentence.replace(model, here)
         raise ManifestError(
             f"{index.path}: shard {sentence.removeprefix('location ')}; put the shards beside their index"
@@ -314,7 +319,7 @@ def _open_file(file: LocalFile) -> _Opened:
 
 
 def _place(file: LocalFile, data: int, name: str, item: Mapping[str, Any]) -> _Place:
-    dtype = _DTYPES.get(item["dtype"])
+    dtype = SAFETENSORS_TYPES.get(item["dtype"])
     if dtype is None:
         raise ManifestError(f"{file.path}: {name} is of type {item['dtype']}, which onnxledger does not know")
     start, end = item["data_offsets"]

@@ -155,7 +155,15 @@ def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry
 
 
 def _decide(tensor: StoredTensor, context: _Context) -> Decision:
-    for rule in (_by_provenance, _by_annotation, _by_encoding, _by_name, _by_structure, _by_dotted_name, _by_output):
+    for rule in (
+        _by_provenance,
+        _by_annotation,
+        _by_encoding,
+        _by_name,
+        _by_structure,
+        _by_dotted_name,
+        _by_output,
+    ):
         decision = rule(tensor, context)
         if decision is not None:
             return decision
@@ -167,7 +175,9 @@ def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
     notes = context.metadata[tensor.graph_path]
     props = notes.get(tensor.name)
     if props is None and tensor.dtype in CODES:
-        props = notes.get(float_name(tensor.name))  # a quantizer writes `val_47_quantized`, and leaves the note
+        props = notes.get(
+            float_name(tensor.name)
+        )  # a quantizer writes `val_47_quantized`, and leaves the note
     origin = provenance_of(float_name(tensor.name), props, context.provenance)
     if origin is None:
         return None

@@ -149,6 +149,8 @@ class Manifest:
     """Where the model came from: SOURCE, class, weights, dtype; for people to read, no rule depends on it."""
     trace: str | None = None
     """What decided `read`: `exported-program`, `function-calls`, or None."""
+    lists_all_buffers: bool = True
+    """Whether every buffer is here: a state dict lacks those that are not persistent."""
 
     @property
     def tensors(self) -> tuple[Parameter | Buffer, ...]:
@@ -244,6 +246,7 @@ def load_manifest(path: Path | str) -> Manifest:
             values=_strings(document["values"]),
             source=_strings(document["source"]),
             trace=document["trace"],
+            lists_all_buffers=document.get("lists_all_buffers", True),
         )
         _check(manifest)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -260,6 +263,8 @@ def _check(manifest: Manifest) -> None:
     """
     if manifest.trace is not None and not isinstance(manifest.trace, str):
         raise TypeError(f"trace {manifest.trace!r}")
+    if type(manifest.lists_all_buffers) is not bool:
+        raise TypeError(f"lists_all_buffers {manifest.lists_all_buffers!r}")
     counted = Counter(name for tensor in manifest.tensors for name in tensor.names)
     repeated = [name for name, count in counted.items() if count > 1]
     if repeated:

@@ -178,6 +178,14 @@ class Node(NamedTuple):
     overload: str = ""
     """Which of several functions of one name it calls."""
 
+    @property
+    def is_standard(self) -> bool:
+        """Whether the operator is one that ONNX or onnxruntime defines: of any other, a name says nothing."""
+        return self.domain in _STANDARD or self.domain.startswith(("com.microsoft", "com.ms."))
+
+
+_STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
+
 
 @dataclass(frozen=True, slots=True)
 class Graph:

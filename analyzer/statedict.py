@@ -109,6 +109,7 @@ def describe_by_names(
         batch_norms=norms,
         weight_norms=tuple(_weight_norms({tensor.name: tensor.shape for tensor in tensors})),
         source={**source, "parameters_by": BY_NAMES},
+        lists_all_buffers=False,
     )
     notes = tuple(notes)
     if norms:

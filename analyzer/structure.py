@@ -217,7 +217,7 @@ def role_by_structure(
     if decisions:
         # One reader that only takes a bound or a size from it does not make a weight a constant.
         return min(decisions, key=lambda decision: decision[0] is Role.CONSTANT)
-    known = next((reader for reader in final if _is_known(reader.node)), None)
+    known = next((reader for reader in final if reader.node.is_standard), None)
     if known is None or known.slot == CARRIED:
         return None
     if not tensor.dtype.is_floating:
@@ -229,13 +229,6 @@ def role_by_structure(
         if _is_affine(wiring, reader, tensor):
             return Role.PARAMETER, f"structure:{reader.node.op_type}-vector"
     return None
-
-
-def _is_known(node: Node) -> bool:
-    """Whether the operator is one that ONNX or onnxruntime defines: of any other, a name says nothing."""
-    return node.domain in ("", "ai.onnx", "ai.onnx.ml") or node.domain.startswith(
-        ("com.microsoft", "com.ms.")
-    )
 
 
 def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor) -> list[Reader]:
@@ -258,7 +251,7 @@ def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTe
 def _moves(reader: Reader, tensor: StoredTensor) -> bool:
     """Whether a reader hands the tensor on, moved, cut or re-encoded."""
     op_type = reader.node.op_type
-    if not _is_known(reader.node):
+    if not reader.node.is_standard:
         return False
     if op_type == "Concat":
         return True
@@ -275,13 +268,13 @@ def _by_attribute(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | No
         return (
             Role.PARAMETER if attribute in _LEARNED_LISTS else Role.CONSTANT
         ), f"structure:list-{attribute}"
-    return (Role.CONSTANT, f"structure:{node.op_type}-attribute") if _is_known(node) else None
+    return (Role.CONSTANT, f"structure:{node.op_type}-attribute") if node.is_standard else None
 
 
 def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
     node, slot = reader.node, reader.slot
     rule = f"structure:{node.op_type}[{slot}]"
-    if not _is_known(node) or (
+    if not node.is_standard or (
         node.op_type in _MICROSOFT_ONLY and not node.domain.startswith("com.microsoft")
     ):
         return None
@@ -292,7 +285,10 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
     if slot in _BUFFER_SLOTS.get(node.op_type, ()) and tensor.dtype.is_floating:
         return Role.BUFFER, rule
     if node.op_type == "DequantizeLinear" and slot == 0 and tensor.numel <= 1:
-        return Role.CONSTANT, "structure:scalar"  # a quantizer also encodes the numbers that a graph computes with
+        return (
+            Role.CONSTANT,
+            "structure:scalar",
+        )  # a quantizer also encodes the numbers that a graph computes with
     if slot in _LEARNED_SLOTS.get(node.op_type, ()) and (tensor.numel > 1 or tensor.dtype.is_integer):
         return Role.PARAMETER, rule
     if node.op_type == "Gather" and slot == 0 and tensor.dtype.is_floating and len(tensor.shape) >= 2:

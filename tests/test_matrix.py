@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from matrix.architectures import ARCHITECTURES
-from matrix.cells import Cell, Outcome, Residue, cells_of, make_and_run
+from matrix.cells import Cell, Outcome, Residue, cells_of, make_and_run, unlike_another_seed
 from matrix.exports import EXPORTS
 from matrix.isolated import CellError, call_isolated
 from matrix.report import render_markdown
@@ -52,10 +52,15 @@ def cell(name: str) -> Cell:
 
 
 @pytest.fixture(scope="module")
-def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
-    """What comes out of a cell; made in a new folder, or in the one that `$ONNXLEDGER_MATRIX` keeps."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the cells are made: a new folder, or the one that `$ONNXLEDGER_MATRIX` keeps."""
     kept = os.environ.get("ONNXLEDGER_MATRIX")
-    folder = Path(kept).resolve() if kept else tmp_path_factory.mktemp("matrix")
+    return Path(kept).resolve() if kept else tmp_path_factory.mktemp("matrix")
+
+
+@pytest.fixture(scope="module")
+def outcome_of(folder: Path) -> Callable[[str], Outcome]:
+    """What comes out of a cell."""
     done: dict[str, Outcome] = {}
 
     def ask(name: str) -> Outcome:
@@ -68,11 +73,15 @@ def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outc
     return ask
 
 
-@pytest.mark.export
-@pytest.mark.time
-@pytest.mark.slow
-@pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}")
-@pytest.mark.parametrize("name", HELD)
+makes_cells = [
+    pytest.mark.export,
+    pytest.mark.time,
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}"),
+]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=makes_cells) for name in HELD])
 def test_a_cell_leaves_what_is_known_and_nothing_else(
     outcome_of: Callable[[str], Outcome], name: str
 ) -> None:
@@ -83,6 +92,28 @@ def test_a_cell_leaves_what_is_known_and_nothing_else(
     assert outcome.status in ("balanced", "residue"), outcome.reason
     assert outcome.elements == known.elements, outcome.residue
     assert outcome.checkpoint_elements == known.checkpoint_elements, outcome.checkpoint_residue
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=makes_cells)
+        for name in (
+            "bert-masked-lm/dynamic/int8",
+            "bart/fused/int8-channel",
+            "distilbert/dynamic/qdq",
+            "distilbert/dynamic/fp16",
+            "albert/dynamo/nbits",
+            "vit/legacy/nbits-zero-point",
+        )
+    ],
+)
+def test_other_weights_do_not_balance_however_coarsely_they_are_stored(
+    outcome_of: Callable[[str], Outcome], folder: Path, name: str
+) -> None:
+    assert outcome_of(name).exists
+
+    assert call_isolated(unlike_another_seed, folder, cell(name), seconds=120) > 0.9
 
 
 def test_the_sample_has_every_architecture_export_and_transform() -> None:

@@ -37,7 +37,10 @@ from analyzer.reconcile.lines import (
     Reconciliation,
 )
 from analyzer.reconcile.names import align
+from analyzer.reconcile.nearest import find_nearest
 from analyzer.reconcile.originals import Originals
+from analyzer.reconcile.outside import settle_outside
+from analyzer.reconcile.recurrent import match_recurrent
 from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
 from analyzer.reconcile.split import match_split
@@ -60,6 +63,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_by_name,
     match_folded_batchnorm,
     match_folded_weightnorm,
+    match_recurrent,
     match_rows,
     match_by_content,
     match_concatenated,
@@ -72,6 +76,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_rotary,
     settle_fillers,
     settle_suspects,
+    settle_outside,
     settle_parameters,
     settle_entries,
     mark_ties,
@@ -119,7 +124,7 @@ def reconcile_ledger(
 
 
 def _close(books: Books) -> Reconciliation:
-    manifest, ledger = books.manifest, books.ledger
+    manifest, ledger, originals = books.manifest, books.ledger, books.contents.originals
     parameters = tuple(books.parameters[parameter.name] for parameter in manifest.parameters)
     entries = tuple(books.entries[entry.tensor.key] for entry in ledger.entries)
     bridge = _bridge(books)
@@ -133,6 +138,8 @@ def _close(books: Books) -> Reconciliation:
         entries=entries,
         onnx_parameters=_count_parameters(books),
         findings=_findings(parameters, entries),
+        undescribed=sum(not originals.has(tensor) for tensor in manifest.tensors),
+        nearest=find_nearest(books),
         trainability={
             line.key: (line.parameter, trainable[line.parameter])
             for line in entries

@@ -187,8 +187,11 @@ class Books:
         """Settle that nothing in the file holds `parameter`."""
         self.parameters[parameter.name] = ParameterLine(parameter.name, line, (line,), (), decided_by, None)
 
-    def copy(self, parameter: Parameter, entry: Entry, decided_by: str, line: Line = Line.COPIED) -> None:
-        """Settle that `entry` holds a parameter once more."""
+    def copy(self, parameter: Parameter, entry: Entry, decided_by: str) -> None:
+        """Settle that `entry` holds a parameter once more, in the same file or in another one of the artifact."""
+        root = self.ledger.model.root
+        held = {root(key[0]) for key in self.parameters[parameter.name].entries}
+        line = Line.COPIED if root(entry.tensor.graph_path) in held else Line.DUPLICATED_FILE
         self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by)
         settled = self.parameters[parameter.name]
         chain = settled.chain if line in settled.chain else (*settled.chain, line)
@@ -197,8 +200,15 @@ class Books:
         )
 
     def settle(
-        self, entry: Entry, line: Line, decided_by: str, name: str | None = None, *, is_counted: bool = False
+        self,
+        entry: Entry,
+        line: Line,
+        decided_by: str,
+        name: str | None = None,
+        *,
+        is_counted: bool = False,
+        piece: Piece | None = None,
     ) -> None:
         """Settle what an entry is that holds no one parameter; it may still be learned, and counted."""
         learned = self.contents.numel(entry) if is_counted else 0
-        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by, learned)
+        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by, learned, piece)

@@ -38,7 +38,7 @@ def match_by_content(books: Books) -> None:
         candidates.sort(key=lambda item: not _is_read_in(item[0], modules))
         for tensor, fit in candidates[:1]:
             if isinstance(tensor, Buffer):
-                books.settle(entry, Line.BUFFER, fit.evidence, tensor.name)
+                books.settle(entry, Line.BUFFER, fit.evidence, tensor.name, piece=piece_of(entry, fit))
             else:
                 chain = fit.chain or (Line.RENAMED,)
                 books.hold(tensor, entry, chain, fit.evidence, fit.error, pieces=(piece_of(entry, fit),))

@@ -70,4 +70,5 @@ def _match_buffer(books: Books, entry: Entry, buffer: Buffer, fit: Fit | None) -
         books.suspects.append(Suspect(entry, buffer))
         return
     how = "derived" if fit is None else fit.evidence
-    books.settle(entry, Line.BUFFER, f"{entry.evidence}+{how}", buffer.name)
+    piece = None if fit is None else piece_of(entry, fit)
+    books.settle(entry, Line.BUFFER, f"{entry.evidence}+{how}", buffer.name, piece=piece)

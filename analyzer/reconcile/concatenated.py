@@ -37,7 +37,10 @@ def match_concatenated(books: Books) -> None:
     if books.contents.mode == "none":
         return
     for entry in list(books.free_entries()):
-        if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT) and books.contents.numel(entry) > 1:
+        if (
+            entry.role in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
+            and books.contents.numel(entry) > 1
+        ):
             parts = _take_apart(books, entry, list(books.free_parameters()))
             if parts:
                 _settle(books, entry, parts)
@@ -86,7 +89,10 @@ def _fitting(
         for axes in itertools.permutations(range(len(shape))):
             turned = [shape[number] for number in axes]
             rest = [dim for number, dim in enumerate(turned) if number != axis]
-            if rest == [dim for number, dim in enumerate(stored) if number != axis] and turned[axis] <= stored[axis]:
+            if (
+                rest == [dim for number, dim in enumerate(stored) if number != axis]
+                and turned[axis] <= stored[axis]
+            ):
                 found[shape, axes].append(tensor)
     return found
 
@@ -169,7 +175,9 @@ def _settle(books: Books, entry: Entry, parts: list[_Part]) -> None:
             continue
         stored = total * part.stop // length - total * part.start // length
         holding = Holding(entry.tensor.key, part.tensor.numel, stored)
-        changed = [line for line in part.fit.chain if line in (Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED)]
+        changed = [
+            line for line in part.fit.chain if line in (Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED)
+        ]
         moved = [line for line in part.fit.chain if line not in changed]
         chain = (*moved, Line.CONCATENATED, *changed)
         window = part.fit.layout.window

@@ -19,7 +19,7 @@ from analyzer.reconcile.lines import Line
 from analyzer.reconcile.originals import Originals
 from analyzer.wiring import Wiring
 
-__all__ = ["ContentMode", "Contents", "Fit"]
+__all__ = ["PACKS_TRANSPOSE", "ContentMode", "Contents", "Fit"]
 
 Reals = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -32,6 +32,9 @@ _LEAST_LIKENESS = 0.6
 
 _BAND = 1 << 22
 """Elements that are compared at a time."""
+
+PACKS_TRANSPOSE = frozenset({"MatMulBnb4", "MatMulNBits"})
+"""Operators whose weight stands for the transpose of the matrix that MatMul had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,26 +154,43 @@ class Contents:
 
     def agreement(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[int, int]:
         """Of the sampled elements, how many agree in the best layout, and how many there are."""
+        found = (
+            self._agreement(entry, tensor, layout) for layout in layouts(tensor.shape, self.shape(entry))
+        )
+        return max(found, default=(0, 0))
+
+    def closest(self, entry: Entry, tensor: Parameter | Buffer) -> Layout | None:
+        """The layout in which most sampled elements agree, by shapes and notes among equals; None if sizes differ."""
+        if self.changes(entry, tensor) is None:
+            return None
+        found = [layout for layout in self._layouts_by_shape(entry, tensor) if layout.is_plain]
+        return max(found, key=lambda layout: self._agreement(entry, tensor, layout), default=None)
+
+    def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> tuple[int, int]:
         samples = self.originals.samples(tensor) if self.mode != "none" else None
-        best, total = 0, 0
-        for layout in layouts(tensor.shape, self.shape(entry)) if samples is not None else ():
-            look = self.look(entry, layout)
-            if look is not None and samples is not None and look[0].dtype.kind in "fiubV":
-                near = _within(look[0].astype(np.float64), samples.astype(np.float64), look[1])
-                best, total = max(best, int(near.sum())), int(near.size)
-        return best, total
+        look = self.look(entry, layout) if samples is not None else None
+        if look is None or samples is None or look[0].dtype.kind not in "fiubV":
+            return 0, 0
+        near = _within(look[0].astype(np.float64), samples.astype(np.float64), look[1])
+        return int(near.sum()), int(near.size)
 
     def _fit_by_shape(self, entry: Entry, tensor: Parameter | Buffer) -> Fit | None:
-        """What shapes, types and notes say. onnxscript folds a lone matrix by transposing it: so a square one, too."""
+        """What shapes, types and notes say."""
         changed = self.changes(entry, tensor)
-        if changed is None:
+        found = next(iter(self._layouts_by_shape(entry, tensor)), None)
+        if changed is None or found is None:
             return None
+        return Fit(found, (*found.chain, *changed), "shape", None)
+
+    def _layouts_by_shape(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
+        """The likeliest first. onnxscript folds a lone matrix by transposing it."""
         stored = self.shape(entry)
         found = list(layouts(tensor.shape, stored))
         is_square = len(stored) == 2 and stored[0] == stored[1] and stored == tensor.shape
-        if is_square and entry.decided_by == "provenance:folded-from":
-            found = [Layout(tensor.shape, (1, 0), stored)]
-        return Fit(found[0], (*found[0].chain, *changed), "shape", None) if found else None
+        is_folded = entry.decided_by == "provenance:folded-from"
+        if is_square and is_folded != (entry.read_by in PACKS_TRANSPOSE):
+            found.reverse()
+        return found
 
     def fit_layout(
         self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True
@@ -319,5 +339,3 @@ def _distance(stored: Array, original: Array) -> float | None:
         difference = np.abs(stored.astype(np.float64).reshape(-1) - original.astype(np.float64).reshape(-1))
     largest = float(difference.max()) if difference.size else 0.0
     return largest if np.isfinite(largest) else None
-
-

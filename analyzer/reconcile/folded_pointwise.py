@@ -20,7 +20,7 @@ from analyzer.reconcile.lines import Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.scopes import module_of
 
-__all__ = ["FUNCTIONS", "match_folded_pointwise"]
+__all__ = ["FUNCTIONS", "constant_factor", "match_folded_pointwise", "undo"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -30,6 +30,30 @@ FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]
     "exp(w)": (np.exp, np.log),
 }
 """Each function and what undoes it."""
+
+_TIMES = "*w"
+"""How a rule that multiplies by a constant ends."""
+
+
+def undo(rule: str) -> Callable[[Reals], Reals] | None:
+    """What takes a rule's effect back; None for no rule of this file.
+
+    >>> undo("0.125*w")(np.array([1.0])).tolist()
+    [8.0]
+    """
+    if rule in FUNCTIONS:
+        return FUNCTIONS[rule][1]
+    factor = constant_factor(rule)
+    return None if factor is None else lambda x: x / factor
+
+
+def constant_factor(rule: str) -> float | None:
+    """What a rule multiplies each element by, if that is all that it does."""
+    try:
+        return float(rule.removesuffix(_TIMES)) if rule.endswith(_TIMES) else None
+    except ValueError:
+        return None
+
 
 _FEW = 4
 """Elements from which a constant factor is evidence: of fewer, any may be one."""
@@ -60,15 +84,22 @@ def match_folded_pointwise(books: Books) -> None:
                 evidence = "content" if found.is_whole and books.contents.mode == "full" else "sampled"
                 changed = books.contents.changes(entry, tensor) or ()
                 chain = (*found.layout.chain, Line.FOLDED_POINTWISE, *changed)
-                piece = Piece(entry.tensor.key, found.layout.shape, found.layout.axes, scale=f"pointwise {found.rule}")
+                piece = Piece(
+                    entry.tensor.key, found.layout.shape, found.layout.axes, scale=f"pointwise {found.rule}"
+                )
                 books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
                 books.hold(tensor, entry, chain, f"{evidence}:{found.rule}", found.error, pieces=(piece,))
 
 
 def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
-    """A suspect beside the tensor of its name; a nameless entry beside the free ones of its size, its readers' first."""
+    """A tensor folded from a suspect beside that; a nameless entry beside the free ones of its size, its readers' first.
+
+    What stands under the parameter's own name is no function of it: an exporter gives a computed tensor a new name.
+    """
     for suspect in books.suspects:
-        if isinstance(suspect.tensor, Parameter):
+        own = suspect.entry.tensor.name
+        is_renamed = own not in suspect.tensor.names and books.aligned(own) not in suspect.tensor.names
+        if isinstance(suspect.tensor, Parameter) and is_renamed:
             yield suspect.entry, [suspect.tensor]
     free = list(books.free_parameters())
     for entry in books.free_entries():
@@ -119,4 +150,4 @@ def _ways(expected: Reals, stored: Reals) -> Iterator[tuple[str, Callable[[Reals
         factor = float(np.float32(stored @ expected / size))
         is_other = np.isfinite(factor) and factor != 0.0 and abs(factor - 1.0) > _SAME
         if is_other and float(np.ptp(expected)) > 0:
-            yield f"{factor:.9g}*w", lambda w: factor * w
+            yield f"{factor:.9g}{_TIMES}", lambda w: factor * w

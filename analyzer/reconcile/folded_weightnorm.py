@@ -37,7 +37,9 @@ def match_folded_weightnorm(books: Books) -> None:
             if fit is not None:
                 rule = f"{fit.evidence}:weightnorm {norm.weight}"
                 chain = (*fit.chain[:0], Line.FOLDED_WEIGHTNORM, *fit.chain)
-                piece = Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, scale=f"weightnorm {norm.weight}")
+                piece = Piece(
+                    entry.tensor.key, fit.layout.shape, fit.layout.axes, scale=f"weightnorm {norm.weight}"
+                )
                 books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
                 books.hold(direction, entry, chain, rule, fit.error, pieces=(piece,))
                 books.merge(length, entry, Line.FOLDED_WEIGHTNORM, rule, None)

@@ -10,7 +10,7 @@ from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.lines import Line
+from analyzer.reconcile.lines import Line, Piece
 from analyzer.scopes import is_dotted
 
 __all__ = ["mark_ties", "settle_entries", "settle_fillers", "settle_parameters", "settle_suspects"]
@@ -29,10 +29,14 @@ def settle_suspects(books: Books) -> None:
         entry, tensor = suspect.entry, suspect.tensor
         is_unread = books.contents.compares(tensor) and not books.contents.is_readable(entry)
         rule = "none:unreadable" if is_unread else f"name+{books.contents.evidence}"
+        layout = None if is_unread else books.contents.closest(entry, tensor)
+        piece = None if layout is None else Piece(entry.tensor.key, layout.shape, layout.axes)
         if isinstance(tensor, Parameter) and tensor.name not in books.parameters:
-            books.hold(tensor, entry, (Line.DIFFERING,), rule, books.contents.error(entry, tensor))
+            error = books.contents.error(entry, tensor)
+            pieces = () if piece is None else (piece,)
+            books.hold(tensor, entry, (Line.DIFFERING,), rule, error, pieces=pieces)
         else:
-            books.settle(entry, Line.DIFFERING, rule, tensor.name)
+            books.settle(entry, Line.DIFFERING, rule, tensor.name, piece=piece)
     books.suspects.clear()
 
 
@@ -95,7 +99,9 @@ def settle_entries(books: Books) -> None:
     for entry in list(books.free_entries()):
         if entry.role is Role.BUFFER:
             known = [name for name in entry.sources if books.tensor(name) is not None]
-            line = Line.BUFFER if known else Line.UNEXPLAINED
+            # A state dict lacks what is not persistent: there the file's own word counts.
+            is_named = not books.manifest.lists_all_buffers and bool(entry.sources)
+            line = Line.BUFFER if known or is_named else Line.UNEXPLAINED
             books.settle(entry, line, entry.decided_by, known[0] if known else None)
         else:
             is_learned = entry.role is Role.PARAMETER

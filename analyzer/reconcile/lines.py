@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from analyzer.ledger import Finding, Ledger, Trainability
 from analyzer.manifest import Manifest
 from analyzer.model import Key
 from analyzer.scopes import module_of
 
-__all__ = ["UNBALANCED", "BridgeRow", "EntryLine", "Line", "Nearest", "ParameterLine", "Piece", "Reconciliation", "name_of"]
+__all__ = [
+    "UNBALANCED",
+    "BridgeRow",
+    "Compared",
+    "EntryLine",
+    "Line",
+    "Nearest",
+    "ParameterLine",
+    "Piece",
+    "Reconciliation",
+    "name_of",
+]
+
+Compared = Literal["whole", "sampled", "none"]
+"""Every element, those at fixed positions, or only names and shapes."""
 
 
 class Line(enum.StrEnum):
@@ -104,6 +120,8 @@ class Piece:
     """(axis, start, stop) in the decoded stored tensor; None for all of it."""
     put: tuple[int, int, int] | None = None
     """(axis, start, stop) in the PyTorch tensor; None for all of it."""
+    viewed: tuple[int, ...] | None = None
+    """The shape that the decoded tensor is first given; None takes its axes of more than one element."""
     scale: str | None = None
     """The formula that has to be undone, as `decided_by` names it; None for none."""
 
@@ -136,6 +154,15 @@ class ParameterLine:
     pieces: tuple[Piece, ...] = ()
     """How to get it back from the file; empty where nothing in the file is it."""
 
+    @property
+    def compared(self) -> Compared:
+        """How far its values were compared, as `decided_by` says."""
+        words = set(re.split("[+: ]", self.decided_by))
+        if words & {"sampled", "sampled-rows"}:
+            return "sampled"
+        is_compared = self.entries and words & {"content", "rows"}
+        return "whole" if is_compared else "none"
+
 
 @dataclass(frozen=True, slots=True)
 class EntryLine:
@@ -148,6 +175,8 @@ class EntryLine:
     decided_by: str
     learned: int = 0
     """Elements that count as parameters: none of a copy's, nor of what the exporter made; repeated rows once."""
+    piece: Piece | None = None
+    """Of a buffer: how to get it back, where the tensor is all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +213,8 @@ class Reconciliation:
     """The count with the PyTorch side known."""
     findings: tuple[Finding, ...]
     trainability: Trainability
+    undescribed: int = 0
+    """PyTorch tensors of which no values are known."""
     nearest: tuple[Nearest, ...] = ()
     """Candidates for what is unexpected, unexplained or differing."""
 
@@ -199,6 +230,14 @@ class Reconciliation:
                 known = replace(known, scope=module_of(line.parameter), scoped_by="provenance:manifest")
             told.append(known)
         return replace(self.ledger, entries=tuple(told))
+
+    @property
+    def compared(self) -> dict[Compared, int]:
+        """Elements of PyTorch's parameters, by how far the values in the file were compared with theirs."""
+        counts: dict[Compared, int] = {"whole": 0, "sampled": 0, "none": 0}
+        for parameter, line in zip(self.manifest.parameters, self.parameters, strict=True):
+            counts[line.compared] += parameter.numel
+        return counts
 
     @property
     def balanced(self) -> bool:

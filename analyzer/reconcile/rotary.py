@@ -44,7 +44,11 @@ def match_rotary(books: Books) -> None:
 
 def _frequencies(books: Books) -> Iterator[tuple[Buffer, Reals]]:
     for buffer in books.manifest.buffers:
-        if buffer.name.rpartition(".")[2].endswith("inv_freq") and len(buffer.shape) == 1 and buffer.numel > 1:
+        if (
+            buffer.name.rpartition(".")[2].endswith("inv_freq")
+            and len(buffer.shape) == 1
+            and buffer.numel > 1
+        ):
             values = books.contents.originals.vector(buffer.name)
             if values is not None:
                 yield buffer, values

@@ -8,7 +8,7 @@ most negative number added to all of them) are passed over; they hold nothing of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from analyzer.content import Array, rounded, row_digests, sample_positions
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.lines import Line
+from analyzer.reconcile.lines import Line, Piece
 from analyzer.scopes import module_of
 
 __all__ = ["match_rows"]
@@ -60,6 +60,8 @@ class _Found:
     distinct: int
     """How many different rows of the table are there."""
     is_sampled: bool = False
+    is_straight: bool = True
+    """Whether the rows stand along the last stored axis."""
 
 
 def match_rows(books: Books) -> None:
@@ -101,18 +103,33 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
             continue
         shape = books.contents.shape(entry)
         modules = books.reader_modules(entry)
-        like = [p for p in free if p.shape[-1] in shape and p.shape[-1] > 1 and p.numel != books.contents.numel(entry)]
+        like = [
+            p
+            for p in free
+            if p.shape[-1] in shape and p.shape[-1] > 1 and p.numel != books.contents.numel(entry)
+        ]
         if like:
             yield entry, sorted(like, key=lambda table: module_of(table.name) not in modules)
 
 
 def _settle(books: Books, entry: Entry, table: Parameter, found: _Found, compared: bool) -> None:
     books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
-    evidence = "shape" if not compared else "sampled-rows" if found.is_sampled else "rows"
-    rule = f"provenance+{evidence}" if entry.sources else evidence
+    if entry.sources:
+        rule = f"provenance+{'shape' if not compared else 'sampled-rows' if found.is_sampled else 'rows'}"
+    else:
+        rule = "sampled:rows" if found.is_sampled else "content:rows"
     changed = books.contents.changes(entry, table) or ()
     error = 0.0 if compared and not changed else None
-    books.hold(table, entry, (found.line, *changed), rule, error, found.distinct * table.shape[-1])
+    learned = found.distinct * table.shape[-1]
+    books.hold(table, entry, (found.line, *changed), rule, error, learned, _first(entry, table, found))
+
+
+def _first(entry: Entry, table: Parameter, found: _Found) -> tuple[Piece, ...]:
+    """Where all of a repeated table stands for the first time; nothing where its rows do not stand as they are."""
+    if found.line is not Line.BROADCAST or not found.is_straight:
+        return ()
+    axes = tuple(range(len(table.shape)))
+    return (Piece(entry.tensor.key, table.shape, axes, taken=(0, 0, 1), viewed=(-1, table.numel)),)
 
 
 def _compare(books: Books, entry: Entry, table: Parameter) -> _Found | None:
@@ -120,18 +137,20 @@ def _compare(books: Books, entry: Entry, table: Parameter) -> _Found | None:
     array = books.contents.array(entry)
     if array is None or books.contents.changes(entry, table) is None or not array.size:
         return None
-    for rows in _as_rows(array, table.shape[-1]):
+    is_last = array.shape[-1:] == table.shape[-1:]
+    for number, rows in enumerate(_as_rows(array, table.shape[-1])):
+        is_straight = is_last and number == 0
         known = _known_digests(books, entry, table)
         if known is not None:
             stored = row_digests(_canonical(rows)).astype(np.uint64)
             places = _without_masked(rows, np.isin(stored, known))
             if places is not None and places.size and np.isin(stored[places], known).all():
                 line = _line(stored[places], known) if places.size == stored.size else Line.GATHERED
-                return _Found(line, int(np.unique(stored[places]).size))
+                return _Found(line, int(np.unique(stored[places]).size), is_straight=is_straight)
             continue
         found = _compare_codes(books, entry, table, rows)
         if found is not None:
-            return found
+            return replace(found, is_straight=is_straight)
     return None
 
 

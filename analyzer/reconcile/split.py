@@ -96,9 +96,7 @@ def _there(books: Books, tensor: Parameter, axis: int, start: int, entries: list
                 break
 
 
-def _agrees(
-    books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int64], expected: Array
-) -> bool:
+def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int64], expected: Array) -> bool:
     look = books.contents.at(entry, layout.positions(flat))
     if look is None:
         return False
@@ -119,7 +117,9 @@ def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) 
     arrays = [books.contents.array(piece.entry) for piece in slices]
     if any(array is None for array in arrays):
         return False
-    parts = [piece.layout.restore(array) for piece, array in zip(slices, arrays, strict=True) if array is not None]
+    parts = [
+        piece.layout.restore(array) for piece, array in zip(slices, arrays, strict=True) if array is not None
+    ]
     whole = np.concatenate(parts, axis=axis)
     dtype = slices[0].entry.tensor.dtype
     if dtype is tensor.dtype:
@@ -151,7 +151,10 @@ def _settle(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) ->
     ]
     lines = [line for piece in slices for line in (*piece.layout.chain[:1], Line.SLICED, *piece.changed)]
     moved = [line for line in dict.fromkeys(lines) if line is not Line.RESHAPED]
-    order = [line for line in moved if line is Line.TRANSPOSED], [line for line in moved if line is not Line.TRANSPOSED]
+    order = (
+        [line for line in moved if line is Line.TRANSPOSED],
+        [line for line in moved if line is not Line.TRANSPOSED],
+    )
     chain = tuple(itertools.chain(*order))
     pieces = tuple(
         Piece(p.entry.tensor.key, p.layout.shape, p.layout.axes, put=(axis, p.start, p.stop)) for p in slices

@@ -324,6 +324,7 @@ def _reconciliation(report: ReconcileReport) -> Document:
         "against": dict(manifest.source),
         "balanced": result.balanced,
         "content": result.content,
+        "compared": dict(result.compared),
         "pytorch": {
             "parameters": manifest.numel,
             "trainable": manifest.trainable,
@@ -357,6 +358,7 @@ def _reconciliation(report: ReconcileReport) -> Document:
                 "entries": [label(key) for key in settled.entries],
                 "decided_by": settled.decided_by,
                 "max_abs_error": settled.max_abs_error,
+                "compared": settled.compared,
             }
             for settled in result.parameters
         ],
@@ -373,6 +375,16 @@ def _reconciliation(report: ReconcileReport) -> Document:
             ),
             key=lambda item: (str(item["graph_path"]), str(item["name"])),
         ),
+        "nearest": [
+            {
+                "tensor": label(nearest.key),
+                "parameter": nearest.name,
+                "equal": nearest.equal,
+                "compared": nearest.compared,
+                "max_abs_error": nearest.max_abs_error,
+            }
+            for nearest in result.nearest
+        ],
         **_grouping(report.grouping, result.onnx_parameters),
         "findings": _findings(report.findings),
     }

@@ -350,6 +350,8 @@ def _reconciliation(report: ReconcileReport, options: TextOptions) -> list[Rende
     parts.append(_groups(report.grouping, result.onnx_parameters, options.rows))
     if options.verbose or not options.rows:
         parts += [Text(""), _parameters(result)]
+    if result.nearest:
+        parts += [Text(""), _nearest(result, options.rows)]
     return parts + _findings(report.findings, options)
 
 
@@ -368,10 +370,11 @@ def _verdict(result: Reconciliation) -> Text:
     else:
         text.append("DOES NOT BALANCE", style="bold red")
     text.append(f"; {compared}")
-    if result.content != "none" and result.manifest.without_content:
-        text.append(
-            f", except {format_count(result.manifest.without_content)} that PyTorch's side does not describe"
-        )
+    if result.content != "none" and result.undescribed:
+        text.append(f", except {format_count(result.undescribed)} that PyTorch's side does not describe")
+    sampled = result.compared["sampled"]
+    if result.content == "full" and sampled:
+        text.append(f"; {format_count(sampled)} elements at fixed positions only, as no values are at hand")
     if source.get("parameters_by") == BY_NAMES:
         text.append("; parameters told from buffers by their names")
     return text
@@ -415,6 +418,24 @@ def _parameters(result: Reconciliation) -> Table:
             format_error(settled.max_abs_error),
             printable(settled.decided_by),
         )
+    return table
+
+
+def _nearest(result: Reconciliation, rows: int) -> Table:
+    """What each unexplained tensor is most like."""
+    table = make_table("nearest to", "shape", "is", "equal", "error")
+    tensors = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
+    shown = result.nearest[: rows or None]
+    for nearest in shown:
+        table.add_row(
+            show_name(label(nearest.key)),
+            _shape(tensors[nearest.key].shape),
+            show_name(nearest.name),
+            f"{format_count(nearest.equal)} of {format_count(nearest.compared)}",
+            format_error(nearest.max_abs_error),
+        )
+    if len(shown) < len(result.nearest):
+        table.add_row(f"[{format_count(len(result.nearest) - len(shown))} others]")
     return table
 
 

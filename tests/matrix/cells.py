@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from matrix.architectures import ARCHITECTURES, WITH_BATCHNORM
-from matrix.exports import EXPORTS, WEIGHTS, is_prepared, make_export, prepare_architecture, refresh_manifest
+from matrix.exports import (
+    CONFIG,
+    EXPORTS,
+    WEIGHTS,
+    is_prepared,
+    make_export,
+    prepare_architecture,
+    refresh_manifest,
+)
 from matrix.isolated import CellError, call_isolated, first_line
 from matrix.transforms import AS_EXPORTED, KEEPS_VALUES, TRANSFORMS, transform_model
 
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
     from analyzer.weights import Original
 
-__all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "run_cells"]
+__all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "run_cells", "unlike_another_seed"]
 
 Status = Literal["balanced", "residue", "failed", "not exported", "not transformed"]
 
@@ -237,6 +245,23 @@ def recover(ledger: Ledger, cell: Cell, checkpoint: Path) -> bool | None:
         return None
     # The library has no `recover` so far; it will be called here, and its tensors compared with those of `checkpoint`.
     return None
+
+
+def unlike_another_seed(folder: Path, cell: Cell) -> float:
+    """The share of the parameters that are not in the file, if the same architecture with other weights is asked for.
+
+    What balances must do so by its values: this has to be nearly one.
+    """
+    from analyzer import audit_model, reconcile_ledger
+    from exporter import census_source
+
+    config = folder / cell.architecture / CONFIG
+    other = census_source(str(config), random_weights=True, seed=1)
+    result = reconcile_ledger(
+        audit_model(cell.model_path(folder)), other.manifest, "full", weights=other.weights
+    )
+    absent = sum(row.elements for row in result.bridge if row.line in ("differing", "missing"))
+    return absent / result.manifest.numel
 
 
 def _residue(result: Reconciliation) -> tuple[Residue, ...]:

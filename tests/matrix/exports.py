@@ -11,6 +11,7 @@ from typing import Any
 from matrix.architectures import ARCHITECTURES
 
 __all__ = [
+    "CONFIG",
     "EXPORTS",
     "WEIGHTS",
     "config_text",
