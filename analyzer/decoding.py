@@ -25,6 +25,9 @@ Reals = npt.NDArray[np.float64]
 _BAND = 1 << 20
 """Elements that are decoded at a time."""
 
+_FEW = 1 << 10
+"""Codes up to which one is read at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
@@ -129,9 +132,9 @@ class Encoded:
     def at(self, positions: Positions) -> tuple[Reals, Reals] | None:
         """The numbers at row-major positions of `shape`, and the step of each; None where they cannot be read.
 
-        Of the codes no others are read.
+        Of a few codes no others are read.
         """
-        decoder = Decoder.open(self, whole=False)
+        decoder = Decoder.open(self, whole=positions.size > _FEW)
         return None if decoder is None else decoder.at(positions)
 
     def open(self) -> Decoder | None:
@@ -193,16 +196,32 @@ class Decoder:
         width = max(self.encoded.width, 1)
         rows, columns = positions // width, positions % width
         codes = self._codes_at(rows, columns)
-        return None if codes is None else self._decode(codes, rows, columns)
+        return None if codes is None else self._apply(codes, *self._scales_at(rows, columns))
 
     def tile(self, rows: slice, columns: slice) -> tuple[Reals, Reals] | None:
         """The numbers and steps of a part of the (rows, width) matrix (height of the tile, its width)."""
         row = np.arange(rows.start, rows.stop, dtype=np.int64)[:, None]
-        column = np.arange(columns.start, columns.stop, dtype=np.int64)[None, :]
         codes = self._codes_in(rows, columns)
         if codes is None:
-            codes = self._codes_at(row, column)
-        return None if codes is None else self._decode(codes, row, column)
+            codes = self._codes_at(row, np.arange(columns.start, columns.stop, dtype=np.int64)[None, :])
+        if codes is None:
+            return None
+        block, width = self._run, columns.stop - columns.start
+        first = columns.start // block * block
+        scales, zeros = self._scales_at(row, np.arange(first, columns.stop, block, dtype=np.int64)[None, :])
+        if block > 1:  # one look for each run of columns
+            skipped = columns.start - first
+            scales, zeros = (
+                np.repeat(found, block, axis=1)[:, skipped : skipped + width] if found.shape[1] > 1 else found
+                for found in (scales, zeros)
+            )
+        return self._apply(codes, scales, zeros)
+
+    @property
+    def _run(self) -> int:
+        """Columns after another that share a scale, wherever in the row."""
+        is_last = self.encoded.axis == len(self.encoded.shape) - 1
+        return self.encoded.block if is_last and self.groups is None else 1
 
     def _codes_in(self, rows: slice, columns: slice) -> Reals | None:
         """The codes of a tile; None where rows do not begin with a byte of their own."""
@@ -247,15 +266,20 @@ class Decoder:
         found = self.encoded.tensor.payload.at(index.reshape(-1))
         return None if found is None else found.reshape(index.shape)
 
-    def _decode(self, codes: Reals, rows: Positions, columns: Positions) -> tuple[Reals, Reals]:
-        """Values and steps, in the shape of the codes."""
+    def _scales_at(self, rows: Positions, columns: Positions) -> tuple[Reals, Reals]:
+        """Scales and zero points, of shapes that broadcast to the positions'."""
         encoded = self.encoded
         index = self._scale_index(rows, columns)
-        with np.errstate(invalid="ignore", over="ignore"):
-            scales = _numbers(self.scales[index], encoded.scale.dtype)
-            if self.second is not None and encoded.second_scale is not None:
+        scales = _numbers(self.scales[index], encoded.scale.dtype)
+        if self.second is not None and encoded.second_scale is not None:
+            with np.errstate(invalid="ignore", over="ignore"):
                 scales = scales * _numbers(self.second, encoded.second_scale.dtype)
-            values = (codes - self._zeros_at(index)) * scales
+        return scales, self._zeros_at(index)
+
+    def _apply(self, codes: Reals, scales: Reals, zeros: Reals) -> tuple[Reals, Reals]:
+        """Values and steps, in the shape of the codes."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = (codes - zeros) * scales
             return values, np.broadcast_to(np.abs(scales) * self._gaps(codes), values.shape)
 
     def _gaps(self, codes: Reals) -> Reals | float:
@@ -288,11 +312,11 @@ class Decoder:
             return along
         return along // self.encoded.block if self.groups is None else self.groups[along].astype(np.int64)
 
-    def _zeros_at(self, index: Positions) -> Reals | float:
+    def _zeros_at(self, index: Positions) -> Reals:
         """Zero points of the scales with these numbers."""
         encoded, zeros = self.encoded, self.zeros
         if zeros is None or encoded.zero_point is None:
-            return float(encoded.default_zero)
+            return np.full((1,) * index.ndim, float(encoded.default_zero))
         if encoded.has_packed_zeros:
             per_byte = 8 // encoded.bits
             row, column = index // encoded.grid[-1], index % encoded.grid[-1]
@@ -312,7 +336,7 @@ _FLOAT_STEPS = {
 }
 """The distance of neighbours, relative to the number, and the least one (onnx docs/technical/float8.md)."""
 
-_FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+_FLOAT4: Reals = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
 _SIGNED = {DType.INT4: 8, DType.INT2: 2}
 """Types whose codes the payload hands out unsigned, and the half of their range."""
 
@@ -336,9 +360,11 @@ CODES = frozenset(
 def _numbers(codes: Array, dtype: DType) -> Reals:
     if dtype is DType.FLOAT4E2M1:
         return _FLOAT4[codes.astype(np.int64)]
-    numbers = codes.astype(np.float64)
-    half = _SIGNED.get(dtype)
-    return numbers if half is None else (numbers + half) % (2 * half) - half
+    numbers: Reals = codes.astype(np.float64)
+    if dtype in _SIGNED:
+        half = _SIGNED[dtype]
+        numbers = (numbers + half) % (2 * half) - half
+    return numbers
 
 
 _REALS = frozenset(

@@ -16,8 +16,10 @@ from analyzer.ledger import Entry, Role
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
 from analyzer.reconcile import Line, ParameterLine, Reconciliation
+from analyzer.reconcile.contents import PACKS_TRANSPOSE
 from analyzer.reconcile.lines import EntryLine, Piece
 from analyzer.restoring import Restorer, is_exact
+from analyzer.scopes import module_of
 from analyzer.statefile import STATE_TYPES
 
 __all__ = ["Lost", "Recovery", "StateTensor", "Unnamed", "recover_state"]
@@ -157,6 +159,7 @@ class _Judge:
         self.entries = {entry.tensor.key: entry for entry in result.ledger.entries}
         self.learned = {line.key: line.learned for line in result.entries}
         self.unread = {key: sentence for _, key, sentence in result.ledger.model.unread}
+        self.doubtful = _next_to_absent_norms(result)
 
     def judge(self, tensor: Parameter | Buffer, settled: ParameterLine) -> StateTensor | Lost:
         """Whether a tensor can be given back from where it was found to be."""
@@ -274,9 +277,12 @@ class _Judge:
     def _why_doubtful(self, tensor: Parameter | Buffer, piece: Piece) -> str | None:
         """Where values were not compared: what its name and its shape leave open."""
         entry = self.entries[piece.key]
-        is_matrix = sum(dim > 1 for dim in tensor.shape) == len(tensor.shape) == 2
-        if entry.decided_by == "provenance:folded-from" and not is_matrix:
+        order = [axis for axis in piece.axes if tensor.shape[axis] != 1]
+        is_turned = order != sorted(order) or entry.read_by in PACKS_TRANSPOSE
+        if entry.decided_by == "provenance:folded-from" and not is_turned:
             return f"{entry.tensor.name} was computed from it, and no values were compared to say how"
+        if module_of(tensor.name) in self.doubtful:
+            return f"{entry.tensor.name} may be multiplied out with a BatchNorm, and no values were compared to say"
         is_code = self.restorer.encoding(entry.tensor) is not None
         if is_code and _is_square(tensor, piece) and is_turnable(entry):
             return f"{entry.tensor.name} may be its transpose, and no values were compared to say"
@@ -320,6 +326,21 @@ def _folding(settled: ParameterLine) -> str | None:
     return None
 
 
+def _next_to_absent_norms(result: Reconciliation) -> frozenset[str]:
+    """Modules whose weight has as many channels as some BatchNorm of which the file holds nothing."""
+    manifest = result.manifest
+    held = {settled.name for settled in result.parameters if settled.entries}
+    held |= {line.parameter for line in result.entries if line.parameter is not None}
+    shapes = {name: tensor.shape for tensor in manifest.tensors for name in tensor.names}
+    channels = set()
+    for norm in manifest.batch_norms:
+        names = {norm.weight, norm.bias, norm.running_mean, norm.running_var} - {None}
+        if not names & held:
+            channels |= {shapes[name][0] for name in names if name is not None and shapes[name]}
+    weights = [p for p in manifest.parameters if len(p.shape) >= 2]
+    return frozenset(module_of(p.name) for p in weights if channels & {*p.shape[: 1 if len(p.shape) == 2 else 2]})
+
+
 def _make_up(shape: tuple[int, ...], pieces: tuple[Piece, ...]) -> bool:
     """Whether the pieces fill the tensor, each element once."""
     if len(pieces) == 1 and pieces[0].put is None:
@@ -354,7 +375,7 @@ _INTEGER_PRODUCTS = frozenset(
 
 def is_turnable(entry: Entry) -> bool:
     """Whether codes under a PyTorch name may be of its transpose: a quantizer turns what Gemm reads, and keeps its name."""
-    return entry.read_by in _INTEGER_PRODUCTS and entry.decided_by != "provenance:folded-from"
+    return entry.read_by in _INTEGER_PRODUCTS and entry.decided_by.startswith("name:")
 
 
 def _shown(shape: Iterable[int]) -> str:

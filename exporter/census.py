@@ -6,10 +6,10 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from analyzer.content import (
@@ -256,9 +256,9 @@ def _whole_values(model: nn.Module) -> dict[str, str]:
             wanted = ("bias",)
         for attribute in wanted:
             full_name = _tensor_name(name, module, attribute)
-            tensor = getattr(module, attribute, None)
-            if full_name and isinstance(tensor, torch.Tensor) and tensor.ndim == 1 and _has_data(tensor):
-                values[full_name] = encode_values(_array(tensor))
+            vector = getattr(module, attribute, None)
+            if full_name and isinstance(vector, torch.Tensor) and vector.ndim == 1 and _has_data(vector):
+                values[full_name] = encode_values(_array(vector))
     return values
 
 
@@ -268,26 +268,30 @@ def _weight_norms(model: nn.Module) -> Iterator[WeightNorm]:
         prefix = f"{name}." if name else ""
         parametrizations = getattr(module, "parametrizations", None)
         for leaf, listed in parametrizations.items() if isinstance(parametrizations, nn.ModuleDict) else ():
-            norm = next((part for part in listed if type(part).__name__ == "_WeightNorm"), None)
+            parts: Any = listed
+            norm = next((part for part in parts if type(part).__name__ == "_WeightNorm"), None)
             if norm is not None:
-                names = (f"{prefix}parametrizations.{leaf}.original{index}" for index in (0, 1))
-                yield _weight_norm(f"{prefix}{leaf}", *names, listed.original0, listed.original1, norm.dim)
+                names = [f"{prefix}parametrizations.{leaf}.original{index}" for index in (0, 1)]
+                pair = (parts.original0, parts.original1)
+                yield _weight_norm(f"{prefix}{leaf}", names, pair, norm.dim)
         for leaf in [key.removesuffix("_g") for key in module._parameters if key.endswith("_g")]:
             length, direction = getattr(module, f"{leaf}_g"), getattr(module, f"{leaf}_v", None)
             if isinstance(direction, nn.Parameter) and length.ndim == direction.ndim:
                 long = [axis for axis, size in enumerate(length.shape) if size != 1]
-                names = (f"{prefix}{leaf}_g", f"{prefix}{leaf}_v")
-                yield _weight_norm(f"{prefix}{leaf}", *names, length, direction, long[0] if long else 0)
+                names = [f"{prefix}{leaf}_g", f"{prefix}{leaf}_v"]
+                yield _weight_norm(f"{prefix}{leaf}", names, (length, direction), long[0] if long else 0)
 
 
 def _weight_norm(
-    weight: str, length_name: str, direction_name: str, length: Tensor, direction: Tensor, dim: int | None
+    weight: str, names: list[str], tensors: tuple[torch.Tensor, torch.Tensor], dim: int | None
 ) -> WeightNorm:
-    """`dim` counts from the end where it is negative, and is None where one length is for all."""
-    axis = None if dim is None or dim == -1 and length.numel() == 1 else dim % direction.ndim
+    """`dim` counts from the end where it is negative, and is None or -1 where one length is for all."""
+    length, direction = tensors
+    is_single = dim is None or (dim == -1 and length.numel() == 1)
+    axis = None if dim is None or is_single else dim % direction.ndim
     scale = None
     if _has_data(direction):
         others = [number for number in range(direction.ndim) if number != axis]
         lengths = direction.detach().double().square().sum(dim=others).sqrt()
         scale = encode_values((length.detach().double().reshape(lengths.shape) / lengths).reshape(-1).numpy())
-    return WeightNorm(weight, length_name, direction_name, axis, scale)
+    return WeightNorm(weight, names[0], names[1], axis, scale)

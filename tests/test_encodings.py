@@ -22,7 +22,7 @@ from analyzer.read import read_model
 from analyzer.wiring import connect
 
 Array = np.ndarray[Any, Any]
-RNG = np.random.default_rng()
+RNG = np.random.default_rng(7)
 
 
 # models and what runs them

@@ -75,28 +75,37 @@ class FilePayload:
 
     def sample(self) -> Array | None:
         """The elements at `analyzer.content.sample_positions`, flat; of a large tensor no others are read."""
-        element = self.dtype.to_numpy()
         numel = math.prod(self.shape)
-        is_spread = self.encoding is Encoding.PLAIN and element is not None and len(self.ranges) == 1
-        if element is None or not is_spread or numel * element.itemsize <= _READ_WHOLE or numel <= SAMPLES:
+        nbytes = self.dtype.nbytes(numel)
+        if not self._is_spread or nbytes <= _READ_WHOLE or numel <= SAMPLES:
             array = self.array()
             return None if array is None else sample(array)
-        if self.ranges[0][1] != numel * element.itemsize:
+        if self.ranges[0][1] != nbytes:
             return None  # no array either; and a shape may have more elements than an int64 counts
         return self.at(sample_positions(numel))
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
         """The elements at these row-major positions, flat: as few bytes as they take where the file allows it."""
-        element = self.dtype.to_numpy()
-        if self.encoding is not Encoding.PLAIN or element is None or len(self.ranges) != 1:
+        if not self._is_spread:
             array = self.array()
             return None if array is None else array.reshape(-1)[positions]
         ((start, length),) = self.ranges
-        if length != math.prod(self.shape) * element.itemsize:
+        if length != self.dtype.nbytes(math.prod(self.shape)):
             return None
-        size = element.itemsize
-        parts = self.source.read_ranges([(start + size * int(index), size) for index in positions])
-        return np.frombuffer(b"".join(parts), dtype=element)
+        element, bits = self.dtype.to_numpy(), self.dtype.bits
+        size = 1 if element is None else element.itemsize
+        places = positions if element is not None else positions * bits // 8
+        parts = self.source.read_ranges([(start + size * int(place), size) for place in places])
+        if element is not None:
+            return np.frombuffer(b"".join(parts), dtype=element)
+        packed = np.frombuffer(b"".join(parts), dtype=np.uint8)
+        return packed >> (positions * bits % 8).astype(np.uint8) & np.uint8((1 << bits) - 1)
+
+    @property
+    def _is_spread(self) -> bool:
+        """Whether an element's place is known without a look at those before it."""
+        is_known = self.dtype.to_numpy() is not None or self.dtype.bits in (2, 4)
+        return is_known and self.encoding is Encoding.PLAIN and len(self.ranges) == 1
 
     def parts(self) -> Iterator[Array]:
         """All elements, flat, so many at a time that memory does not grow with the tensor."""

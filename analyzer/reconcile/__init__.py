@@ -16,8 +16,8 @@ from analyzer.model import Key, StoredTensor, label
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.by_content import match_by_content, match_by_reader, match_copies, match_deduplicated
 from analyzer.reconcile.by_name import match_by_name
-from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
+from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
 from analyzer.reconcile.folded_pointwise import match_folded_pointwise
 from analyzer.reconcile.folded_weightnorm import match_folded_weightnorm

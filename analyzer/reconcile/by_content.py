@@ -13,7 +13,7 @@ from analyzer.ledger import Entry, Role
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
 from analyzer.reconcile.books import Books, piece_of
-from analyzer.reconcile.contents import Contents, Fit
+from analyzer.reconcile.contents import PACKS_TRANSPOSE, Contents, Fit
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
 from analyzer.scopes import module_of
@@ -59,7 +59,8 @@ def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[
 def match_by_reader(books: Books) -> None:
     """Where contents were not compared: the one nameless matrix that a module reads is its weight.
 
-    TorchScript exports rename a transposed weight to `onnx::MatMul_123`, but name the node after the module.
+    TorchScript exports rename a transposed weight to `onnx::MatMul_123`, but name the node after the module. Packed
+    codes of it stand for its transpose, which is PyTorch's order again.
     """
     if books.contents.mode != "none":
         return
@@ -74,11 +75,16 @@ def match_by_reader(books: Books) -> None:
         if len(entries) != 1 or not isinstance(tensor, Parameter) or tensor.name in books.parameters:
             continue
         entry, changed = entries[0], books.contents.changes(entries[0], tensor)
-        if changed is not None and books.contents.shape(entry) in (tensor.shape, tensor.shape[::-1]):
-            layout = Layout(tensor.shape, (1, 0), books.contents.shape(entry))
-            fit = Fit(layout, (Line.TRANSPOSED, *changed), "shape", None)
+        stored, ways = books.contents.shape(entry), [(1, 0), (0, 1)]
+        if entry.read_by in PACKS_TRANSPOSE:
+            ways.reverse()
+        axes = next((way for way in ways if tuple(tensor.shape[axis] for axis in way) == stored), None)
+        if changed is not None and axes is not None and len(tensor.shape) == 2:
+            layout = Layout(tensor.shape, axes, stored)
+            fit = Fit(layout, (*layout.chain, *changed), "shape", None)
+            chain = fit.chain or (Line.RENAMED,)
             pieces = (piece_of(entry, fit),)
-            books.hold(tensor, entry, fit.chain, "structure:reader-module+shape", pieces=pieces)
+            books.hold(tensor, entry, chain, "structure:reader-module+shape", pieces=pieces)
 
 
 def match_copies(books: Books) -> None:
@@ -95,8 +101,8 @@ def match_copies(books: Books) -> None:
             continue
         for candidate, fit in index.find(entry):
             # Equal zero biases are different parameters: a constant-filled tensor is nobody's copy.
-            is_held = isinstance(candidate, Parameter) and candidate.name in books.parameters
-            if is_held and not books.contents.originals.is_constant(candidate):
+            is_constant = books.contents.originals.is_constant(candidate)
+            if isinstance(candidate, Parameter) and candidate.name in books.parameters and not is_constant:
                 books.copy(candidate, entry, fit.evidence)
                 break
 

@@ -136,7 +136,7 @@ def _fill(
 def _there(
     books: Books, entry: Entry, layout: Layout, tensors: list[Parameter], before: list[_Part]
 ) -> Iterator[tuple[Parameter, Fit]]:
-    """The tensors that the entry holds in this place; of several, those first that stand near the last part's module."""
+    """The tensors that the entry holds in this place; of several, those near the last part's module first."""
     last = next((part.tensor for part in reversed(before) if part.tensor is not None), None)
     modules = books.reader_modules(entry)
 

@@ -92,7 +92,7 @@ def match_folded_pointwise(books: Books) -> None:
 
 
 def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
-    """A tensor folded from a suspect beside that; a nameless entry beside the free ones of its size, its readers' first.
+    """What was folded from a suspect, beside it; a nameless entry beside the free tensors of its size.
 
     What stands under the parameter's own name is no function of it: an exporter gives a computed tensor a new name.
     """

@@ -1,6 +1,6 @@
 """Rule: a weight norm that was multiplied out.
 
-W = g * v / ||v||, with the norm over all axes but one (Salimans and Kingma 2016, equation 2; torch.nn.utils.weight_norm).
+W = g * v / ||v||, the norm over all axes but one (Salimans and Kingma 2016, equation 2; torch.nn.utils.weight_norm).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _candidates(books: Books, direction: Parameter) -> list[Entry]:
 
 
 def _scale(books: Books, norm: WeightNorm, direction: Parameter) -> Vector | None:
-    """g / ||v|| of each channel: from the manifest, or from the values."""
+    """G / ||v|| of each channel: from the manifest, or from the values."""
     if norm.scale is not None:
         return decode_values(norm.scale, np.dtype("<f8")).astype(np.float64)
     values = books.contents.originals.values(direction)

@@ -89,7 +89,7 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
     first = Layout(shape, straight, stored)
     if first.is_plain:
         yield first
-    if 2 <= len(_without_ones(shape)) and len(shape) <= _MOST_AXES:
+    if len(_without_ones(shape)) >= 2 and len(shape) <= _MOST_AXES:
         wanted = _without_ones(stored)
         seen = {_order(straight, shape)}
         for axes in itertools.permutations(straight):

@@ -43,8 +43,9 @@ def settle_suspects(books: Books) -> None:
 def settle_fillers(books: Books) -> None:
     """One number throughout where PyTorch has nothing of that size left, and masks: what an operator must be given.
 
-    Of what an operator reads as a weight, only vectors of zeros or ones are taken for that. LayerNormalization without a bias gets zeros, a norm without a scale ones, a scatter something to write to. A bias
-    that somebody has set to zero is not taken for that: its parameter is still to be found.
+    Of what an operator reads as a weight, only vectors of zeros or ones are taken for that: LayerNormalization without
+    a bias gets zeros, a norm without a scale ones. A bias that somebody has set to zero is not taken for that: its
+    parameter is still to be found.
     """
     if books.contents.mode == "none":
         return
@@ -79,8 +80,9 @@ def _is_neutral(array: Array) -> bool:
 
 def _is_mask(array: Array) -> bool:
     """Whether there is nothing but zeros and one large negative number, as masks have that are added to scores."""
-    masked = array <= -_MASKED
-    return bool(masked.any()) and bool((masked | (array == 0)).all()) and np.unique(array[masked]).size == 1
+    values = array.astype(np.float64)
+    masked = values <= -_MASKED
+    return bool(masked.any()) and bool((masked | (values == 0)).all()) and np.unique(values[masked]).size == 1
 
 
 def settle_parameters(books: Books) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import rounded, sample_positions
 from analyzer.content import digest as digest_of
+from analyzer.content import rounded, sample_positions
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
 from analyzer.model import Node

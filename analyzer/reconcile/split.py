@@ -1,5 +1,4 @@
-"""Rule: one PyTorch tensor stored in several pieces: the experts of a mixture each in a matrix of its own, a packed
-projection taken apart."""
+"""Rule: one PyTorch tensor stored in pieces: each expert of a mixture by itself, a packed projection taken apart."""
 
 from __future__ import annotations
 
@@ -105,7 +104,8 @@ def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int
             return look[0].tobytes() == expected.tobytes()
         mine = next(rounded(look[0], None))
         return any(mine.tobytes() == way.tobytes() for way in rounded(expected, entry.tensor.dtype))
-    return bool((np.abs(look[0] - expected.astype(np.float64)) <= look[1] * 1.001 + 1e-12).all())
+    error = np.abs(look[0].astype(np.float64) - expected.astype(np.float64))
+    return bool((error <= look[1] * 1.001 + 1e-12).all())
 
 
 def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> bool:
@@ -139,7 +139,8 @@ def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice]) -> b
         look = books.contents.at(piece.entry, piece.layout.positions(flat))
         if look is None or look[1] is None:
             return False
-        if not bool((np.abs(look[0] - part.reshape(-1)) <= look[1] * 1.001 + 1e-12).all()):
+        error = np.abs(look[0].astype(np.float64) - part.reshape(-1))
+        if not bool((error <= look[1] * 1.001 + 1e-12).all()):
             return False
     return True
 
