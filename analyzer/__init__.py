@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from analyzer.read import read_model as read_model
     from analyzer.reconcile import Reconciliation as Reconciliation
     from analyzer.reconcile import reconcile_ledger as reconcile_ledger
+    from analyzer.recover import Recovery as Recovery
+    from analyzer.recover import recover_state as recover_state
+    from analyzer.recover import save_state as save_state
     from analyzer.saved import load_report as load_report
     from analyzer.survey import Survey as Survey
     from analyzer.survey import Surveyed as Surveyed
@@ -56,6 +59,7 @@ __all__ = [
     "Model",
     "OnnxLedgerError",
     "Reconciliation",
+    "Recovery",
     "Role",
     "Survey",
     "Surveyed",
@@ -70,7 +74,9 @@ __all__ = [
     "parse_patterns",
     "read_model",
     "reconcile_ledger",
+    "recover_state",
     "save_manifest",
+    "save_state",
     "survey_models",
 ]
 
@@ -85,6 +91,7 @@ _MODULES = {
     "Model": "model",
     "OnnxLedgerError": "errors",
     "Reconciliation": "reconcile",
+    "Recovery": "recover",
     "Role": "ledger",
     "Survey": "survey",
     "Surveyed": "survey",
@@ -99,7 +106,9 @@ _MODULES = {
     "parse_patterns": "group",
     "read_model": "read",
     "reconcile_ledger": "reconcile",
+    "recover_state": "recover",
     "save_manifest": "manifest",
+    "save_state": "recover",
     "survey_models": "survey",
 }
 

@@ -59,7 +59,7 @@ def audit_model(
         wiring = connect(model)
         scopes = scope_nodes(model)
         entries = classify(model, wiring, scopes)
-        entries = find_copies(model, entries, content, progress)
+        entries = find_copies(model, entries, wiring, content, progress)
         booked = book_bytes(model, entries)
         values = look_at_values(entries, content, progress)
         calls = count_calls(model)

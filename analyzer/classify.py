@@ -6,6 +6,7 @@ lists them in the same order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,12 +19,13 @@ from analyzer.scopes import (
     float_name,
     is_buffer_name,
     is_dotted,
+    is_root_buffer_name,
     module_of,
     node_scope,
     provenance_of,
     read_provenance,
 )
-from analyzer.structure import role_by_structure
+from analyzer.structure import learned_beside, role_by_structure
 from analyzer.wiring import Wiring
 
 __all__ = ["classify", "scope_nodes"]
@@ -39,8 +41,10 @@ _LEARNED_LEAVES = frozenset(
         "class_embedding",
         "cls_token",
         "distillation_token",
+        "down_proj",
         "dt_bias",
         "gamma",
+        "gate_up_proj",
         "in_proj_bias",
         "in_proj_weight",
         "logit_scale",
@@ -182,7 +186,7 @@ def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
     if origin is None:
         return None
     is_code = tensor.dtype in CODES and tensor.name != float_name(tensor.name)
-    is_folded = origin.role is Role.PARAMETER and origin.rule == "provenance:folded-from"
+    is_folded = origin.role is Role.PARAMETER and origin.rule.startswith("provenance:folded-")
     if is_folded and not tensor.dtype.is_floating and not is_code:
         return Decision(Role.CONSTANT, "provenance:folded-shape")  # a weight's shape, not its values
     return Decision(origin.role, origin.rule, origin.sources)
@@ -205,7 +209,11 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
     name = float_name(tensor.name) if tensor.dtype in CODES else tensor.name
     leaf = name.rpartition(".")[2]
     is_code = name != tensor.name
-    if not is_dotted(name) or tensor.carrier not in (Carrier.INITIALIZER, Carrier.CONSTANT):
+    if tensor.carrier not in (Carrier.INITIALIZER, Carrier.CONSTANT):
+        return None
+    if context.is_pytorch and is_root_buffer_name(name) and tensor.node is None:
+        return Decision(Role.BUFFER, "name:buffer", (name,))
+    if not is_dotted(name):
         return None
     if is_buffer_name(name):
         return Decision(Role.BUFFER, "name:buffer", (name,))
@@ -227,6 +235,8 @@ def _by_structure(tensor: StoredTensor, context: _Context) -> Decision | None:
     if decided is None:
         return None
     role, rule = decided
+    if role is Role.PARAMETER and _is_filler(tensor, context):
+        return Decision(Role.CONSTANT, "name:traced-constant")
     if not _is_state(tensor, context):
         return Decision(role, rule)
     # The exporter names only state with dots, so such a tensor is no constant of its own making.
@@ -246,6 +256,23 @@ def _by_output(tensor: StoredTensor, context: _Context) -> Decision | None:
     if tensor.key in context.handed_out and tensor.dtype.is_floating:
         return Decision(Role.PARAMETER, "structure:graph-output")
     return None
+
+
+_TRACED_CONSTANT = re.compile(r"/(?:.*/)?Constant(?:_\d+)?_output_0")
+"""What PyTorch's tracer calls a constant that forward, or the exporter itself, makes."""
+
+
+def _is_filler(tensor: StoredTensor, context: _Context) -> bool:
+    """Whether the tracer's own constant stands beside a weight that kept its PyTorch name, as a bias would have.
+
+    A LayerNormalization without a bias is given zeros. Where no weight has a name, a frozen module's weights may be
+    constants too.
+    """
+    if not _TRACED_CONSTANT.fullmatch(float_name(tensor.name)):
+        return False
+    beside = learned_beside(context.wiring, tensor)
+    decisions = (_by_provenance(other, context) or _by_name(other, context) for other in beside)
+    return any(decision is not None and decision.role is Role.PARAMETER for decision in decisions)
 
 
 def _is_state(tensor: StoredTensor, context: _Context) -> bool:

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,11 +34,12 @@ from analyzer.options import (
     sourcing,
     writing,
 )
-from analyzer.terminal import check_outputs, emit, progress, say
+from analyzer.terminal import check_outputs, check_state_file, emit, progress, say
 from analyzer.version import version
 
 if TYPE_CHECKING:
     from analyzer.ledger import Finding, Grouping, Ledger, Trainability
+    from analyzer.model import Key
     from analyzer.reconcile import ContentMode, Reconciliation
     from analyzer.report import ReconcileReport
     from analyzer.weights import Original
@@ -300,6 +301,74 @@ def reconcile(
 
 
 @command.command()
+@click.argument("model")
+@click.option(
+    "-o",
+    "outputs",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    required=True,
+    metavar="PATH",
+    help="The state dict, a .safetensors file; with another suffix the report. Repeatable.",
+)
+@click.option(
+    "--against",
+    metavar="SOURCE",
+    help="Whose names it is given.  [manifest.json, else config.json, beside MODEL; else MODEL's own]",
+)
+@click.option("--lossless", is_flag=True, help="Write nothing if any tensor was rounded or quantized.")
+@click.option(
+    "--content",
+    type=click.Choice(["none", "sampled", "full"]),
+    help="How far values are compared, to know which is which.  [full if known]",
+)
+@sourcing
+@bounding
+@reporting
+def recover(
+    model: str,
+    outputs: tuple[Path, ...],
+    against: str | None,
+    lossless: bool,
+    content: ContentMode | None,
+    sourced: Sourced,
+    bounded: Bounded,
+    output: Output,
+) -> None:
+    """Write the PyTorch state dict that MODEL holds.
+
+    Unfolded, transposed back, split, dequantized. Every value comes from MODEL,
+    only names, shapes, types and ties from SOURCE. What MODEL does not hold is
+    listed, and the exit code is 1.
+    """
+    from analyzer.ownnames import read_own_names
+    from analyzer.recover import recover_state, save_state
+    from analyzer.report import RecoverReport
+
+    _check_artifact(bounded, [model])
+    path, reports = _state_file(outputs)
+    source = against if against is not None else _find_beside(model)
+    read = [*_inputs(model), *_read_of(source)]
+    check_state_file(path, read)
+    check_outputs(reports, [*read, path])
+    original = _names(source, sourced, output, is_asked=against is not None)
+    ledger = _audit(model, output, bounded)
+    check_state_file(path, ledger.model.paths)
+    check_outputs(reports, ledger.model.paths)
+    refused: Mapping[Key, str] = {}
+    if original is None:
+        original, refused = read_own_names(ledger)
+    recovery = recover_state(_reconcile(ledger, original, content, output), refused)
+    is_written = bool(recovery.tensors) and not (lossless and recovery.lossy)
+    if is_written:
+        with progress(f"writing {path.name}", output.quiet) as tick:
+            save_state(recovery, path, tick)
+    emit(RecoverReport(recovery, str(path) if is_written else None, lossless), output, reports)
+    if not is_written or not recovery.is_whole:
+        raise click.exceptions.Exit(EXIT_FINDING)
+
+
+@command.command()
 @click.argument("a")
 @click.argument("b")
 @grouping
@@ -385,18 +454,61 @@ def _original(source: str, sourced: Sourced, output: Output, *, random_weights: 
     return original
 
 
+def _find_beside(model: str) -> str | None:
+    """PyTorch's side where `export` and others put it; None where it is not there, or the model is remote."""
+    from analyzer.ranges import is_url
+
+    folder = Path(model) if Path(model).is_dir() else Path(model).parent
+    beside = [folder / name for name in ("manifest.json", "config.json")] if not is_url(model) else []
+    return next((str(path) for path in beside if path.is_file()), None)
+
+
 def _beside(model: str) -> str:
     from analyzer.ranges import is_url
 
     if is_url(model):
         raise UsageError(f"{model}: name PyTorch's side of a remote model with --against SOURCE")
-    for name in ("manifest.json", "config.json"):
-        path = (Path(model) if Path(model).is_dir() else Path(model).parent) / name
-        if path.is_file():
-            return str(path)
+    found = _find_beside(model)
+    if found is not None:
+        return found
     raise UsageError(
         f"{model}: neither manifest.json nor config.json is beside it; name PyTorch's side with --against SOURCE"
     )
+
+
+def _names(source: str | None, sourced: Sourced, output: Output, *, is_asked: bool) -> Original | None:
+    """PyTorch's side for `recover`, which can do without: None where nobody named it, or nothing here can read it."""
+    if source is None:
+        return None
+    try:
+        return _original(source, sourced, output, random_weights=False, seed=0)
+    except MissingExtraError as error:
+        if is_asked:
+            raise
+        say(f"{source}: not used, names come from the model file itself: {error}")
+        return None
+
+
+def _state_file(outputs: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """The one file for the state dict, and those for the report.
+
+    Raises:
+        UsageError: there are none or several for the state dict.
+    """
+    states = [path for path in outputs if path.suffix == ".safetensors"]
+    if len(states) != 1:
+        raise UsageError(f"-o: name one .safetensors file for the state dict, not {len(states)}")
+    return states[0], [path for path in outputs if path not in states]
+
+
+def _read_of(source: str | None) -> list[Path]:
+    """The files that a SOURCE stands for, as far as they are checkpoints on this machine."""
+    from analyzer.checkpoint import checkpoint_files
+
+    if source is None:
+        return []
+    path = Path(source)
+    return [path, *(path.glob("*.safetensors") if path.is_dir() else checkpoint_files(path))]
 
 
 def _import_exporter(purpose: str) -> Any:

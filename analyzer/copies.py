@@ -1,21 +1,35 @@
-"""Entries -> entries that know which of them repeat another's content, as it stands or transposed.
+"""Entries -> entries that know which of them repeat another's content, as it stands, transposed or in another type.
 
 The file alone tells a tensor stored twice from two tensors: a few fixed positions of same-shaped or transposed
 candidates are compared first, then, for those that agree, the whole content. Constant-filled tensors are copies only by
-their name (equal zero biases are different parameters), and two PyTorch names that one file holds are two tensors. Of
-several files, `analyzer.duplicates` knows what is one without a look at its content.
+their name (equal zero biases are different parameters), and two PyTorch names that one file holds are two tensors.
+Tensors of one type must be equal; `analyzer.likeness` compares others. Of several files, `analyzer.duplicates` knows
+what is one without a look at its content.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from analyzer.content import ContentMode, digest, digest_transposed, is_constant_filled, transposed_positions
+import numpy as np
+
+from analyzer.content import (
+    ContentMode,
+    digest,
+    digest_transposed,
+    is_constant_filled,
+    row_digests,
+    transposed_positions,
+)
 from analyzer.dtypes import DType
 from analyzer.duplicates import Names, Same, copy_of, either_way, find_named, find_shared, follow
+from analyzer.encodings import find_encoding
 from analyzer.ledger import Entry, Role
+from analyzer.likeness import find_alike
 from analyzer.model import Key, Model
+from analyzer.wiring import Wiring
 
 __all__ = ["find_copies"]
 
@@ -23,24 +37,44 @@ __all__ = ["find_copies"]
 def find_copies(
     model: Model,
     entries: Sequence[Entry],
+    wiring: Wiring,
     content: ContentMode,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Entry, ...]:
     """Mark each learned entry that repeats another; it then counts no parameters.
 
-    The original is the one with a PyTorch name, else the first in file order. `progress` is told how many of the
-    candidates are done. Where contents are not looked at, only what several components of an artifact both have is
-    marked, by its place or its name.
+    The original is the one with a PyTorch name, else the most exact, else the first in file order. `progress` is told
+    how many of the candidates are done. Where contents are not looked at, only what several components of an artifact
+    both have is marked, by its place or its name.
     """
     names = Names(model, entries)
     found = find_shared(entries, names)
     if content != "none":
-        found = _find_contents(found, names, progress)
+        found = _find_contents(found, names, wiring, progress)
+        found = find_alike(found, names, wiring, progress)
+        found = _count_rows_once(found)
     return follow(find_named(found, names, content))
 
 
+def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Where an exporter gathered or repeated rows of a table, each row counts once, however often it is stored."""
+    found = list(entries)
+    for index, entry in enumerate(entries):
+        shape = entry.tensor.shape
+        if entry.decided_by == "provenance:folded-with" and entry.copy_of is None and len(shape) > 1:
+            array = entry.tensor.payload.array()
+            if array is not None and array.size:
+                rows = array.reshape(-1, shape[-1])
+                # Rows of one number say nothing: two of zeros may be two.
+                is_constant = (rows == rows[:, :1]).all(axis=1)
+                different = np.unique(row_digests(rows[~is_constant])).size if not is_constant.all() else 0
+                count = (different + int(is_constant.sum())) * shape[-1]
+                found[index] = dataclasses.replace(entry, parameters=min(count, entry.parameters))
+    return tuple(found)
+
+
 def _find_contents(
-    entries: Sequence[Entry], names: Names, progress: Callable[[int, int], None] | None
+    entries: Sequence[Entry], names: Names, wiring: Wiring, progress: Callable[[int, int], None] | None
 ) -> tuple[Entry, ...]:
     groups: dict[tuple[DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -51,7 +85,7 @@ def _find_contents(
     decided: dict[Key, Entry] = {}
     done = 0
     for group in candidates:
-        originals = _Originals(names)
+        originals = _Originals(names, wiring)
         # Named entries first: they are what the others are copies of.
         for entry in sorted(group, key=lambda entry: not entry.sources):
             copy = originals.match(entry)
@@ -72,8 +106,9 @@ def _may_hold_copies(group: Sequence[Entry], names: Names) -> bool:
 class _Originals:
     """The entries of one dtype and shape met so far, by a few of their elements."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, wiring: Wiring) -> None:
         self._names = names
+        self._wiring = wiring
         self._by_samples: dict[tuple[tuple[int, ...], bytes], _Alike] = {}
 
     def match(self, entry: Entry) -> Entry | None:
@@ -93,7 +128,7 @@ class _Originals:
             original = None if alike is None else alike.find(entry, transposed=True)
             if original is not None:
                 return self._copy(entry, original, "content:transposed-")
-        self._by_samples.setdefault(key, _Alike(self._names)).add(entry)
+        self._by_samples.setdefault(key, _Alike(self._names, self._wiring)).add(entry)
         return None
 
     def _copy(self, entry: Entry, original: Entry, how: str) -> Entry:
@@ -105,8 +140,9 @@ class _Originals:
 class _Alike:
     """Originals that agree in shape and samples; the whole content of each is read once, and only for company."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, wiring: Wiring) -> None:
         self._names = names
+        self._wiring = wiring
         self._unread: list[Entry] = []
         self._by_content: dict[str, Same] = {}
 
@@ -121,7 +157,17 @@ class _Alike:
         for original in self._unread:
             content = original.tensor.payload.array()
             if content is not None and not is_constant_filled(content):
-                self._by_content.setdefault(digest(content), Same(self._names)).add(original)
+                key = digest(content) + self._scales(original)
+                self._by_content.setdefault(key, Same(self._names)).add(original)
         self._unread.clear()
-        same = self._by_content.get(digest_transposed(array) if transposed else digest(array))
+        key = digest_transposed(array) if transposed else digest(array)
+        same = self._by_content.get(key + self._scales(entry))
         return None if same is None else same.find(entry)
+
+    def _scales(self, entry: Entry) -> str:
+        """What decodes codes, without which equal ones are no equal numbers; "" of all others."""
+        encoded = find_encoding(entry.tensor, self._wiring)
+        if encoded is None:
+            return ""
+        arrays = (companion.payload.array() for companion in encoded.companions)
+        return "".join("?" if array is None else digest(array) for array in arrays)

@@ -322,7 +322,7 @@ class Decoder:
             row, column = index // encoded.grid[-1], index % encoded.grid[-1]
             row_bytes = -(-encoded.grid[-1] // per_byte)
             packed = zeros[row * row_bytes + column // per_byte].astype(np.int64)
-            unpacked = (packed >> (column % per_byte * encoded.bits)) & ((1 << encoded.bits) - 1)
+            unpacked: Positions = (packed >> (column % per_byte * encoded.bits)) & ((1 << encoded.bits) - 1)
             return unpacked.astype(np.float64)
         return _numbers(zeros[index if zeros.size > 1 else index * 0], encoded.zero_point.dtype)
 

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from analyzer.content import Array, sample_positions
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
 from analyzer.reconcile import Line, ParameterLine, Reconciliation
-from analyzer.reconcile.contents import PACKS_TRANSPOSE
+from analyzer.reconcile.contents import PACKS_TRANSPOSE, is_computed
 from analyzer.reconcile.lines import EntryLine, Piece
 from analyzer.restoring import Restorer, is_exact
 from analyzer.scopes import module_of
-from analyzer.statefile import STATE_TYPES
+from analyzer.statefile import STATE_TYPES, Slot, write_state_file
 
-__all__ = ["Lost", "Recovery", "StateTensor", "Unnamed", "recover_state"]
+__all__ = ["Lost", "Recovery", "StateTensor", "Unnamed", "is_turnable", "recover_state", "save_state"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,17 @@ class Recovery:
         """Names that are not saved -> the name that stands for each."""
         return {name: tensor.name for tensor in self.tensors for name in tensor.tied}
 
-    def restorer(self) -> Restorer:
-        """What reads the values of `tensors`."""
-        return Restorer(self.reconciliation.ledger)
+    def values(self, name: str) -> Iterator[Array]:
+        """All elements of one of `tensors`, flat and in PyTorch's order, some at a time, read from the file.
+
+        Raises:
+            KeyError: there is none of this name.
+            ModelReadError: the file cannot be read any more.
+        """
+        tensor = next((tensor for tensor in self.tensors if tensor.name == name), None)
+        if tensor is None:
+            raise KeyError(name)
+        return Restorer(self.reconciliation.ledger).values(tensor.shape, tensor.dtype, tensor.pieces)
 
 
 def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = None) -> Recovery:
@@ -140,6 +150,28 @@ def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = No
         lost=tuple(found for found in judged if isinstance(found, Lost)),
         unnamed=tuple(_unnamed(result, refused or {})),
     )
+
+
+def save_state(recovery: Recovery, path: Path, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write what was recovered as a safetensors file, a tied tensor once, under its first name.
+
+    Args:
+        recovery: from `recover_state`.
+        path: the file, which appears whole or not at all.
+        progress: told (done, total) in bytes.
+
+    Raises:
+        UsageError: it cannot be written.
+        ModelReadError: the model file cannot be read any more.
+    """
+    restorer = Restorer(recovery.reconciliation.ledger)
+    tensors = {tensor.name: tensor for tensor in recovery.tensors}
+    slots = [Slot(tensor.name, tensor.dtype, tensor.shape) for tensor in recovery.tensors]
+
+    def values(slot: Slot) -> Iterator[Array]:
+        return restorer.values(slot.shape, slot.dtype, tensors[slot.name].pieces)
+
+    write_state_file(path, slots, values, recovery.ties, progress)
 
 
 def _unnamed(result: Reconciliation, refused: Mapping[Key, str]) -> Iterator[Unnamed]:
@@ -210,7 +242,8 @@ class _Judge:
             max_abs_error=settled.max_abs_error,
             pieces=pieces,
             loss=next(filter(None, (self._loss(piece, tensor.dtype) for piece in pieces)), None),
-            is_guessed=any(_is_square(tensor, piece) for piece in pieces) and not _is_compared(settled),
+            is_guessed=any(_is_square(tensor, piece) for piece in pieces)
+            and not _shows_order(tensor, settled),
         )
 
     # what was lost
@@ -231,8 +264,9 @@ class _Judge:
                 return f"{entry.tensor.name} is of another size than it should be"
         if not _make_up(tensor.shape, pieces):
             return "its pieces do not make it up"
-        if not _is_compared(settled) and settled.line is not Line.DIFFERING:
-            return self._why_doubtful(tensor, pieces[0])
+        is_open = _is_square(tensor, pieces[0]) and not _shows_order(tensor, settled)
+        if settled.line is not Line.DIFFERING and (is_open or not _is_compared(settled)):
+            return self._why_doubtful(tensor, settled, pieces[0])
         return None
 
     def _why_without_pieces(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str:
@@ -259,9 +293,9 @@ class _Judge:
         lines = {settled.name: settled for settled in self.result.parameters}
         for norm in manifest.batch_norms:
             scale = lines.get(norm.weight or norm.bias or "")
-            if scale is not None and scale.line is Line.FOLDED_BATCHNORM:
-                if {*buffer.names} & {norm.running_mean, norm.running_var}:
-                    return scale.line, _FOLDED_BATCHNORM
+            is_folded = scale is not None and scale.line is Line.FOLDED_BATCHNORM
+            if is_folded and {*buffer.names} & {norm.running_mean, norm.running_var}:
+                return Line.FOLDED_BATCHNORM, _FOLDED_BATCHNORM
         if buffer.read is False and manifest.trace is not None:
             return Line.UNUSED, _ABSENT[Line.UNUSED]
         return Line.MISSING, self._not_found()
@@ -274,18 +308,20 @@ class _Judge:
             else "nothing in the file bears its name, and no values were compared"
         )
 
-    def _why_doubtful(self, tensor: Parameter | Buffer, piece: Piece) -> str | None:
+    def _why_doubtful(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> str | None:
         """Where values were not compared: what its name and its shape leave open."""
         entry = self.entries[piece.key]
+        is_code = self.restorer.encoding(entry.tensor) is not None
+        if is_code and _is_square(tensor, piece) and not is_computed(entry, tensor) and is_turnable(entry):
+            return f"{entry.tensor.name} may be its transpose, and what was compared does not say"
+        if _is_compared(settled):
+            return None
         order = [axis for axis in piece.axes if tensor.shape[axis] != 1]
         is_turned = order != sorted(order) or entry.read_by in PACKS_TRANSPOSE
-        if entry.decided_by == "provenance:folded-from" and not is_turned:
+        if is_computed(entry, tensor) and not is_turned:
             return f"{entry.tensor.name} was computed from it, and no values were compared to say how"
         if module_of(tensor.name) in self.doubtful:
             return f"{entry.tensor.name} may be multiplied out with a BatchNorm, and no values were compared to say"
-        is_code = self.restorer.encoding(entry.tensor) is not None
-        if is_code and _is_square(tensor, piece) and is_turnable(entry):
-            return f"{entry.tensor.name} may be its transpose, and no values were compared to say"
         return None
 
     # what is not whole
@@ -338,7 +374,9 @@ def _next_to_absent_norms(result: Reconciliation) -> frozenset[str]:
         if not names & held:
             channels |= {shapes[name][0] for name in names if name is not None and shapes[name]}
     weights = [p for p in manifest.parameters if len(p.shape) >= 2]
-    return frozenset(module_of(p.name) for p in weights if channels & {*p.shape[: 1 if len(p.shape) == 2 else 2]})
+    return frozenset(
+        module_of(p.name) for p in weights if channels & {*p.shape[: 1 if len(p.shape) == 2 else 2]}
+    )
 
 
 def _make_up(shape: tuple[int, ...], pieces: tuple[Piece, ...]) -> bool:
@@ -363,6 +401,15 @@ def _is_compared(settled: ParameterLine) -> bool:
     return not settled.decided_by.endswith("shape") and settled.line is not Line.DIFFERING
 
 
+def _shows_order(tensor: Parameter | Buffer, settled: ParameterLine) -> bool:
+    """Whether the values that were compared tell a square matrix from its transpose: not those of its diagonal."""
+    if not _is_compared(settled) or "sampled" not in settled.decided_by:
+        return _is_compared(settled)
+    size = math.isqrt(tensor.numel)
+    positions = sample_positions(tensor.numel)
+    return bool((positions // size != positions % size).any())
+
+
 def _is_square(tensor: Parameter | Buffer, piece: Piece) -> bool:
     dims = [dim for dim in tensor.shape if dim != 1]
     return len(dims) == 2 and dims[0] == dims[1] and piece.put is None
@@ -374,8 +421,8 @@ _INTEGER_PRODUCTS = frozenset(
 
 
 def is_turnable(entry: Entry) -> bool:
-    """Whether codes under a PyTorch name may be of its transpose: a quantizer turns what Gemm reads, and keeps its name."""
-    return entry.read_by in _INTEGER_PRODUCTS and entry.decided_by.startswith("name:")
+    """Whether codes may be of the transpose of what their name says: a quantizer turns what Gemm reads."""
+    return entry.read_by in _INTEGER_PRODUCTS
 
 
 def _shown(shape: Iterable[int]) -> str:

@@ -10,9 +10,10 @@ from analyzer.components import ComponentTotals, count_components
 from analyzer.group import find_overlap
 from analyzer.ledger import Finding, Grouping, Ledger
 from analyzer.reconcile import Reconciliation
+from analyzer.recover import Recovery
 from analyzer.survey import Survey
 
-__all__ = ["ExportReport", "Inspection", "ReconcileReport", "Report", "SurveyReport"]
+__all__ = ["ExportReport", "Inspection", "ReconcileReport", "RecoverReport", "Report", "SurveyReport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,20 @@ class ExportReport:
     reconcile: ReconcileReport
 
 
+@dataclass(frozen=True, slots=True)
+class RecoverReport:
+    """`recover`: what of the state dict the file holds, and where it was written."""
+
+    recovery: Recovery
+    output: str | None
+    """The state dict's file; None where none was written."""
+    lossless: bool = False
+    """Whether tensors that lost bits were refused."""
+    stamp: str | None = None
+
+
 def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(sorted(itertools.chain(*findings), key=lambda finding: finding.id))
 
 
-Report = Inspection | SurveyReport | ReconcileReport | ExportReport | Comparison
+Report = Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison

@@ -148,7 +148,7 @@ class Restorer:
         return element is not None and all(_same(_cast(_cast(b, element), b.dtype), b) for b in bands)
 
     def is_undone_exactly(self, piece: Piece, dtype: DType) -> bool:
-        """Whether undoing a function of each element brings back what PyTorch had: a power of two, times normal numbers."""
+        """Whether undoing a function brings back every bit that PyTorch had: a power of two times normal numbers."""
         factor = constant_factor((piece.scale or "").removeprefix(_POINTWISE))
         tensor = self._tensors[piece.key]
         element = dtype.to_numpy()

@@ -22,6 +22,7 @@ __all__ = [
     "float_name",
     "is_buffer_name",
     "is_dotted",
+    "is_root_buffer_name",
     "mangle",
     "module_of",
     "node_scope",
@@ -93,7 +94,9 @@ def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Proven
     named = {source for source, found in roles.items() if found is not None}
     learned = tuple(sorted(source for source in named if roles[source] is Role.PARAMETER))
     if learned:
-        return Origin(Role.PARAMETER, learned, "provenance:folded-from")
+        # Indices may have gathered rows of it, a shape may have repeated it.
+        rule = "provenance:folded-from" if len(named) == len(sources) else "provenance:folded-with"
+        return Origin(Role.PARAMETER, learned, rule)
     if named:
         return Origin(Role.BUFFER, tuple(sorted(named)), "provenance:folded-from")
     return Origin(Role.CONSTANT, (), "provenance:folded-constant")
@@ -197,9 +200,22 @@ def is_buffer_name(name: str) -> bool:
     (True, True, False)
     """
     leaf = name.rpartition(".")[2]
-    if leaf in _BUFFER_LEAVES or leaf.endswith(("_buffer", "_mask", "_index")):
+    if leaf in _BUFFER_LEAVES or leaf.endswith(("_buffer", "_index", "_inv_freq", "_mask")):
         return True
     return f".{name}".endswith(tuple(f".{ending}" for ending in _BUFFER_ENDINGS))
+
+
+def is_root_buffer_name(name: str) -> bool:
+    """Whether a name without a module is one that only a registered buffer has: no word that a value may be called.
+
+    >>> (
+    ...     is_root_buffer_name("final_logits_bias"),
+    ...     is_root_buffer_name("version"),
+    ...     is_root_buffer_name("and_mask"),
+    ... )
+    (True, False, False)
+    """
+    return name in _BUFFER_LEAVES and "_" in name
 
 
 def is_dotted(name: str) -> bool:

@@ -20,10 +20,13 @@ from analyzer.dtypes import DType
 from analyzer.errors import LedgerError, UsageError
 from analyzer.version import version
 
-__all__ = ["STATE_TYPES", "Slot", "is_ours", "write_state_file"]
+__all__ = ["PARTIAL", "STATE_TYPES", "Slot", "is_ours", "write_state_file"]
 
 STATE_TYPES = {dtype: name for name, dtype in SAFETENSORS_TYPES.items() if dtype.to_numpy() is not None}
 """What safetensors calls each type that can be written."""
+
+PARTIAL = ".partial"
+"""What the name ends with while the file is written."""
 
 _ALIGNMENT = 8
 """The header is filled up with spaces to a multiple of it, as the `safetensors` library does."""
@@ -65,7 +68,7 @@ def write_state_file(
         UsageError: it cannot be written.
         LedgerError: `values` gave more or less than a tensor has, or what was written cannot be read.
     """
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(path.name + PARTIAL)
     try:
         _write(partial, slots, values, ties or {}, progress)
         _verify(partial, slots)

@@ -7,12 +7,15 @@ The weakest evidence that still explains: it is asked only where neither metadat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from analyzer.decoding import CODES
 from analyzer.dtypes import DType
 from analyzer.ledger import Role
 from analyzer.model import GraphPath, Node, StoredTensor
 from analyzer.wiring import CARRIED, Reader, Wiring
 
-__all__ = ["role_by_structure"]
+__all__ = ["learned_beside", "role_by_structure"]
 
 _LEARNED_SLOTS: dict[str, frozenset[int]] = {
     "Attention": frozenset({1, 2}),
@@ -49,6 +52,7 @@ _LEARNED_SLOTS: dict[str, frozenset[int]] = {
     "MultiHeadAttention": frozenset({3}),
     "PRelu": frozenset({1}),
     "QAttention": frozenset({1, 2}),
+    "QEmbedLayerNormalization": frozenset({2, 3, 4, 5, 6}),
     "QGemm": frozenset({3, 6}),
     "QLinearConv": frozenset({3, 8}),
     "QLinearMatMul": frozenset({0, 3}),
@@ -73,6 +77,7 @@ _QUANTIZATION_SLOTS: dict[str, frozenset[int]] = {
     "MatMulIntegerToFloat": frozenset({2, 3, 4, 5}),
     "MatMulNBits": frozenset({2, 3, 4}),
     "QAttention": frozenset({3, 4, 6, 7}),
+    "QEmbedLayerNormalization": frozenset(range(8, 18)),
     "QGemm": frozenset({1, 2, 4, 5, 7, 8}),
     "QLinearAdd": frozenset({1, 2, 4, 5, 6, 7}),
     "QLinearAveragePool": frozenset({1, 2, 3, 4}),
@@ -125,8 +130,11 @@ _PASS_THROUGH = frozenset(
 """Operators whose first input is only moved, cut or re-encoded: what reads their output reads the tensor. `Concat`
 does so with all of its inputs."""
 
+_TABLES = frozenset({"Gather", "GatherND"})
+"""Operators that take rows, or matrices, of their first input: of floats these are embeddings and experts."""
+
 _QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2})
-"""Types of a quantized table, of which `Gather` takes rows before they are dequantized."""
+"""Types of a quantized table, of which rows are taken before they are dequantized."""
 
 _PRODUCERS = frozenset(
     {
@@ -256,7 +264,7 @@ def _moves(reader: Reader, tensor: StoredTensor) -> bool:
     if op_type == "Concat":
         return True
     return reader.slot == 0 and (
-        op_type in _PASS_THROUGH or (op_type == "Gather" and tensor.dtype in _QUANTIZED)
+        op_type in _PASS_THROUGH or (op_type in _TABLES and tensor.dtype in _QUANTIZED)
     )
 
 
@@ -291,8 +299,31 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
         )  # a quantizer also encodes the numbers that a graph computes with
     if slot in _LEARNED_SLOTS.get(node.op_type, ()) and (tensor.numel > 1 or tensor.dtype.is_integer):
         return Role.PARAMETER, rule
-    if node.op_type == "Gather" and slot == 0 and tensor.dtype.is_floating and len(tensor.shape) >= 2:
+    if node.op_type in _TABLES and slot == 0 and tensor.dtype.is_floating and len(tensor.shape) >= 2:
         return Role.PARAMETER, rule
+    return None
+
+
+def learned_beside(wiring: Wiring, tensor: StoredTensor) -> Iterator[StoredTensor]:
+    """The stored tensors at the other learned inputs of the nodes that read this one at such an input."""
+    for reader in _final_readers(wiring, tensor, tensor):
+        slots = (
+            _LEARNED_SLOTS.get(reader.node.op_type, frozenset()) if reader.node.is_standard else frozenset()
+        )
+        for slot in slots - {reader.slot} if reader.slot in slots else ():
+            found = _origin(wiring, reader.node, slot)
+            if found is not None:
+                yield found
+
+
+def _origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
+    """The stored tensor that an input is, past operators that only move or re-encode it."""
+    for _ in range(_MAX_HOPS):
+        name = node.inputs[slot] if slot < len(node.inputs) else ""
+        found = wiring.find(node.graph_path, name) if name else None
+        if not isinstance(found, Node) or found.op_type not in _PASS_THROUGH:
+            return found if isinstance(found, StoredTensor) else None
+        node, slot = found, 0
     return None
 
 

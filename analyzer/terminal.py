@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # these bring rich and the whole analyzer, which `--help` doe
     from analyzer.render import TextOptions
     from analyzer.report import Report
 
-__all__ = ["check_outputs", "emit", "is_terminal", "progress", "say"]
+__all__ = ["check_outputs", "check_state_file", "emit", "is_terminal", "progress", "say"]
 
 _NARROWEST = 80
 
@@ -69,6 +69,25 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
         _format_of(path)
         if any(_is_same(path, other) for other in inputs):
             raise UsageError(f"-o {path}: is what is read here; name another file")
+
+
+def check_state_file(path: Path, inputs: Sequence[Path]) -> None:
+    """Refuse, before any work, a state dict where something else is: a checkpoint cannot be had again.
+
+    Raises:
+        UsageError: it is among what is read, or a file that `recover` has not written, or its folder is not there.
+    """
+    from analyzer.statefile import PARTIAL, is_ours
+
+    partial = path.with_name(path.name + PARTIAL)
+    if any(_is_same(mine, other) for mine in (path, partial) for other in inputs):
+        raise UsageError(f"-o {path}: is what is read here; name another file")
+    if path.exists() and not is_ours(path):
+        raise UsageError(
+            f"-o {path}: is there, and recover did not write it; name another file, or move it away"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(f"-o {path}: its folder is not there")
 
 
 def _is_same(path: Path, other: Path) -> bool:

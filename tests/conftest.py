@@ -18,11 +18,13 @@ TESTS = Path(__file__).parent
 TOGETHER = {
     "test_docs.py": "documents",
     "test_full_size.py": "documents",
-    "test_matrix.py": "matrix",
     "test_export.py": "exports",
     "test_oracle.py": "exports",
     "test_reconcile_exports.py": "exports",
 }
+
+# A test of one cell, as test_matrix.py::test_it[bert/static/fp16]: those of one export run in one process.
+CELL = re.compile(r"test_matrix\.py::\w+\[([\w-]+/[\w-]+)/")
 
 # Three numbers, as in 1.23.2, 2.13.0+cpu or 0.2.0.dev1; not a part of a dotted name such as layers.0.1.2.weight
 VERSION = re.compile(
@@ -50,7 +52,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return TOGETHER.get(Path(nodeid.partition("::")[0]).name, nodeid)
+            cell = CELL.search(nodeid)
+            return cell[1] if cell else TOGETHER.get(Path(nodeid.partition("::")[0]).name, nodeid)
 
     return Scheduling(config, log)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from onnx import TensorProto, numpy_helper
 from analyzer.audit import audit_model
 from analyzer.content import (
     Array,
+    cast_digest,
     channel_statistics,
     digest,
     digest_transposed,
     encode_values,
     is_constant_filled,
+    row_digests,
     sample,
 )
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Ledger
-from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter
+from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm
 from analyzer.reconcile import ContentMode, Reconciliation, reconcile_ledger
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "ai.onnx.ml" : 3]>\n'
@@ -123,15 +126,77 @@ def ramp(*shape: int, start: float = 1.0) -> Floats:
     return (np.arange(np.prod(shape), dtype=np.float32) + np.float32(start)).reshape(shape)
 
 
+def noise(*shape: int, seed: int = 0) -> Floats:
+    """Floats as a trained layer has them: of either sign, around zero."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def quantized(
+    name: str, array: Array, *, dtype: str = "i1", axis: int | None = None, zero: bool = False
+) -> dict[str, Array]:
+    """Codes, scale and zero point of an array, named as onnxruntime's quantizer names them.
+
+    One scale for all or one for each channel along `axis`; the zero point is 0, or not where `zero`.
+    """
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    others = None if axis is None else tuple(number for number in range(array.ndim) if number != axis)
+    reals = array.astype(np.float64)
+    low, high = reals.min(axis=others, keepdims=True), reals.max(axis=others, keepdims=True)
+    if not zero and least < 0:
+        high = np.maximum(np.abs(low), np.abs(high))
+        low = -high
+    scale = (high - low) / (most - least)
+    scale = np.where(scale == 0, 1.0, scale)
+    point = np.round(least - low / scale) if zero or least == 0 else np.zeros_like(low)
+    codes = np.clip(np.round(reals / scale + point), least, most).astype(dtype)
+    flat = () if axis is None else (-1,)
+    return {
+        f"{name}_quantized": codes,
+        f"{name}_scale": scale.reshape(flat).astype(np.float32),
+        f"{name}_zero_point": point.reshape(flat).astype(dtype),
+    }
+
+
+def packed(name: str, matrix: Array, *, block: int = 16, zero: bool = False) -> dict[str, Array]:
+    """Codes, scales and zero points of a (N, K) matrix as MatMulNBits of 4 bits has them; K in whole blocks."""
+    rows, width = matrix.shape
+    blocks = matrix.astype(np.float64).reshape(rows, -1, block)  # (N, blocks, block)
+    low, high = blocks.min(axis=-1), blocks.max(axis=-1)
+    scale = (high - low) / 15 if zero else np.maximum(np.abs(low), np.abs(high)) / 7
+    scale = np.where(scale == 0, 1.0, scale)
+    point = np.clip(np.round(-low / scale), 0, 15) if zero else np.full_like(scale, 8)
+    codes = np.clip(np.round(blocks / scale[..., None] + point[..., None]), 0, 15).astype(np.uint8)
+    made: dict[str, Array] = {
+        f"{name}_Q4": codes[..., 0::2] | (codes[..., 1::2] << 4),
+        f"{name}_scales": scale.reshape(-1).astype(np.float32),
+    }
+    if zero:
+        halves = np.zeros((rows, -(-width // block // 2) * 2), np.uint8)
+        halves[:, : scale.shape[1]] = point.astype(np.uint8)
+        made[f"{name}_zero_points"] = (halves[:, 0::2] | (halves[:, 1::2] << 4)).reshape(-1)
+    return made
+
+
 # PyTorch's side
 
 
+class Values(dict[str, Array]):
+    """PyTorch's values at hand, as a checkpoint gives them."""
+
+    def array(self, name: str) -> Array | None:
+        return self.get(name)
+
+
 def content_of(array: Array) -> Content:
+    casts = {}
+    if array.dtype == np.float32:
+        casts = {dtype.name: cast_digest(array, dtype) for dtype in (DType.FLOAT16, DType.BFLOAT16)}
     return Content(
         digest=digest(array),
         digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
         constant_filled=is_constant_filled(array),
         samples=encode_values(sample(array)),
+        casts=casts,
     )
 
 
@@ -158,6 +223,11 @@ def convolution(name: str, array: Array, **fields: Any) -> Parameter:
     )
 
 
+def table(name: str, array: Array, **fields: Any) -> Parameter:
+    """An embedding's weight, whose rows an export may pick."""
+    return parameter(name, array, row_digests=encode_values(row_digests(array)), **fields)
+
+
 def buffer(name: str, array: Array, **fields: Any) -> Buffer:
     known = {
         "shape": array.shape,
@@ -171,6 +241,7 @@ def buffer(name: str, array: Array, **fields: Any) -> Buffer:
 def manifest_of(
     *tensors: Parameter | Buffer,
     batch_norms: tuple[BatchNorm, ...] = (),
+    weight_norms: tuple[WeightNorm, ...] = (),
     values: Mapping[str, Array] | None = None,
     trace: str | None = None,
 ) -> Manifest:
@@ -178,6 +249,7 @@ def manifest_of(
         parameters=tuple(t for t in tensors if isinstance(t, Parameter)),
         buffers=tuple(t for t in tensors if isinstance(t, Buffer)),
         batch_norms=batch_norms,
+        weight_norms=weight_norms,
         values={name: encode_values(array) for name, array in (values or {}).items()},
         source={"source": "tests"},
         trace=trace,
@@ -188,13 +260,34 @@ def parameters_of(weights: Mapping[str, Array]) -> list[Parameter]:
     return [parameter(name, array) for name, array in weights.items()]
 
 
+def without_values(manifest: Manifest) -> Manifest:
+    """The same model as its class alone describes it, where the values are in a checkpoint."""
+    bare = {"content": None}
+    evidence = {"row_digests": None, "channel_projections": None, "channel_norms": None}
+    return replace(
+        manifest,
+        parameters=tuple(replace(p, **bare, **evidence) for p in manifest.parameters),
+        buffers=tuple(replace(b, **bare) for b in manifest.buffers),
+        weight_norms=tuple(replace(norm, scale=None) for norm in manifest.weight_norms),
+        values={},
+    )
+
+
 # the two together
 
 
 def reconcile(
-    folder: Path, proto: onnx.ModelProto, manifest: Manifest, content: ContentMode | None = None
+    folder: Path,
+    proto: onnx.ModelProto,
+    manifest: Manifest,
+    content: ContentMode | None = None,
+    weights: Mapping[str, Array] | None = None,
 ) -> Reconciliation:
-    return reconcile_ledger(audit(folder, proto), manifest, content)
+    """A file against a manifest; with `weights`, against a checkpoint that holds them, and a manifest without values."""
+    if weights is None:
+        return reconcile_ledger(audit(folder, proto), manifest, content)
+    at_hand = Values(weights)
+    return reconcile_ledger(audit(folder, proto), without_values(manifest), content, weights=at_hand)
 
 
 def bridge_of(result: Reconciliation) -> dict[str, tuple[int, int, int, int]]:

@@ -92,6 +92,7 @@ def test_a_cell_leaves_what_is_known_and_nothing_else(
     assert outcome.status in ("balanced", "residue"), outcome.reason
     assert outcome.elements == known.elements, outcome.residue
     assert outcome.checkpoint_elements == known.checkpoint_elements, outcome.checkpoint_residue
+    assert outcome.recovered != "wrong"
 
 
 @pytest.mark.parametrize(

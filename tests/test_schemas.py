@@ -19,6 +19,7 @@ from analyzer.audit import audit_model, file_digests
 from analyzer.compare import Status, compare_ledgers
 from analyzer.content import (
     Array,
+    cast_digest,
     channel_statistics,
     digest,
     digest_transposed,
@@ -29,7 +30,16 @@ from analyzer.content import (
 from analyzer.dtypes import DType
 from analyzer.group import KEYS, group_by, group_by_patterns, parse_patterns
 from analyzer.ledger import Evidence, Ledger, Role, Severity
-from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, load_manifest, save_manifest
+from analyzer.manifest import (
+    BatchNorm,
+    Buffer,
+    Content,
+    Manifest,
+    Parameter,
+    WeightNorm,
+    load_manifest,
+    save_manifest,
+)
 from analyzer.model import Carrier
 from analyzer.reconcile import Line, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
@@ -42,7 +52,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"manifest": "manifest-format.md"}
 KINDS = tuple(name for name in SCHEMAS if name != "manifest")
 
-MAPS = frozenset({"against", "opsets", "source", "values"})
+MAPS = frozenset({"against", "casts", "opsets", "source", "values"})
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
 
 OPTIONAL = frozenset({"generated_at", "sha256", "trainable", "frozen"})
@@ -124,6 +134,7 @@ def content_of(array: Array) -> Content:
         digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
         constant_filled=is_constant_filled(array),
         samples=encode_values(sample(array)),
+        casts={"FLOAT16": cast_digest(array, DType.FLOAT16)},
     )
 
 
@@ -148,6 +159,7 @@ def make_manifest() -> Manifest:
             Buffer("mask", (2,), DType.FLOAT, persistent=True, content=content_of(floats(0, 1)), read=True),
         ),
         batch_norms=(BatchNorm("norm", 1e-5, None, None, "mask", "mask"),),
+        weight_norms=(WeightNorm("normed", "gone.weight", "head", None, encode_values(np.array([0.5], "<f8"))),),
         values={"mask": encode_values(floats(0, 1))},
         source={"source": "net", "class": "Net"},
         trace="exported-program",

@@ -116,7 +116,8 @@ def reconcile_ledger(
         )
     names = [name for entry in ledger.entries for name in (entry.sources or (entry.tensor.name,))]
     known = [name for tensor in manifest.tensors for name in tensor.names]
-    contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes)
+    is_local = ledger.model.traffic is None
+    contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes, is_local)
     books = Books(ledger, manifest, contents, align(names, known))
     for rule in RULES:
         rule(books)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +15,10 @@ from analyzer.reconcile.books import Books, piece_of
 from analyzer.reconcile.contents import PACKS_TRANSPOSE, Contents, Fit
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
+from analyzer.reconcile.stacks import Stacks, Tensor
 from analyzer.scopes import module_of
 
 __all__ = ["Index", "match_by_content", "match_by_reader", "match_copies", "match_deduplicated"]
-
-Tensor = Parameter | Buffer
 
 
 def match_by_content(books: Books) -> None:
@@ -195,60 +193,44 @@ def _is_read_in(tensor: Tensor, modules: frozenset[str]) -> bool:
     return any(module_of(name) in modules for name in tensor.names)
 
 
-@dataclass
 class Index:
     """PyTorch tensors by their shape and by a few of their elements."""
 
-    contents: Contents
-    tensors: Iterable[Tensor]
-    _shapes: dict[int, dict[tuple[int, ...], list[Tensor]]] = field(default_factory=dict)
-    _exact: dict[tuple[tuple[int, ...], bytes], list[Tensor]] = field(default_factory=dict)
-    _stacked: dict[tuple[int, ...], npt.NDArray[np.float64]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for tensor in self.tensors:
-            samples = self.contents.originals.samples(tensor) if self.contents.compares(tensor) else None
-            if samples is not None and tensor.numel > 1:
-                self._shapes.setdefault(tensor.numel, {}).setdefault(tensor.shape, []).append(tensor)
-                self._exact.setdefault((tensor.shape, _key(samples)), []).append(tensor)
+    def __init__(self, contents: Contents, tensors: Iterable[Tensor]) -> None:
+        self._contents = contents
+        known = [tensor for tensor in tensors if tensor.numel > 1 and contents.compares(tensor)]
+        self._stacks = Stacks(contents, known)
+        self._exact: dict[tuple[tuple[int, ...], bytes], list[Tensor]] = defaultdict(list)
+        for tensor in known:
+            samples = contents.originals.samples(tensor)
+            if samples is not None:
+                self._exact[tensor.shape, _key(samples)].append(tensor)
 
     def find(self, entry: Entry) -> Iterator[tuple[Tensor, Fit]]:
         """PyTorch tensors with this entry's content, in PyTorch's order for each layout."""
-        stored = self.contents.shape(entry)
-        for shape in self._shapes.get(self.contents.numel(entry), ()):
-            for layout in layouts(shape, stored):
-                if not layout.is_plain and self.contents.mode != "full":
+        for shape in self._stacks.shapes(self._contents.numel(entry)):
+            for layout in self._contents.layouts(entry, shape, is_computed=True):
+                if not layout.is_plain and self._contents.mode != "full":
                     continue  # a few equal elements in another shape prove nothing without a name
                 for tensor in self._near(entry, layout):
-                    fit = self.contents.fit_layout(entry, tensor, layout, is_named=False)
+                    fit = self._contents.fit_layout(entry, tensor, layout, is_named=False)
                     if fit is not None:
                         yield tensor, fit
 
     def _near(self, entry: Entry, layout: Layout) -> list[Tensor]:
         """Tensors whose samples agree: exactly, or where the entry is in another type, within its step."""
-        look = self.contents.look(entry, layout)
+        look = self._contents.look(entry, layout)
         if look is None:
             return []
         values, steps = look
         exact = self._exact.get((layout.shape, _key(values)), []) if steps is None else []
         if exact:
             return exact
-        tensors = self._shapes[self.contents.numel(entry)][layout.shape]
+        tensors, _ = self._stacks.of(layout.shape)
         if steps is None and all(tensor.dtype is entry.tensor.dtype for tensor in tensors):
             return []
-        if not all(tensor.dtype.is_floating for tensor in tensors) or values.dtype.kind not in "fiuV":
-            return []
-        if layout.shape not in self._stacked:
-            samples = [self.contents.originals.samples(tensor) for tensor in tensors]
-            self._stacked[layout.shape] = np.stack(
-                [sample.astype(np.float64) for sample in samples if sample is not None]
-            )
-        rows = self._stacked[layout.shape]  # (tensors, samples)
-        mine = values.astype(np.float64)
-        room = steps * 1.01 if steps is not None else np.abs(mine) * 2.0**-6
-        with np.errstate(invalid="ignore"):
-            near = (np.abs(rows - mine) <= room + 1e-7).all(axis=1)
-        return [tensors[number] for number in np.flatnonzero(near)]
+        is_real = all(tensor.dtype.is_floating for tensor in tensors)
+        return self._stacks.near(layout.shape, look) if is_real else []
 
 
 def _key(samples: npt.NDArray[np.generic]) -> bytes:

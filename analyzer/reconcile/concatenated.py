@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -15,11 +14,15 @@ from analyzer.reconcile.books import Books, Holding, piece_of
 from analyzer.reconcile.contents import Fit
 from analyzer.reconcile.layouts import Layout
 from analyzer.reconcile.lines import Line
+from analyzer.reconcile.stacks import Stacks
 from analyzer.scopes import module_of
 
 __all__ = ["match_concatenated", "match_packed_copies"]
 
 _MOST_AXES = 3
+
+_Form = tuple[tuple[int, ...], tuple[int, ...]]
+"""A PyTorch shape, and the order in which the file has its axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,13 @@ def match_concatenated(books: Books) -> None:
     """Explain nameless entries that PyTorch tensors fill from end to end along one axis."""
     if books.contents.mode == "none":
         return
+    stacks = Stacks(books.contents, books.free_parameters())
     for entry in list(books.free_entries()):
         if (
             entry.role in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
             and books.contents.numel(entry) > 1
         ):
-            parts = _take_apart(books, entry, list(books.free_parameters()))
+            parts = _take_apart(books, entry, stacks, are_held=False)
             if parts:
                 _settle(books, entry, parts)
 
@@ -50,10 +54,10 @@ def match_packed_copies(books: Books) -> None:
     """The same of PyTorch tensors that are all held elsewhere: what they fill is a copy of them."""
     if books.contents.mode == "none":
         return
-    held = [p for p in books.manifest.parameters if p.name in books.holdings]
+    held = Stacks(books.contents, (p for p in books.manifest.parameters if p.name in books.holdings))
     for entry in list(books.free_entries()):
         if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and books.contents.numel(entry) > 1:
-            parts = _take_apart(books, entry, held)
+            parts = _take_apart(books, entry, held, are_held=True)
             if parts and all(part.tensor is not None for part in parts):
                 for part in parts:
                     assert part.tensor is not None
@@ -61,39 +65,35 @@ def match_packed_copies(books: Books) -> None:
                     books.copy(part.tensor, entry, f"{part.fit.evidence}:packed")
 
 
-def _take_apart(books: Books, entry: Entry, tensors: list[Parameter]) -> list[_Part]:
+def _take_apart(books: Books, entry: Entry, stacks: Stacks, *, are_held: bool) -> list[_Part]:
     """The parts in order, along the first axis on which they fill the entry; none where they do not."""
     stored = books.contents.shape(entry)
     if len(stored) > _MOST_AXES:
         return []
     squeezed = tuple(dim for dim in stored if dim != 1)
-    like = [p for p in tensors if 1 < p.numel < books.contents.numel(entry)]
+    # Of a square matrix samples may not tell, and then the likelier order is to be found first.
+    is_turned = books.contents.is_turned(entry, is_computed=True)
     for axis in range(len(squeezed)):
-        shapes = _fitting(like, squeezed, axis)
+        shapes = _fitting(stacks, squeezed, axis, is_turned=is_turned)
         if shapes:
-            parts = _fill(books, entry, squeezed, axis, shapes)
+            parts = _fill(books, entry, squeezed, axis, shapes, stacks, are_held=are_held)
             if sum(part.tensor is not None for part in parts) > 1:
                 return parts
     return []
 
 
-def _fitting(
-    like: list[Parameter], stored: tuple[int, ...], axis: int
-) -> dict[tuple[tuple[int, ...], tuple[int, ...]], list[Parameter]]:
-    """Free tensors by (shape, order of axes) in which all their axes but one are the entry's."""
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Parameter]] = defaultdict(list)
-    for tensor in like:
-        shape = tensor.shape
+def _fitting(stacks: Stacks, stored: tuple[int, ...], axis: int, *, is_turned: bool) -> list[_Form]:
+    """The shapes and orders of axes in which all axes of a tensor but one are the entry's."""
+    found: list[_Form] = []
+    wanted = [dim for number, dim in enumerate(stored) if number != axis]
+    for shape in stacks.all_shapes:
         if len(shape) != len(stored):
             continue
-        for axes in itertools.permutations(range(len(shape))):
+        for axes in sorted(itertools.permutations(range(len(shape))), reverse=is_turned and len(shape) == 2):
             turned = [shape[number] for number in axes]
             rest = [dim for number, dim in enumerate(turned) if number != axis]
-            if (
-                rest == [dim for number, dim in enumerate(stored) if number != axis]
-                and turned[axis] <= stored[axis]
-            ):
-                found[shape, axes].append(tensor)
+            if rest == wanted and turned[axis] < stored[axis]:
+                found.append((shape, axes))
     return found
 
 
@@ -102,22 +102,28 @@ def _fill(
     entry: Entry,
     stored: tuple[int, ...],
     axis: int,
-    shapes: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Parameter]],
+    shapes: list[_Form],
+    stacks: Stacks,
+    *,
+    are_held: bool,
 ) -> list[_Part]:
     """From the start on, the tensor that is there; empty where at some place none is."""
     parts: list[_Part] = []
-    start, used, layout_axes = 0, set[str](), None
+    start, layout_axes = 0, None
+    used = set() if are_held else set(books.parameters)
     while start < stored[axis]:
         found = None
-        for (shape, axes), tensors in shapes.items():
+        for shape, axes in shapes:
             if layout_axes is not None and axes != layout_axes:
                 continue
             layout = Layout(shape, axes, stored, (axis, start))
             stop = start + shape[axes[axis]]
             if stop > stored[axis]:
                 continue
-            free = [tensor for tensor in tensors if tensor.name not in used]
-            found = next(iter(_there(books, entry, layout, free, parts)), None)
+            look = books.contents.look(entry, layout)
+            like = [] if look is None else stacks.near(shape, look)
+            free = [tensor for tensor in like if isinstance(tensor, Parameter) and tensor.name not in used]
+            found = next(_there(books, entry, layout, free, parts), None)
             if found is not None:
                 tensor, fit = found
                 parts.append(_Part(tensor, fit, start, stop))
@@ -145,7 +151,7 @@ def _there(
         return not any(module_of(tensor.name).startswith(module) for module in modules), shared
 
     for tensor in sorted(tensors, key=distance):
-        fit = books.contents.fit_layout(entry, tensor, layout)
+        fit = books.contents.fit_layout(entry, tensor, layout, is_named=False)
         if fit is not None:
             yield tensor, fit
 

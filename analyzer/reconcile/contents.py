@@ -17,9 +17,10 @@ from analyzer.model import Key
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
 from analyzer.reconcile.originals import Originals
+from analyzer.scopes import float_name
 from analyzer.wiring import Wiring
 
-__all__ = ["PACKS_TRANSPOSE", "ContentMode", "Contents", "Fit"]
+__all__ = ["PACKS_TRANSPOSE", "ContentMode", "Contents", "Fit", "is_computed", "is_like"]
 
 Reals = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -29,6 +30,9 @@ _ROOM = 1.001
 
 _LEAST_LIKENESS = 0.6
 """Cosine between the numbers that codes stand for and the original's: one bit of noise in two leaves 0.8."""
+
+_NOTHING = 1e-12
+"""Sum of squares of numbers that a quantizer may take for zeros, whatever its scale."""
 
 _BAND = 1 << 22
 """Elements that are compared at a time."""
@@ -59,8 +63,11 @@ class Contents:
     wiring: Wiring
     progress: Callable[[int, int], None] | None = None
     total_nbytes: int = 0
+    is_local: bool = True
+    """Whether the file can be mapped, so that all of a tensor is as cheap to name as a few elements."""
     _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
     _looks: dict[tuple[Key, Layout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
+    _arrays: dict[Key, Array | None] = field(default_factory=dict)
     _done: dict[Key, int] = field(default_factory=dict)
 
     @property
@@ -99,7 +106,7 @@ class Contents:
         """
         if not self.compares(tensor):
             return self._fit_by_shape(entry, tensor)
-        for layout in layouts(tensor.shape, self.shape(entry)):
+        for layout in self._layouts(entry, tensor):
             if not is_named and not layout.is_plain and self.mode != "full":
                 continue
             found = self.fit_layout(entry, tensor, layout, is_named=is_named)
@@ -120,7 +127,14 @@ class Contents:
         encoded = self.encoding(entry)
         if encoded is not None:
             return encoded.at(positions)
-        found = entry.tensor.payload.at(positions)
+        payload = entry.tensor.payload
+        if not self.is_local:
+            found = payload.at(positions)
+        else:  # mapped, not read, and once for all questions
+            if entry.tensor.key not in self._arrays:
+                self._arrays[entry.tensor.key] = payload.array()
+            array = self._arrays[entry.tensor.key]
+            found = None if array is None else array.reshape(-1)[positions]
         return None if found is None or found.dtype.kind in "OSU" else (found, None)
 
     def array(self, entry: Entry) -> Array | None:
@@ -163,7 +177,7 @@ class Contents:
         """The layout in which most sampled elements agree, by shapes and notes among equals; None if sizes differ."""
         if self.changes(entry, tensor) is None:
             return None
-        found = [layout for layout in self._layouts_by_shape(entry, tensor) if layout.is_plain]
+        found = [layout for layout in self._layouts(entry, tensor) if layout.is_plain]
         return max(found, key=lambda layout: self._agreement(entry, tensor, layout), default=None)
 
     def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> tuple[int, int]:
@@ -177,20 +191,34 @@ class Contents:
     def _fit_by_shape(self, entry: Entry, tensor: Parameter | Buffer) -> Fit | None:
         """What shapes, types and notes say."""
         changed = self.changes(entry, tensor)
-        found = next(iter(self._layouts_by_shape(entry, tensor)), None)
+        found = next(iter(self._layouts(entry, tensor)), None)
         if changed is None or found is None:
             return None
         return Fit(found, (*found.chain, *changed), "shape", None)
 
-    def _layouts_by_shape(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
-        """The likeliest first. onnxscript folds a lone matrix by transposing it."""
+    def layouts(self, entry: Entry, shape: tuple[int, ...], *, is_computed: bool) -> list[Layout]:
+        """The likeliest first: exporters transpose a matrix whose name they do not keep.
+
+        Of a square one, neither shapes tell, nor samples that happen to stand on its diagonal.
+        """
         stored = self.shape(entry)
-        found = list(layouts(tensor.shape, stored))
-        is_square = len(stored) == 2 and stored[0] == stored[1] and stored == tensor.shape
-        is_folded = entry.decided_by == "provenance:folded-from"
-        if is_square and is_folded != (entry.read_by in PACKS_TRANSPOSE):
+        found = list(layouts(shape, stored))
+        is_square = len(stored) == 2 and stored[0] == stored[1] and stored == shape
+        if is_square and self.is_turned(entry, is_computed=is_computed):
             found.reverse()
         return found
+
+    def is_turned(self, entry: Entry, *, is_computed: bool) -> bool:
+        """Whether a matrix is the transpose of PyTorch's as far as its name and the operator that reads it tell."""
+        if entry.read_by in PACKS_TRANSPOSE:
+            return not is_computed
+        reads = self.wiring.readers(entry.tensor)
+        return is_computed and not any(
+            r.node.op_type == "Gemm" and r.node.integers.get("transB") for r in reads
+        )
+
+    def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
+        return self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
 
     def fit_layout(
         self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True
@@ -203,7 +231,7 @@ class Contents:
             return None
         stored, steps = look
         if steps is not None:
-            if not _is_like(stored, samples.astype(np.float64), steps, is_named=is_named):
+            if not is_like(stored, samples.astype(np.float64), steps, is_named=is_named):
                 return None
         elif not _is_rounded(stored, samples, entry.tensor.dtype):
             return None
@@ -246,7 +274,7 @@ class Contents:
         encoded = self.encoding(entry)
         assert encoded is not None
         flat = original.transpose(layout.axes).reshape(-1) if layout.axes else original.reshape(-1)
-        done, largest = 0, 0.0
+        done, largest, product, mine, yours = 0, 0.0, 0.0, 0.0, 0.0
         if layout.window is None:
             bands = encoded.bands()
         else:
@@ -260,13 +288,22 @@ class Contents:
             if not bool((error <= _allowed(steps)).all()):
                 return False
             largest = max(largest, float(error.max(initial=0.0)))
+            product, mine, yours = product + values @ theirs, mine + values @ values, yours + theirs @ theirs
             done += values.size
-        return largest if done == flat.size else False
+        # A scale so large that everything is within a step of zero is no evidence here either.
+        is_alike = product >= _LEAST_LIKENESS * np.sqrt(mine * yours) and (mine > 0 or yours <= _NOTHING)
+        return largest if done == flat.size and is_alike else False
 
     def _note(self, entry: Entry) -> None:
         self._done[entry.tensor.key] = entry.tensor.nbytes
         if self.progress is not None:
             self.progress(min(sum(self._done.values()), self.total_nbytes), self.total_nbytes)
+
+
+def is_computed(entry: Entry, tensor: Parameter | Buffer) -> bool:
+    """Whether a stored tensor does not bear its own PyTorch name, so that an exporter made it of that."""
+    name = float_name(entry.tensor.name)
+    return name not in tensor.names and name not in entry.sources
 
 
 def _allowed(steps: Reals) -> Reals:
@@ -279,18 +316,18 @@ def _within(stored: Reals, original: Reals, steps: Reals | None) -> npt.NDArray[
         return np.abs(stored - original) <= room
 
 
-def _is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool) -> bool:
+def is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool = False) -> bool:
     """Whether codes stand for the original: each within its step, and all together in its direction.
 
     A scale so large that everything is within a step of zero is no evidence; where both are nothing, only a name is.
     """
-    values = stored.astype(np.float64)
+    values, original = stored.astype(np.float64).reshape(-1), original.reshape(-1)
     with np.errstate(invalid="ignore"):
-        if not bool((np.abs(values - original) <= _allowed(steps)).all()):
+        if not bool((np.abs(values - original) <= _allowed(steps.reshape(-1))).all()):
             return False
     sizes = float(np.linalg.norm(values) * np.linalg.norm(original))
     if sizes == 0.0:
-        return is_named and float(np.linalg.norm(original)) <= float(np.linalg.norm(steps))
+        return is_named and float(original @ original) <= _NOTHING
     return float(values @ original) >= _LEAST_LIKENESS * sizes
 
 

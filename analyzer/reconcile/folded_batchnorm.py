@@ -7,6 +7,7 @@ BatchNorm's vectors whole, and of the weight W its samples and each channel's pr
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,8 +17,9 @@ import numpy.typing as npt
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import BatchNorm, Parameter
 from analyzer.reconcile.books import Books, Suspect
+from analyzer.reconcile.layouts import layouts
 from analyzer.reconcile.lines import Line, Piece
-from analyzer.reconcile.scaled import ScaledFit, fit_scaled, fit_vector
+from analyzer.reconcile.scaled import ScaledFit, channels_of, fit_scaled, fit_vector, tolerance_of
 from analyzer.scopes import module_of
 
 __all__ = ["match_folded_batchnorm"]
@@ -45,15 +47,16 @@ def match_folded_batchnorm(books: Books) -> None:
     if books.contents.mode == "none":
         _match_by_name(books, unused)
         return
+    scales = _Scales(books, unused)
     for suspect in [*books.suspects, *_nameless(books)] if unused else ():
         weight, entry = suspect.tensor, suspect.entry
         if not isinstance(weight, Parameter) or weight.name in books.parameters:
             continue
         if entry.tensor.key in books.entries:
             continue
-        fold = _find(books, entry, weight, unused)
+        fold = _find(books, entry, weight, scales)
         if fold is not None:
-            unused.remove(fold.norm)
+            scales.use(fold.norm)
             _settle(books, fold, weight, entry)
 
 
@@ -87,10 +90,10 @@ def _nameless(books: Books) -> Iterator[Suspect]:
         yield from (Suspect(entry, weight) for weight in like)
 
 
-def _find(books: Books, entry: Entry, weight: Parameter, norms: list[BatchNorm]) -> _Fold | None:
+def _find(books: Books, entry: Entry, weight: Parameter, scales: _Scales) -> _Fold | None:
     """The first BatchNorm, in module order, under which weight and bias agree in every channel."""
     axis, group = _channel_axis(books, entry, weight)
-    for norm in norms:
+    for norm in scales.near(books, entry, weight, axis, group):
         fold = _scale_and_shift(books, norm, weight)
         if fold is None or fold[0].size != weight.shape[axis] * group:
             continue
@@ -102,6 +105,45 @@ def _find(books: Books, entry: Entry, weight: Parameter, norms: list[BatchNorm])
         if bias is not None or not np.any(shift):
             return _Fold(norm, fit, bias)
     return None
+
+
+class _Scales:
+    """The factors of all BatchNorms that are not used yet, stacked by how many channels they have."""
+
+    def __init__(self, books: Books, norms: list[BatchNorm]) -> None:
+        found: dict[int, list[tuple[BatchNorm, Vector]]] = defaultdict(list)
+        for norm in norms:
+            scale = _scale(books, norm)
+            if scale is not None:
+                found[scale.size].append((norm, scale))
+        self._norms = {size: [norm for norm, _ in pairs] for size, pairs in found.items()}
+        self._scales = {size: np.stack([scale for _, scale in pairs]) for size, pairs in found.items()}
+        self._used: set[str] = set()
+
+    def use(self, norm: BatchNorm) -> None:
+        self._used.add(norm.module)
+
+    def near(
+        self, books: Books, entry: Entry, weight: Parameter, axis: int, group: int
+    ) -> Iterator[BatchNorm]:
+        """Those under which the weight's sampled elements are the entry's, all compared at once."""
+        size = weight.shape[axis] * group
+        samples = books.contents.originals.samples(weight)
+        if size not in self._scales or samples is None:
+            return
+        channels = channels_of(weight, axis, group)
+        expected = samples.astype(np.float64) * self._scales[size][:, channels]  # (norms, samples)
+        tolerance = 2 * tolerance_of(books.contents, entry)
+        for layout in layouts(weight.shape, books.contents.shape(entry)):
+            look = books.contents.look(entry, layout) if layout.is_plain else None
+            if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
+                continue
+            room = tolerance * np.abs(expected).max(axis=1, keepdims=True) + 1e-6
+            room = room + (0.0 if look[1] is None else look[1] * 1.01)
+            with np.errstate(invalid="ignore"):
+                near = (np.abs(expected - look[0].astype(np.float64)) <= room).all(axis=1)
+            found = (self._norms[size][number] for number in np.flatnonzero(near))
+            yield from (norm for norm in found if norm.module not in self._used)
 
 
 def _channel_axis(books: Books, entry: Entry, weight: Parameter) -> tuple[int, int]:
@@ -125,15 +167,26 @@ def _find_bias(books: Books, weight: Entry, shift: Vector) -> Entry | None:
     return next((entry for entry in like if fit_vector(books.contents, entry, shift) is not None), None)
 
 
+def _scale(books: Books, norm: BatchNorm) -> Vector | None:
+    """The factor of each channel, gamma / sqrt(var + eps): (out,)."""
+    vector = books.contents.originals.vector
+    variance, gamma = vector(norm.running_var), vector(norm.weight)
+    if variance is None or (gamma is not None and gamma.shape != variance.shape):
+        return None
+    return (np.ones_like(variance) if gamma is None else gamma) / np.sqrt(variance + norm.eps)
+
+
 def _scale_and_shift(books: Books, norm: BatchNorm, weight: Parameter) -> tuple[Vector, Vector] | None:
     """Scale and shift (out,) that folding `norm` gives the layer of `weight`."""
     vector = books.contents.originals.vector
-    variance, mean = vector(norm.running_var), vector(norm.running_mean)
-    bias = vector(_bias_name(weight))
-    if variance is None or mean is None or (bias is not None and bias.shape != mean.shape):
+    scale, mean = _scale(books, norm), vector(norm.running_mean)
+    bias, beta = vector(_bias_name(weight)), vector(norm.bias)
+    if (
+        scale is None
+        or mean is None
+        or any(v is not None and v.shape != mean.shape for v in (scale, bias, beta))
+    ):
         return None
-    gamma, beta = vector(norm.weight), vector(norm.bias)
-    scale = (np.ones_like(variance) if gamma is None else gamma) / np.sqrt(variance + norm.eps)
     centred = -mean if bias is None else bias - mean
     return scale, centred * scale + (0.0 if beta is None else beta)
 

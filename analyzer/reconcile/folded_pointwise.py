@@ -18,6 +18,7 @@ from analyzer.reconcile.books import Books
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
+from analyzer.reconcile.stacks import Stacks, Tensor
 from analyzer.scopes import module_of
 
 __all__ = ["FUNCTIONS", "constant_factor", "match_folded_pointwise", "undo"]
@@ -101,17 +102,39 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         is_renamed = own not in suspect.tensor.names and books.aligned(own) not in suspect.tensor.names
         if isinstance(suspect.tensor, Parameter) and is_renamed:
             yield suspect.entry, [suspect.tensor]
-    free = list(books.free_parameters())
+    stacks = Stacks(books.contents, (p for p in books.free_parameters() if p.dtype.is_floating))
     for entry in books.free_entries():
         is_real = entry.tensor.dtype.is_floating or books.contents.encoding(entry) is not None
         if entry.role not in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT) or not is_real:
             continue
-        names = {tensor.name for name in entry.sources if (tensor := books.tensor(name)) is not None}
-        numel = books.contents.numel(entry)
-        like = [p for p in free if p.numel == numel and (not names or p.name in names)]
-        if numel > 1 or names:
+        sources = (tensor for name in entry.sources if (tensor := books.tensor(name)) is not None)
+        named = [tensor for tensor in sources if isinstance(tensor, Parameter)]
+        if named or books.contents.numel(entry) > 1:
             modules = books.reader_modules(entry)
+            like = named or [p for p in _like(books, entry, stacks) if isinstance(p, Parameter)]
             yield entry, sorted(like, key=lambda p: module_of(p.name) not in modules)
+
+
+def _like(books: Books, entry: Entry, stacks: Stacks) -> Iterator[Tensor]:
+    """The tensors of which a few elements are those of the entry under some function: all compared at once."""
+    tolerance = 2 * tolerance_of(books.contents, entry)
+    for shape in stacks.shapes(books.contents.numel(entry)):
+        tensors, rows = stacks.of(shape)  # (tensors, samples)
+        for layout in layouts(shape, books.contents.shape(entry)):
+            look = books.contents.look(entry, layout) if layout.is_plain else None
+            if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
+                continue
+            stored = look[0].astype(np.float64)
+            steps = np.zeros_like(stored) if look[1] is None else look[1] * 1.01
+            near = np.zeros(len(tensors), dtype=bool)
+            with np.errstate(all="ignore"):
+                for way, _ in FUNCTIONS.values():
+                    wanted = way(rows)
+                    room = tolerance * np.abs(wanted).max(axis=1, keepdims=True) + steps + 1e-12
+                    near |= (np.abs(wanted - stored) <= room).all(axis=1)
+                sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(stored)
+                near |= np.abs(rows @ stored) >= sizes * (1 - 1e-4) - np.linalg.norm(steps) * sizes
+            yield from (tensors[number] for number in np.flatnonzero(near))
 
 
 def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:

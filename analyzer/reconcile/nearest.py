@@ -10,7 +10,7 @@ from analyzer.reconcile.lines import UNBALANCED, Nearest
 __all__ = ["find_nearest"]
 
 _MOST_ENTRIES = 64
-_MOST_CANDIDATES = 256
+_MOST_CANDIDATES = 64
 
 
 def find_nearest(books: Books) -> tuple[Nearest, ...]:

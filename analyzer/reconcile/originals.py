@@ -15,6 +15,7 @@ from analyzer.content import (
     decode_values,
     digest,
     is_constant_filled,
+    rounded,
     row_digests,
     sample,
     sample_positions,
@@ -38,6 +39,7 @@ class Originals:
     weights: Weights | None = None
     _samples: dict[str, Array | None] = field(default_factory=dict)
     _constant: dict[str, bool] = field(default_factory=dict)
+    _rows: dict[tuple[str, DType], npt.NDArray[np.uint64] | None] = field(default_factory=dict)
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -119,8 +121,20 @@ class Originals:
         text = tensor.row_digests if isinstance(tensor, Parameter) else None
         if text is not None:
             return decode_values(text, np.dtype("<u8")).astype(np.uint64)
-        values = self.values(tensor) if len(tensor.shape) >= 2 and tensor.numel else None
-        return None if values is None else row_digests(values).astype(np.uint64)
+        return self.cast_row_digests(tensor, tensor.dtype)
+
+    def cast_row_digests(self, tensor: Parameter | Buffer, dtype: DType) -> npt.NDArray[np.uint64] | None:
+        """Of each row in another type, in the form that `analyzer.content.rounded` gives; kept for the next entry."""
+        key = (tensor.name, dtype)
+        if key not in self._rows:
+            values = self.values(tensor) if len(tensor.shape) >= 2 and tensor.numel else None
+            cast = (
+                None
+                if values is None
+                else next(rounded(values, None if dtype is tensor.dtype else dtype), None)
+            )
+            self._rows[key] = None if cast is None else row_digests(cast).astype(np.uint64)
+        return self._rows[key]
 
     def channel_statistics(self, tensor: Parameter) -> tuple[Vector, Vector] | None:
         """Projection and norm of each output channel."""

@@ -7,6 +7,7 @@ most negative number added to all of them) are passed over; they hold nothing of
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from analyzer.content import Array, rounded, row_digests, sample_positions
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
+from analyzer.reconcile.contents import is_like
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.scopes import module_of
 
@@ -24,8 +26,13 @@ __all__ = ["match_rows"]
 
 Digests = npt.NDArray[np.uint64]
 
+_FOLDED = frozenset({"provenance:folded-from", "provenance:folded-with"})
+
 _MASKED = 1e4
 """A number that a mask adds: the least of float16 is -65,504, and no table holds as much."""
+
+_MOST_TABLES = 16
+"""Tables that a nameless entry is compared with, those of the modules that read it first."""
 
 _MOST = 1 << 24
 """Pairs of elements up to which each row of codes is looked for among all rows."""
@@ -79,12 +86,13 @@ def match_rows(books: Books) -> None:
 def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
     """Suspects that were folded from a table, beside it; nameless entries, beside the free tables of their width.
 
-    What multiplies a matrix is no row of a table: a weight with fewer rows was cut by somebody, and must show.
+    What multiplies a matrix is no row of a table: a weight with fewer rows, or with them in another order, was changed
+    by somebody, and must show.
     """
     for suspect in books.suspects:
         table, entry = suspect.tensor, suspect.entry
-        is_folded = entry.decided_by == "provenance:folded-from" and entry.tensor.name not in table.names
-        if isinstance(table, Parameter) and is_folded:
+        is_folded = entry.decided_by in _FOLDED and entry.tensor.name not in table.names
+        if isinstance(table, Parameter) and is_folded and not _is_read_whole(books, entry):
             yield entry, [table]
     if books.contents.mode == "none":
         return
@@ -96,20 +104,31 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         and (p.row_digests is not None or not has_evidence)
         and not books.contents.originals.is_constant(p)
     ]
+    tables: dict[int, list[Parameter]] = defaultdict(list)
+    for table in free:
+        if table.shape[-1] > 1:
+            tables[table.shape[-1]].append(table)
     for entry in books.free_entries():
         if entry.role in (Role.QUANTIZATION, Role.BUFFER) or entry.sources or books.contents.numel(entry) < 2:
             continue
-        if any(node.op_type in _MULTIPLIERS for node in books.users(entry)):
+        if _is_read_whole(books, entry):
             continue
-        shape = books.contents.shape(entry)
         modules = books.reader_modules(entry)
-        like = [
-            p
-            for p in free
-            if p.shape[-1] in shape and p.shape[-1] > 1 and p.numel != books.contents.numel(entry)
-        ]
+        like = [table for width in set(books.contents.shape(entry)) for table in tables.get(width, ())]
+        numel = books.contents.numel(entry)
+        like = [table for table in like if table.numel != numel and numel > table.shape[-1]]
+        like.sort(key=lambda table: module_of(table.name) not in modules)
         if like:
-            yield entry, sorted(like, key=lambda table: module_of(table.name) not in modules)
+            yield entry, like[:_MOST_TABLES]
+
+
+def _is_read_whole(books: Books, entry: Entry) -> bool:
+    return any(node.op_type in _MULTIPLIERS for node in books.users(entry)) or _is_looked_up(books, entry)
+
+
+def _is_looked_up(books: Books, entry: Entry) -> bool:
+    """Whether it is a table still: what was cut from one in advance has no indices any more."""
+    return any(node.op_type.startswith("Gather") and slot == 0 for node, slot in books.readers(entry))
 
 
 def _settle(books: Books, entry: Entry, table: Parameter, found: _Found, compared: bool) -> None:
@@ -172,11 +191,7 @@ def _known_digests(books: Books, entry: Entry, table: Parameter) -> Digests | No
         digests = books.contents.originals.row_digests(table)
         if digests is not None:
             return digests
-    values = books.contents.originals.values(table)
-    if values is None:
-        return None
-    cast = values if entry.tensor.dtype is table.dtype else next(rounded(values, entry.tensor.dtype))
-    return row_digests(_canonical(cast)).astype(np.uint64)
+    return books.contents.originals.cast_row_digests(table, entry.tensor.dtype)
 
 
 def _without_masked(rows: Array, is_known: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64] | None:
@@ -214,6 +229,8 @@ def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) ->
                 return None
             places.append(int(near[0]))
         found = np.array(places, dtype=np.uint64)
+        if not is_like(rows, known[places], np.full(rows.shape, room)):
+            return None
         return _Found(_line(found, np.arange(len(known), dtype=np.uint64)), int(np.unique(found).size))
     samples = books.contents.originals.samples(table)
     rows = _once(rows)
@@ -225,7 +242,7 @@ def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) ->
             continue
         assert samples is not None
         mine, theirs = rows.reshape(-1)[positions[inside]], samples[inside]
-        if bool((np.abs(mine.astype(np.float64) - theirs.astype(np.float64)) <= room).all()):
+        if is_like(mine, theirs.astype(np.float64), np.full(mine.shape, room)):
             return _Found(Line.SLICED, len(rows), is_sampled=True)
     return None
 

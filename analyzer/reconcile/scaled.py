@@ -18,7 +18,7 @@ from analyzer.reconcile.contents import Contents
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
 
-__all__ = ["ScaledFit", "fit_scaled", "fit_vector", "tolerance_of"]
+__all__ = ["ScaledFit", "channels_of", "fit_scaled", "fit_vector", "tolerance_of"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -58,10 +58,7 @@ def fit_scaled(
     samples = contents.originals.samples(weight)
     if changed is None or samples is None or weight.shape[axis] * group != scale.size:
         return None
-    positions = sample_positions(weight.numel)
-    index = np.unravel_index(positions, weight.shape)
-    channels = index[axis] + (index[0] // (weight.shape[0] // group)) * weight.shape[axis] * (group > 1)
-    expected = samples.astype(np.float64) * scale[channels]
+    expected = samples.astype(np.float64) * scale[channels_of(weight, axis, group)]
     tolerance = tolerance_of(contents, entry)
     for layout in layouts(weight.shape, contents.shape(entry)):
         look = contents.look(entry, layout) if layout.is_plain else None
@@ -78,6 +75,14 @@ def fit_scaled(
             evidence = "content" if whole else "sampled"
         return ScaledFit(layout, (*layout.chain, *changed), evidence, error)
     return None
+
+
+def channels_of(weight: Parameter, axis: int, group: int = 1) -> npt.NDArray[np.int64]:
+    """The output channel of each sampled element."""
+    index = np.unravel_index(sample_positions(weight.numel), weight.shape)
+    if group == 1:
+        return index[axis].astype(np.int64)
+    return (index[axis] + (index[0] // (weight.shape[0] // group)) * weight.shape[axis]).astype(np.int64)
 
 
 def fit_vector(contents: Contents, entry: Entry, expected: Vector) -> float | None:

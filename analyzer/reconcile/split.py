@@ -14,6 +14,7 @@ from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key
 from analyzer.reconcile.books import Books, Holding
+from analyzer.reconcile.contents import is_like
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line, Piece
 
@@ -39,15 +40,43 @@ def match_split(books: Books) -> None:
     """Explain free PyTorch tensors that free entries make up, end to end along one axis."""
     if books.contents.mode == "none":
         return
+    firsts = _Firsts(books)
     for tensor in list(books.free_parameters()):
         samples = books.contents.originals.samples(tensor)
         if samples is None or len(tensor.shape) < 2 or books.contents.originals.is_constant(tensor):
+            continue
+        # Whatever the axis and the order of axes, the first piece begins with the first element.
+        if not samples.size or not firsts.has(float(samples[0])):
             continue
         for axis in range(len(tensor.shape)):
             slices = _fill(books, tensor, axis)
             if slices and _is_whole(books, tensor, axis, slices):
                 _settle(books, tensor, axis, slices)
                 break
+
+
+_FULL = 4
+"""Bytes of an element that is not rounded."""
+
+
+class _Firsts:
+    """The first elements of all free entries, by which most tensors are seen not to be in pieces."""
+
+    def __init__(self, books: Books) -> None:
+        values, rooms = [0.0], [-1.0]
+        for entry in books.free_entries():
+            is_weight = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and books.contents.numel(entry) > 1
+            look = books.contents.at(entry, np.zeros(1, dtype=np.int64)) if is_weight else None
+            if look is not None and look[0].dtype.kind in "fiuV":
+                value = float(look[0].astype(np.float64)[0])
+                values.append(value)
+                rounding = 2.0**-20 if look[0].dtype.itemsize >= _FULL else 2.0**-6
+                rooms.append(abs(value) * rounding + 1e-7 if look[1] is None else float(look[1][0]) * 1.01)
+        self._values, self._rooms = np.array(values), np.array(rooms)
+
+    def has(self, value: float) -> bool:
+        """Whether an entry begins with a value, as it is, rounded or in codes."""
+        return bool((np.abs(self._values - value) <= self._rooms).any())
 
 
 def _fill(books: Books, tensor: Parameter, axis: int) -> list[_Slice]:
@@ -104,8 +133,7 @@ def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int
             return look[0].tobytes() == expected.tobytes()
         mine = next(rounded(look[0], None))
         return any(mine.tobytes() == way.tobytes() for way in rounded(expected, entry.tensor.dtype))
-    error = np.abs(look[0].astype(np.float64) - expected.astype(np.float64))
-    return bool((error <= look[1] * 1.001 + 1e-12).all())
+    return is_like(look[0], expected.astype(np.float64), look[1])
 
 
 def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> bool:
@@ -139,8 +167,7 @@ def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice]) -> b
         look = books.contents.at(piece.entry, piece.layout.positions(flat))
         if look is None or look[1] is None:
             return False
-        error = np.abs(look[0].astype(np.float64) - part.reshape(-1))
-        if not bool((error <= look[1] * 1.001 + 1e-12).all()):
+        if not is_like(look[0], part.reshape(-1), look[1]):
             return False
     return True
 

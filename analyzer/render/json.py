@@ -15,7 +15,8 @@ from analyzer.components import ComponentTotals
 from analyzer.ledger import Entry, Evidence, Finding, Group, Grouping, Ledger, Role
 from analyzer.model import label
 from analyzer.ranges import Traffic
-from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.recover import Lost, StateTensor, Unnamed
+from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.survey import Row, Unreadable
 from analyzer.version import version
 
@@ -73,6 +74,8 @@ def to_document(report: Report) -> Document:
                 "files": list(report.files),
                 "reconcile": _reconciliation(report.reconcile),
             }
+        case RecoverReport():
+            return _recovery(report)
         case Comparison():
             return _comparison(report)
 
@@ -387,6 +390,71 @@ def _reconciliation(report: ReconcileReport) -> Document:
         ],
         **_grouping(report.grouping, result.onnx_parameters),
         "findings": _findings(report.findings),
+    }
+
+
+def _recovery(report: RecoverReport) -> Document:
+    recovery = report.recovery
+    result = recovery.reconciliation
+    return {
+        **_head("recover", report.stamp),
+        "model": {"path": str(result.ledger.model.path)},
+        "against": dict(result.manifest.source),
+        "content": result.content,
+        "output": None if report.output is None else _utf8(report.output),
+        "lossless": report.lossless,
+        "recovered": {
+            "tensors": len(recovery.tensors),
+            "elements": recovery.numel,
+            "bytes": recovery.nbytes,
+        },
+        "lossy": [
+            {"name": t.name, "shape": list(t.shape), "line": t.line.value, "reason": t.loss}
+            for t in recovery.lossy
+        ],
+        "lost": list(map(_lost, recovery.lost)),
+        "unnamed": sorted(
+            map(_unnamed, recovery.unnamed), key=lambda item: (item["graph_path"], item["name"])
+        ),
+        "guessed": list(recovery.guessed),
+        "tied": [[t.name, *t.tied] for t in recovery.tensors if t.tied],
+        "parameters": [_recovered(t) for t in recovery.tensors if not t.is_buffer],
+        "buffers": [_recovered(t) for t in recovery.tensors if t.is_buffer],
+    }
+
+
+def _recovered(tensor: StateTensor) -> Document:
+    return {
+        "name": tensor.name,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype.name,
+        "line": tensor.line.value,
+        "chain": [line.value for line in tensor.chain],
+        "entries": [label(key) for key in tensor.entries],
+        "decided_by": tensor.decided_by,
+        "max_abs_error": tensor.max_abs_error,
+        "lossy": tensor.loss is not None,
+    }
+
+
+def _lost(lost: Lost) -> Document:
+    return {
+        "name": lost.name,
+        "shape": list(lost.shape),
+        "buffer": lost.is_buffer,
+        "line": lost.line.value,
+        "reason": lost.reason,
+    }
+
+
+def _unnamed(unnamed: Unnamed) -> Document:
+    return {
+        "name": unnamed.key[1],
+        "graph_path": "/".join(unnamed.key[0]),
+        "shape": list(unnamed.shape),
+        "dtype": unnamed.dtype.name,
+        "line": unnamed.line.value,
+        "reason": unnamed.reason,
     }
 
 

@@ -18,6 +18,7 @@ from analyzer.ranges import Traffic
 from analyzer.read.book import GRAPH_STRUCTURE, INSIDE
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.options import TextOptions
+from analyzer.render.recover import show_recovery
 from analyzer.render.survey import show_survey
 from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import (
@@ -30,7 +31,7 @@ from analyzer.render.units import (
     printable,
     short_count,
 )
-from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.statedict import BY_NAMES
 
 __all__ = ["TextOptions", "render_text"]
@@ -49,6 +50,8 @@ def render_text(report: Report, options: TextOptions | None = None) -> str:
         case ExportReport():
             files = [Text(f"wrote {printable(path)}") for path in report.files]
             parts = [*files, Text(""), *_reconciliation(report.reconcile, options)]
+        case RecoverReport():
+            parts = show_recovery(report, options)
         case Comparison():
             parts = _comparison(report)
     return _to_text(parts, options)

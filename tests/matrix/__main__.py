@@ -82,6 +82,8 @@ def _line(outcome: Outcome) -> str:
     ]
     if outcome.checkpoint_elements != outcome.elements and outcome.exists:
         told.append(f"against the checkpoint {_told(outcome.checkpoint_elements)}")
+    if outcome.recovered not in (None, "whole"):
+        told.append(f"recovered {outcome.recovered}")
     if outcome.exists and not outcome.counts_agree:
         told.append(f"alone {outcome.alone:,} of {outcome.pytorch:,}")
     return f"{outcome.cell.name:44} {'  '.join(filter(None, told))}"
@@ -104,6 +106,8 @@ def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
                 f"{name}: against the checkpoint leaves {_told(outcome.checkpoint_elements)}, "
                 f"and known is {_told(known.checkpoint_elements)}"
             )
+        if outcome.recovered == "wrong":
+            yield f"{name}: gives back what PyTorch did not have"
 
 
 def _write_json(outcomes: Sequence[Outcome], path: Path) -> None:

@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
+
 from matrix.architectures import ARCHITECTURES, WITH_BATCHNORM
 from matrix.exports import (
     CONFIG,
@@ -33,6 +35,8 @@ __all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "run_cells"
 
 Status = Literal["balanced", "residue", "failed", "not exported", "not transformed"]
 
+Recovered = Literal["whole", "in part", "wrong"]
+"""All of it bit by bit; some of it, and what is missing or changed is named; or what is wrong and not named."""
 MODEL, MANIFEST = "model.onnx", "manifest.json"
 _EXPORT_SECONDS, _TRANSFORM_SECONDS, _RECONCILE_SECONDS = 300, 300, 120
 _preparing = threading.Lock()
@@ -81,8 +85,8 @@ class Outcome:
     """Against the manifest of the export."""
     checkpoint_residue: tuple[Residue, ...] | None = None
     """Against `model.safetensors`; None where it was not asked."""
-    recovered: bool | None = None
-    """Whether the file gives the state dict back; None while that is not asked, and where it cannot."""
+    recovered: Recovered | None = None
+    """What the file gives back of the state dict; None where that was not asked."""
     alone: int = 0
     """Parameters that the file shows without the PyTorch side."""
     pytorch: int = 0
@@ -154,7 +158,7 @@ def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
 def _run_together(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
     try:
         answer = call_isolated(run_cells, folder, cells, seconds=_RECONCILE_SECONDS * len(cells))
-    except CellError:  # of one of them: find out which
+    except CellError:  # one of them crashes, or takes too long: find out which
         return [_run_alone(folder, cell) for cell in cells]
     return cast("list[Outcome]", answer)
 
@@ -201,6 +205,13 @@ def run_cells(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
 
 
 def _run(folder: Path, cell: Cell) -> Outcome:
+    try:
+        return _reconcile(folder, cell)
+    except Exception as error:  # noqa: BLE001  whatever it is, it is this cell's outcome
+        return Outcome(cell, "failed", first_line(error))
+
+
+def _reconcile(folder: Path, cell: Cell) -> Outcome:
     from analyzer import audit_model, load_manifest, reconcile_ledger
 
     start = time.perf_counter()
@@ -213,7 +224,7 @@ def _run(folder: Path, cell: Cell) -> Outcome:
         "balanced" if result.balanced else "residue",
         residue=residue,
         checkpoint_residue=against_checkpoint(ledger, folder / cell.architecture / WEIGHTS),
-        recovered=recover(ledger, cell, folder / cell.architecture / WEIGHTS),
+        recovered=recover(result, cell, folder / cell.architecture / WEIGHTS),
         alone=ledger.parameters,
         pytorch=result.manifest.numel,
         seconds=time.perf_counter() - start,
@@ -239,12 +250,27 @@ def _read_checkpoint(path: Path) -> Original:
     return census_source(str(path))
 
 
-def recover(ledger: Ledger, cell: Cell, checkpoint: Path) -> bool | None:
-    """Whether the file gives back the state dict, bit by bit; None where it cannot, or not yet."""
+def recover(result: Reconciliation, cell: Cell, checkpoint: Path) -> Recovered | None:
+    """Whether the file gives back the checkpoint, bit by bit; None where that cannot be: what is folded or rounded."""
     if cell.transform not in KEEPS_VALUES or cell.architecture in WITH_BATCHNORM:
         return None
-    # The library has no `recover` so far; it will be called here, and its tensors compared with those of `checkpoint`.
-    return None
+    from safetensors.numpy import load_file
+
+    from analyzer.recover import recover_state
+
+    recovery = recover_state(result)
+    restorer, saved = recovery.restorer(), load_file(checkpoint)
+    for tensor in recovery.tensors:
+        parts = restorer.values(tensor.shape, tensor.dtype, tensor.pieces)
+        is_same = np.concatenate([*parts, np.empty(0, tensor.dtype.to_numpy())]).tobytes() == (
+            saved.pop(tensor.name).tobytes()
+        )
+        if not is_same and tensor.loss is None:
+            return "wrong"
+    told = {lost.name for lost in recovery.lost}
+    if not saved.keys() <= told:
+        return "wrong"
+    return "whole" if recovery.is_whole and not recovery.lossy else "in part"
 
 
 def unlike_another_seed(folder: Path, cell: Cell) -> float:

@@ -86,10 +86,11 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         )
     tried = [outcome for outcome in existing if outcome.recovered is not None]
     if tried:
-        whole = sum(bool(outcome.recovered) for outcome in tried)
+        whole = sum(outcome.recovered == "whole" for outcome in tried)
+        part = sum(outcome.recovered == "in part" for outcome in tried)
         lines.append(
-            f"Of {len(tried):,} float32 cells without BatchNorm, {whole:,} give the state dict back bit by bit: "
-            f"{_percent(whole, len(tried))}."
+            f"Of {len(tried):,} float32 cells without BatchNorm, {whole:,} give the state dict back bit by bit "
+            f"({_percent(whole, len(tried))}), {part:,} all but what they name, {len(tried) - whole - part:,} wrongly."
         )
     return tuple(lines)
 

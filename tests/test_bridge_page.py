@@ -1,0 +1,437 @@
+"""docs/bridge.md: each picture is drawn from a tiny model, with what `reconcile` answers to it below."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from models import (
+    FX_NODE,
+    buffer,
+    convolution,
+    manifest_of,
+    packed,
+    parameter,
+    quantized,
+    save,
+    set_metadata,
+    table,
+    text_model,
+)
+
+from analyzer.audit import audit_model
+from analyzer.content import Array, encode_values
+from analyzer.manifest import BatchNorm, Manifest, WeightNorm
+from analyzer.model import Key
+from analyzer.reconcile import RULES, Line, Reconciliation, reconcile_ledger
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "bridge.md"
+
+_BLOCK = re.compile(r"(?<=^```text\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What PyTorch has, what the file has, and how the file reads it: ONNX text, for each component."""
+
+    pytorch: Mapping[str, Array]
+    stored: Mapping[str, Array]
+    model: str | Mapping[str, str]
+    buffers: Mapping[str, Array] = field(default_factory=dict)
+    tables: bool = False
+    tied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unread: tuple[str, ...] | None = None
+    """Parameters that the traced program does not read; None where none was traced."""
+    batch_norm: BatchNorm | None = None
+    weight_norm: WeightNorm | None = None
+    traced: str = ""
+    """A parameter that a traced node names, as the exporter spells it."""
+    hidden: tuple[str, ...] = ()
+    """What is in the file and not in the picture."""
+
+
+def floats(*rows: object) -> npt.NDArray[np.float32]:
+    return np.array(rows, dtype=np.float32)
+
+
+# what is drawn
+
+
+W = floats([1, 2, 3], [4, 5, 6])
+SQUARE = floats([1, 2, 3], [4, 5, 6], [7, 8, 9])
+TABLE = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
+QUERY, KEY, VALUE = (np.arange(n, n + 4, dtype=np.float32).reshape(2, 2) for n in (1, 5, 9))
+EXPERTS = np.arange(1, 13, dtype=np.float32).reshape(2, 3, 2)
+ZEROS, ONES = np.zeros(3, np.float32), np.ones(3, np.float32)
+REALS = floats([-1.0, 0.504, 0.257], [1.538, 0.004, -0.77])
+HALVES = floats([0.1, 70000, 1e-9], [-2, 0.3333333, -70000])
+BLOCK = floats([-0.7, -0.41, 0.03, 0.7, -0.52, 0.36, 0.2, 0.11, -0.6, 0.5, -0.33, 0.04, -0.1, -0.22, 0.68, 0.4])
+
+GATES = floats([1, 2], [3, 4], [5, 6], [7, 8])
+"""Of an LSTM with one hidden unit: i, f, g, o."""
+ONNX_GATES = [0, 3, 1, 2]
+
+CONV = floats([1, 2, 3], [-1, 0, 1]).reshape(2, 3, 1)
+NORM = {
+    "bn.weight": floats(4, 3)[()],
+    "bn.bias": floats(0.5, 1),
+    "bn.running_mean": floats(1, 2),
+    "bn.running_var": floats(4, 9),
+}
+FREQUENCIES = floats(1, 0.1)
+
+
+def folded(weight: Array, bias: Array) -> tuple[Array, Array]:
+    scale = NORM["bn.weight"].astype("f8") / np.sqrt(NORM["bn.running_var"].astype("f8") + 1e-5)
+    shift = (bias - NORM["bn.running_mean"]) * scale + NORM["bn.bias"]
+    return (weight * scale[:, None, None]).astype(np.float32), shift.astype(np.float32)
+
+
+def product(name: str, array: Array) -> str:
+    return f'g (float[1,{array.shape[0]}] x) => (float[1,n] y) {{ y = MatMul(x, "{name}") }}'
+
+
+def added(name: str, array: Array) -> str:
+    shape = ",".join(map(str, array.shape))
+    return f'g (float[{shape}] x) => (float[{shape}] y) {{ y = Add(x, "{name}") }}'
+
+
+def decoded(shape: str, node: str) -> str:
+    return f"g (float[1,{shape}] x) => (float[1,n] y) {{ {node} }}"
+
+
+def rotary(frequencies: Array, positions: int) -> Array:
+    angles = np.arange(positions)[:, None] * frequencies
+    return np.cos(np.concatenate([angles, angles], axis=1)).astype(np.float32)
+
+
+def changed(array: Array, value: float) -> Array:
+    copy = array.copy()
+    copy.reshape(-1)[-1] = value
+    return copy
+
+
+def pictures() -> Iterator[Picture]:
+    """In the order of the page."""
+    yield Picture({"fc.weight": W}, {"fc.weight": W}, product("fc.weight", W))
+    yield Picture({"fc.weight": W}, {"val_9": W}, product("val_9", W))
+    turned = np.ascontiguousarray(W.T)
+    yield Picture({"fc.weight": W}, {"onnx::MatMul_9": turned}, product("onnx::MatMul_9", turned))
+    yield Picture(
+        {"conv.bias": W[0]}, {"val_9": W[0].reshape(3, 1)}, added("val_9", W[0].reshape(3, 1))
+    )
+
+    # parts of a table
+    for rows in ([0, 1], [3, 0, 3, 3], [0, 1, 2, 3, 0, 1, 2, 3]):
+        kept = TABLE[rows]
+        yield Picture({"position.weight": TABLE}, {"val_1": kept}, added("val_1", kept), tables=True)
+
+    # several in one, one in several
+    both = np.ascontiguousarray(np.concatenate([QUERY.T, KEY.T, VALUE.T], axis=1))
+    three = {"q.weight": QUERY, "k.weight": KEY, "v.weight": VALUE}
+    yield Picture(three, {"packed": both}, product("packed", both))
+    biases = floats(1, 2, 0, 0, 3, 4)
+    yield Picture({"q.bias": biases[:2], "v.bias": biases[4:]}, {"val_2": biases}, added("val_2", biases))
+    yield Picture(
+        {"lstm.weight_ih_l0": GATES},
+        {"W": GATES[ONNX_GATES][None]},
+        "g (float[s,1,2] x) => (float[s,1,1,1] y) { y = LSTM <hidden_size=1> (x, W, R) }",
+        hidden=("R",),
+    )
+    first, second = (np.ascontiguousarray(expert.T) for expert in EXPERTS)
+    yield Picture(
+        {"experts.up": EXPERTS},
+        {"e0": first, "e1": second},
+        "g (float[1,2] x) => (float[1,3] y) { a = MatMul(x, e0) b = MatMul(x, e1) y = Add(a, b) }",
+    )
+
+    # once for several, several times
+    tie = {"tok.weight": ("head.weight",)}
+    yield Picture({"tok.weight": W}, {"tok.weight": W}, product("tok.weight", W), tied=tie)
+    yield Picture(
+        {"a.weight": ONES, "b.weight": ONES},
+        {"a.weight": ONES},
+        'g (float[1,3] x) => (float[1,3] y) { ["/a/Mul"] h = Mul(x, "a.weight") ["/b/Mul"] y = Mul(h, "a.weight") }',
+    )
+    yield Picture(
+        {"fc.weight": SQUARE, "fc.bias": ZEROS},
+        {"fc.weight": SQUARE},
+        product("fc.weight", SQUARE),
+        traced="p_fc_bias",
+    )
+    yield Picture(
+        {"tok.weight": W},
+        {"tok.weight": W, "onnx::MatMul_7": turned},
+        'g (float[1,2] x) => (float[1,2] y) { h = MatMul(x, "tok.weight") y = MatMul(h, "onnx::MatMul_7") }',
+        tied=tie,
+    )
+    yield Picture(
+        {"shared.weight": W},
+        {"encoder/shared.weight": W, "decoder/onnx::MatMul_9": turned},
+        {"encoder": product("shared.weight", W), "decoder": product("onnx::MatMul_9", turned)},
+    )
+
+    # formulas
+    yield from batch_norms()
+    direction, length = floats([3, 4], [0, 5]), floats([10], [1])
+    factors = length.reshape(-1) / np.linalg.norm(direction.astype("f8"), axis=1)
+    weight = (direction * factors[:, None]).astype(np.float32)
+    yield Picture(
+        {"fc.weight_v": direction, "fc.weight_g": length},
+        {"val_3": weight},
+        f"g (float[2,n] x) => (float[2,n] y) {{ y = MatMul(val_3, x) }}",
+        weight_norm=WeightNorm("fc.weight", "fc.weight_g", "fc.weight_v", 0, encode_values(factors)),
+    )
+    gain = floats(-0.25, 0, 0.5)
+    yield Picture({"norm.weight": gain}, {"add_127": 1 + gain}, added("add_127", gain).replace("Add", "Mul"))
+    scaled = np.ascontiguousarray(SQUARE.T * np.float32(0.125))
+    yield Picture({"q.weight": SQUARE}, {"val_3": scaled}, product("val_3", scaled))
+
+    # other encodings
+    yield from casts()
+    yield from codes()
+
+    # not in the file
+    yield Picture(
+        {"fc.weight": SQUARE, "pooler.weight": SQUARE + 1},
+        {"fc.weight": SQUARE},
+        product("fc.weight", SQUARE),
+        unread=("pooler.weight",),
+    )
+    yield Picture(
+        {"fc.weight": SQUARE, "lm_head.weight": SQUARE + 1},
+        {"fc.weight": SQUARE},
+        product("fc.weight", SQUARE),
+    )
+
+    # none of PyTorch's parameters
+    yield Picture({}, {"bn.running_mean": ONES}, added("bn.running_mean", ONES), {"bn.running_mean": ONES})
+    cosines = rotary(FREQUENCIES, 3)
+    yield Picture({}, {"val_3": cosines}, added("val_3", cosines), {"rotary_emb.inv_freq": FREQUENCIES})
+    mask = floats([0, -1e9], [0, 0])
+    yield Picture(
+        {"norm.weight": W[0]},
+        {"norm.weight": W[0], "val_9": ZEROS, "mask": mask},
+        """g (float[2,3] x, float[2,2] s) => (float[2,3] y, float[2,2] t) {
+            y = LayerNormalization(x, "norm.weight", val_9)
+            t = Add(s, mask)
+        }""",
+    )
+
+    # what keeps an account from balancing
+    other = changed(W, 60)
+    yield Picture({"fc.weight": W}, {"fc.weight": other}, product("fc.weight", other))
+    yield Picture({"fc.weight": W}, {"val_1": other}, product("val_1", other))
+    yield Picture(
+        {"fc.weight": W},
+        {"fc.weight": W, "val_9": W[1]},
+        'g (float[1,2] x) => (float[1,3] y) { h = MatMul(x, "fc.weight") y = acme.Gate(h, val_9) }',
+    )
+
+
+def batch_norms() -> Iterator[Picture]:
+    bias = floats(3, 0)
+    weight, shift = folded(CONV, bias)
+    statistics = {name: array for name, array in NORM.items() if "running" in name}
+    own = {name: array for name, array in NORM.items() if "running" not in name}
+    yield Picture(
+        {"conv.weight": CONV, "conv.bias": bias, **own},
+        {"conv.weight": weight, "conv.bias": shift},
+        'g (float[1,3,4] x) => (float[1,2,4] y) { y = Conv(x, "conv.weight", "conv.bias") }',
+        statistics,
+        batch_norm=BatchNorm("bn", 1e-5, "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"),
+    )
+
+
+def casts() -> Iterator[Picture]:
+    clamped = np.clip(HALVES, -65504, 65504).astype(np.float16)
+    clamped[0, 2] = np.float16(2.0**-24)
+    yield Picture({"fc.weight": HALVES}, {"fc.weight": clamped}, product("fc.weight", clamped))
+    reals = floats([0.1, -2, 0.3333333])
+    short = reals.astype(ml_dtypes.bfloat16)
+    yield Picture({"fc.weight": reals}, {"fc.weight": short}, product("fc.weight", short))
+
+
+def codes() -> Iterator[Picture]:
+    scale, zero = np.array(0.01, np.float32), np.array(100, np.uint8)
+    eight = np.round(REALS / scale + zero).astype(np.uint8)
+    yield Picture(
+        {"fc.weight": REALS},
+        {"w_quantized": eight, "w_scale": scale, "w_zero_point": zero},
+        decoded("2", "w = DequantizeLinear(w_quantized, w_scale, w_zero_point) y = MatMul(x, w)"),
+    )
+    made = quantized("w", np.ascontiguousarray(REALS.T), axis=1)
+    yield Picture(
+        {"fc.weight": REALS},
+        made,
+        decoded("3", "w = DequantizeLinear <axis=1> (w_quantized, w_scale, w_zero_point) y = MatMul(x, w)"),
+    )
+    four = packed("w", BLOCK)
+    node = "com.microsoft.MatMulNBits <K=16, N=1, bits=4, block_size=16>"
+    yield Picture({"fc.weight": BLOCK}, four, decoded("16", f"y = {node} (x, w_Q4, w_scales)"))
+    kept = np.ascontiguousarray(TABLE[:2] / np.float32(7))
+    yield Picture(
+        {"position.weight": TABLE / np.float32(7)},
+        {"val_1": kept.astype(np.float16)},
+        added("val_1", kept),
+        tables=True,
+    )
+
+
+# what it becomes
+
+
+def manifest(picture: Picture) -> Manifest:
+    """As a census writes it."""
+    read = {} if picture.unread is None else {name: name not in picture.unread for name in picture.pytorch}
+    make = {True: table, False: convolution if picture.batch_norm else parameter}[picture.tables]
+    return manifest_of(
+        *(
+            (make if array.ndim > 1 else parameter)(
+                name, array, tied=picture.tied.get(name, ()), read=read.get(name)
+            )
+            for name, array in picture.pytorch.items()
+        ),
+        *(buffer(name, array) for name, array in picture.buffers.items()),
+        batch_norms=(picture.batch_norm,) if picture.batch_norm else (),
+        weight_norms=(picture.weight_norm,) if picture.weight_norm else (),
+        values={**picture.pytorch, **picture.buffers},
+        trace=None if picture.unread is None else "exported-program",
+    )
+
+
+def answer(picture: Picture, folder: Path) -> Reconciliation:
+    if isinstance(picture.model, str):
+        return reconcile_ledger(audit_model(_save(folder, picture.model, picture.stored, picture.traced)), manifest(picture))
+    for component, model in picture.model.items():
+        prefix = f"{component}/"
+        own = {n.removeprefix(prefix): a for n, a in picture.stored.items() if n.startswith(prefix)}
+        _save(folder, model, own, name=f"{component}.onnx")
+    return reconcile_ledger(audit_model(folder, artifact=True), manifest(picture))
+
+
+def _save(folder: Path, model: str, stored: Mapping[str, Array], traced: str = "", name: str = "model.onnx") -> Path:
+    proto = text_model(model, {n: array for n, array in stored.items() if array.dtype != ml_dtypes.bfloat16})
+    for tensor, array in stored.items():
+        if array.dtype == ml_dtypes.bfloat16:
+            short = onnx.TensorProto.BFLOAT16
+            proto.graph.initializer.add(name=tensor, dims=array.shape, data_type=short, raw_data=array.tobytes())
+    if traced:
+        set_metadata(proto.graph.node[0], {FX_NODE: f"%linear = call_function(args = (%x, %{traced}))"})
+    return save(folder, proto, name)
+
+
+def draw(picture: Picture, result: Reconciliation) -> str:
+    """Both sides beside each other, and below them the answer."""
+    left = _side("PyTorch", {**picture.pytorch, **picture.buffers})
+    right = _side("file", {name: a for name, a in picture.stored.items() if name not in picture.hidden})
+    return "\n".join([*_beside([left, right], 6), "", *_answers(result)]) + "\n"
+
+
+def _side(title: str, arrays: Mapping[str, Array]) -> list[str]:
+    """Matrices beside each other, and below them what is one row, a line each."""
+    matrices = {name: array for name, array in arrays.items() if array.ndim > 1}
+    rows = {name: array for name, array in arrays.items() if array.ndim < 2}
+    width = max((len(_title(name, array)) for name, array in rows.items()), default=0)
+    lines = _beside([_matrix(name, array) for name, array in matrices.items()], 3)
+    for name, array in rows.items():
+        lines.append(f"{_title(name, array):{width}}  {' '.join(_numbers(array))}")
+    return [title, *lines]
+
+
+def _beside(columns: list[list[str]], gap: int) -> list[str]:
+    rows = itertools.zip_longest(*columns, fillvalue="")
+    widths = [max(map(len, column)) + gap for column in columns]
+    return ["".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _matrix(name: str, array: Array) -> list[str]:
+    lines = [_title(name, array)]
+    is_stack = array.ndim > 2 and array.shape[-1] > 1
+    for part in array.reshape(-1, *array.shape[-2:]) if is_stack else [array.reshape(len(array), -1)]:
+        cells = [_numbers(row, is_packed=name.endswith("_Q4")) for row in part]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines += [" ".join(map(str.rjust, row, widths)) for row in cells]
+        lines.append("")
+    return lines[:-1]
+
+
+def _title(name: str, array: Array) -> str:
+    return f"{name} {'x'.join(map(str, array.shape))}".rstrip()
+
+
+def _numbers(array: Array, *, is_packed: bool = False) -> list[str]:
+    """In five digits; bytes that hold several codes in hexadecimal."""
+    return [f"{int(v):02x}" if is_packed else f"{float(v):.5g}" for v in array.reshape(-1)]
+
+
+def _answers(result: Reconciliation) -> Iterator[str]:
+    held = {settled.entries[0] for settled in result.parameters if settled.entries}
+    for settled in result.parameters:
+        chain = ", ".join(settled.chain)
+        yield f"-> {settled.name}: {chain}; decided by {settled.decided_by}"
+    for line in result.entries:
+        if line.key not in held:
+            yield f"-> {_label(line.key)}: {line.line}; decided by {line.decided_by}"
+    for row in result.bridge:
+        if row.tensors or row.elements:
+            yield f"=> {row.line}: parameters {row.parameter_delta:+,}, stored {row.stored_delta:+,}".replace("+0", "0")
+
+
+def _label(key: Key) -> str:
+    return "/".join((*key[0], key[1]))
+
+
+# the tests
+
+
+@pytest.fixture
+def drawn(tmp_path: Path) -> list[tuple[str, Reconciliation]]:
+    found = []
+    for number, picture in enumerate(pictures()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        result = answer(picture, folder)
+        found.append((draw(picture, result), result))
+    return found
+
+
+def test_every_picture_shows_what_reconcile_answers(
+    drawn: list[tuple[str, Reconciliation]], request: pytest.FixtureRequest
+) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    if request.config.getoption("--update-golden"):
+        blocks = iter(drawn)
+        text = _BLOCK.sub(lambda _: next(blocks)[0], text)
+        PAGE.write_text(text, encoding="utf-8")
+
+    assert _BLOCK.findall(text) == [block for block, _ in drawn]
+
+
+def test_the_pictures_show_every_line(drawn: list[tuple[str, Reconciliation]]) -> None:
+    shown = {line for _, result in drawn for settled in result.parameters for line in settled.chain}
+    shown |= {line.line for _, result in drawn for line in result.entries}
+
+    assert shown == set(Line)
+
+
+def test_the_page_has_a_section_for_every_line() -> None:
+    headings = re.findall(r"^### (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    named = [name for heading in headings for name in re.findall(r"`([\w-]+)`", heading)]
+
+    assert sorted(named) == sorted(line.value for line in Line)
+
+
+def test_the_page_lists_the_rules_in_the_order_in_which_they_are_asked() -> None:
+    text = (DOCS / "how-it-counts.md").read_text(encoding="utf-8")
+
+    assert re.findall(r"^\d+\. `(\w+)`", text, re.MULTILINE) == [rule.__name__ for rule in RULES]
