@@ -303,12 +303,12 @@ class _Evidence:
             self._center, self._first = float(b.mean()), float(b.flat[0])
         self._count += b.size
         self._varies = self._varies or bool((b != self._first).any())
-        far = np.abs(b - self._center)
-        telling = far > room
-        least = np.maximum(room[telling], np.finfo(np.float64).tiny)
-        self._bits += float(np.log2(far[telling] / least).sum())
-        x, y = a - self._center, b - self._center
-        self._sums += [x.sum(), y.sum(), (x * y).sum(), (x * x).sum(), (y * y).sum()]
+        x, y = (part.reshape(-1) - self._center for part in (a, b))
+        if self._bits < _LEAST_BITS:
+            far = np.abs(y)
+            least = np.maximum(room.reshape(-1), np.finfo(np.float64).tiny)
+            self._bits += float(np.log2(np.maximum(far / least, 1.0)).sum())
+        self._sums += [x.sum(), y.sum(), x @ y, x @ x, y @ y]
         return True
 
     def is_enough(self, is_named: bool) -> bool:

@@ -254,6 +254,8 @@ class _Judge:
         folded = _folding(settled)
         if folded is not None:
             return folded
+        if settled.decided_by.startswith("structure:shape"):
+            return "only its shape says which stored tensor it is, and no values were compared"
         if not pieces:
             return self._why_without_pieces(tensor, settled)
         for piece in pieces:

@@ -97,10 +97,27 @@ class Restorer:
             yield from _bands(np.broadcast_to(np.zeros((), element), shape))
         elif len(pieces) == 1 or all(piece.put is not None and piece.put[0] == 0 for piece in pieces):
             for piece in sorted(pieces, key=lambda piece: piece.put or ()):
-                for band in _bands(self._view(piece)):
+                for band in self._parts(piece):
                     yield _cast(_undone(band, piece), element)
         else:
             yield from _bands(self._assemble(shape, element, pieces))
+
+    def _parts(self, piece: Piece) -> Iterator[Array]:
+        """What a piece cuts, flat; decoded as it goes where codes stand in PyTorch's order."""
+        encoded = self.encoding(self._tensors[piece.key])
+        turned = [axis for axis in piece.axes if piece.shape[axis] != 1]
+        if encoded is None or piece.taken is not None or turned != sorted(turned):
+            yield from _bands(self._view(piece))
+            return
+        done = 0
+        for values, _ in encoded.bands():
+            yield values
+            done += values.size
+        if done != encoded.numel:
+            raise ModelReadError(self._unreadable(piece.key))
+
+    def _unreadable(self, key: Key) -> str:
+        return f"{self.ledger.model.path}: {label(key)}: its elements cannot be read"
 
     def _assemble(self, shape: tuple[int, ...], element: np.dtype, pieces: Sequence[Piece]) -> Array:
         """A tensor of several pieces that do not follow each other row by row."""
@@ -117,9 +134,7 @@ class Restorer:
         tensor = self._tensors[piece.key]
         array = self._decoded(tensor)
         if array is None:
-            raise ModelReadError(
-                f"{self.ledger.model.path}: {label(tensor.key)}: its elements cannot be read"
-            )
+            raise ModelReadError(self._unreadable(piece.key))
         viewed = _viewed(piece, array.shape)
         if viewed is not None:
             array = array.reshape(viewed)

@@ -292,11 +292,12 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
         return Role.CONSTANT, rule
     if slot in _BUFFER_SLOTS.get(node.op_type, ()) and tensor.dtype.is_floating:
         return Role.BUFFER, rule
-    if node.op_type == "DequantizeLinear" and slot == 0 and tensor.numel <= 1:
-        return (
-            Role.CONSTANT,
-            "structure:scalar",
-        )  # a quantizer also encodes the numbers that a graph computes with
+    if node.op_type == "DequantizeLinear" and slot == 0:
+        if tensor.dtype not in CODES:
+            return None  # it is quantized when the model runs: what reads it after that tells what it is
+        if tensor.numel <= 1:
+            # A quantizer also encodes the numbers that a graph computes with.
+            return Role.CONSTANT, "structure:scalar"
     if slot in _LEARNED_SLOTS.get(node.op_type, ()) and (tensor.numel > 1 or tensor.dtype.is_integer):
         return Role.PARAMETER, rule
     if node.op_type in _TABLES and slot == 0 and tensor.dtype.is_floating and len(tensor.shape) >= 2:
@@ -306,12 +307,10 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
 
 def learned_beside(wiring: Wiring, tensor: StoredTensor) -> Iterator[StoredTensor]:
     """The stored tensors at the other learned inputs of the nodes that read this one at such an input."""
-    for reader in _final_readers(wiring, tensor, tensor):
-        slots = (
-            _LEARNED_SLOTS.get(reader.node.op_type, frozenset()) if reader.node.is_standard else frozenset()
-        )
-        for slot in slots - {reader.slot} if reader.slot in slots else ():
-            found = _origin(wiring, reader.node, slot)
+    for node, slot in _final_readers(wiring, tensor, tensor):
+        slots = _LEARNED_SLOTS.get(node.op_type, frozenset())
+        for other in slots - {slot} if node.is_standard and slot in slots else ():
+            found = _origin(wiring, node, other)
             if found is not None:
                 yield found
 

@@ -16,6 +16,7 @@ from analyzer.model import Key, StoredTensor, label
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.by_content import match_by_content, match_by_reader, match_copies, match_deduplicated
 from analyzer.reconcile.by_name import match_by_name
+from analyzer.reconcile.by_shape import match_by_shape
 from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
 from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
@@ -70,6 +71,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_split,
     match_folded_pointwise,
     match_by_reader,
+    match_by_shape,
     match_copies,
     match_packed_copies,
     match_deduplicated,

@@ -23,6 +23,29 @@ __all__ = ["Books", "Holding", "Suspect", "piece_of"]
 _MOVES = frozenset({"Cast", "DequantizeLinear", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _MOST_HOPS = 4
 
+_MULTIPLIERS = frozenset(
+    {
+        "Attention",
+        "Conv",
+        "ConvInteger",
+        "ConvTranspose",
+        "DynamicQuantizeMatMul",
+        "FusedConv",
+        "FusedGemm",
+        "FusedMatMul",
+        "Gemm",
+        "MatMul",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "MatMulNBits",
+        "QAttention",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+    }
+)
+"""Operators that multiply by a matrix, which is then a weight."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
@@ -106,6 +129,10 @@ class Books:
             yield from layer
             moved = [node for node in layer if node.op_type in _MOVES]
             layer = [reader.node for node in moved for reader in self.ledger.wiring.readers(node)]
+
+    def is_multiplied(self, entry: Entry) -> bool:
+        """Whether some node multiplies by a tensor, as it is or past what only decodes or moves it."""
+        return any(node.op_type in _MULTIPLIERS for node in self.users(entry))
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
         """The PyTorch modules whose nodes read a stored tensor, as far as nodes tell their module."""

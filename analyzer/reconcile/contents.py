@@ -288,7 +288,8 @@ class Contents:
             if not bool((error <= _allowed(steps)).all()):
                 return False
             largest = max(largest, float(error.max(initial=0.0)))
-            product, mine, yours = product + values @ theirs, mine + values @ values, yours + theirs @ theirs
+            product += float(values @ theirs)
+            mine, yours = mine + float(values @ values), yours + float(theirs @ theirs)
             done += values.size
         # A scale so large that everything is within a step of zero is no evidence here either.
         is_alike = product >= _LEAST_LIKENESS * np.sqrt(mine * yours) and (mine > 0 or yours <= _NOTHING)

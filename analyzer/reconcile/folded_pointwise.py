@@ -1,7 +1,8 @@
 """Rule: a function of each element that an exporter computed in advance.
 
 1 + w is what RMSNorm of the Gemma models scales by; -exp(w) is the state matrix of Mamba (A_log); exp(w) the logit
-scale of CLIP; c w a weight into which a constant factor was multiplied.
+scale of CLIP; w / sqrt(d) the bias of a query into which the scale of attention was multiplied (d is the head's width).
+No other factor is taken for an exporter's: a layer times two is another layer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
+from analyzer.reconcile.contents import is_like
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
@@ -31,6 +33,8 @@ FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]
     "exp(w)": (np.exp, np.log),
 }
 """Each function and what undoes it."""
+
+_SHIFTED = "1+w"
 
 _TIMES = "*w"
 """How a rule that multiplies by a constant ends."""
@@ -59,9 +63,11 @@ def constant_factor(rule: str) -> float | None:
 _FEW = 4
 """Elements from which a constant factor is evidence: of fewer, any may be one."""
 
+_LEAST_HEAD = 8
+"""The width of a head, at least."""
 
-_SAME = 1e-3
-"""How far from 1 a factor must be: nearer, the weight was changed and not scaled."""
+_MOST_SAMPLED = 1 << 16
+"""Elements up to which all are looked at also where samples are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,8 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
     samples = originals.samples(tensor)
     if samples is None or not tensor.dtype.is_floating:
         return None
-    values = originals.values(tensor) if tensor.numel <= 1 << 16 else None
+    is_whole = books.contents.mode == "full" or tensor.numel <= _MOST_SAMPLED
+    values = originals.values(tensor) if is_whole else None
     expected = (samples if values is None else values.reshape(-1)).astype(np.float64)
     for layout in layouts(tensor.shape, books.contents.shape(entry)):
         if not layout.is_plain:
@@ -155,22 +162,37 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
             continue
         stored = look[0].astype(np.float64)
         tolerance = tolerance_of(books.contents, entry)
-        for rule, way in _ways(expected, stored):
+        clamped = (
+            1.2e-7 if look[0].dtype == np.float16 else 1e-12
+        )  # a converter clamps to the smallest float16
+        is_vector = sum(dim != 1 for dim in tensor.shape) == 1
+        for rule, way in _ways(expected, stored, is_vector=is_vector):
             with np.errstate(over="ignore", invalid="ignore"):
                 wanted = way(expected)
-                room = tolerance * float(np.abs(wanted).max(initial=0.0))
+                # Each relative to itself; but 1 + w rounds as 1 does, and exp(w) errs as w does.
+                growth = np.abs(expected) if rule.endswith("exp(w)") else 1.0
+                room = tolerance * np.abs(wanted) * np.maximum(1.0, growth) + clamped
+                room += tolerance if rule == _SHIFTED else 0.0
                 error = np.abs(stored - wanted)
                 near = error <= (room if look[1] is None else room + look[1] * 1.001)
             if bool(near.all()) and bool(np.isfinite(wanted).all()):
+                shift = 1.0 if rule == _SHIFTED else 0.0
+                steps = None if look[1] is None else look[1] + room
+                if steps is not None and not is_like(stored - shift, wanted - shift, steps):
+                    continue
                 return _Found(layout, rule, float(error.max(initial=0.0)), values is not None)
     return None
 
 
-def _ways(expected: Reals, stored: Reals) -> Iterator[tuple[str, Callable[[Reals], Reals]]]:
+def _ways(
+    expected: Reals, stored: Reals, *, is_vector: bool
+) -> Iterator[tuple[str, Callable[[Reals], Reals]]]:
     yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items())
     size = float(expected @ expected)
-    if expected.size >= _FEW and size > 0:
-        factor = float(np.float32(stored @ expected / size))
-        is_other = np.isfinite(factor) and factor != 0.0 and abs(factor - 1.0) > _SAME
-        if is_other and float(np.ptp(expected)) > 0:
-            yield f"{factor:.9g}{_TIMES}", lambda w: factor * w
+    if not is_vector or expected.size < _FEW or size == 0 or float(np.ptp(expected)) == 0:
+        return
+    factor = float(stored @ expected / size)
+    widths = (width for width in range(_LEAST_HEAD, expected.size + 1) if expected.size % width == 0)
+    scale = min((width**-0.5 for width in widths), key=lambda scale: abs(scale - factor), default=0.0)
+    if scale:
+        yield f"{scale:.9g}{_TIMES}", lambda w: scale * w

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 
 from analyzer.content import Array, is_constant_filled
-from analyzer.ledger import Role
+from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import Line, Piece
@@ -43,12 +44,12 @@ def settle_suspects(books: Books) -> None:
 def settle_fillers(books: Books) -> None:
     """One number throughout where PyTorch has nothing of that size left, and masks: what an operator must be given.
 
-    Of what an operator reads as a weight, only vectors of zeros or ones are taken for that: LayerNormalization without
-    a bias gets zeros, a norm without a scale ones. A bias that somebody has set to zero is not taken for that: its
-    parameter is still to be found.
+    Of what an operator reads as a weight, only vectors that change nothing are taken for that: zeros that are added,
+    ones that are multiplied by. LayerNormalization without a bias gets zeros, a norm without a scale ones. A bias that
+    somebody has set to zero is not taken for that: its parameter is still to be found.
     """
-    if books.contents.mode == "none":
-        return
+    if books.contents.mode == "none" and not books.contents.is_local:
+        return  # of a remote file no values are read that nobody asked for
     sizes = {parameter.numel for parameter in books.free_parameters()}
     for entry in [*books.free_entries(), *(suspect.entry for suspect in books.suspects)]:
         is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED)
@@ -59,9 +60,9 @@ def settle_fillers(books: Books) -> None:
             continue
         is_free = not entry.sources and books.contents.numel(entry) not in sizes
         is_weight = entry.role is Role.PARAMETER
-        if is_free and is_constant_filled(array) and (not is_weight or _is_neutral(array)):
+        if is_free and is_constant_filled(array) and (not is_weight or _is_neutral(entry, array)):
             books.settle(entry, Line.ADDED, "content:constant-filled")
-        elif _is_mask(array):
+        elif _is_mask(array) and (not is_weight or entry.decided_by == "structure:Add-vector"):
             books.settle(entry, Line.ADDED, "content:mask")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
 
@@ -73,9 +74,27 @@ _MASKED = 1e4
 """What a mask takes from a score: 65,504 in float16, 1e4 in older models."""
 
 
-def _is_neutral(array: Array) -> bool:
+_SCALES = re.compile(r"structure:(?:(?:Mul|Div)-vector|\w*Norm\w*\[\d\])")
+"""Rules by which an entry is a factor of each channel; of a normalization that has a shift, that is the last."""
+
+_SHIFTS = {
+    "BatchNormalization[2]",
+    "GroupNorm[2]",
+    "GroupNormalization[2]",
+    "InstanceNormalization[2]",
+    "LayerNormalization[2]",
+    "SkipLayerNormalization[3]",
+    "SkipLayerNormalization[4]",
+    "SkipSimplifiedLayerNormalization[3]",
+}
+
+
+def _is_neutral(entry: Entry, array: Array) -> bool:
+    """Whether a vector leaves what it is added to, or multiplied with, as it is."""
     is_vector = sum(dim != 1 for dim in array.shape) <= 1
-    return is_vector and bool(array.flat[0] in (0.0, 1.0))
+    is_shift = entry.decided_by.removeprefix("structure:") in _SHIFTS
+    neutral = 1.0 if _SCALES.fullmatch(entry.decided_by) and not is_shift else 0.0
+    return is_vector and bool(array.flat[0] == neutral)
 
 
 def _is_mask(array: Array) -> bool:
@@ -99,7 +118,10 @@ def settle_parameters(books: Books) -> None:
 def settle_entries(books: Books) -> None:
     """Entries that hold no PyTorch parameter, by what the file alone says they are."""
     for entry in list(books.free_entries()):
-        if entry.role is Role.BUFFER:
+        if entry.role is not Role.PARAMETER and _is_weight(books, entry):
+            # A note may say of anything that the exporter made it; none makes a matrix to multiply by.
+            books.settle(entry, Line.UNEXPLAINED, "structure:multiplied")
+        elif entry.role is Role.BUFFER:
             known = [name for name in entry.sources if books.tensor(name) is not None]
             # A state dict lacks what is not persistent: there the file's own word counts.
             is_named = not books.manifest.lists_all_buffers and bool(entry.sources)
@@ -108,6 +130,11 @@ def settle_entries(books: Books) -> None:
         else:
             is_learned = entry.role is Role.PARAMETER
             books.settle(entry, _BY_ROLE[entry.role], entry.decided_by, is_counted=is_learned)
+
+
+def _is_weight(books: Books, entry: Entry) -> bool:
+    is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
+    return is_matrix and books.is_multiplied(entry)
 
 
 def mark_ties(books: Books) -> None:

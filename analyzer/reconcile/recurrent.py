@@ -7,27 +7,33 @@ hidden) and B (directions, 2 x gates x hidden), with the gates i, o, f, c of LST
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.content import Array, cast_digest, rounded, sample_positions
 from analyzer.content import digest as digest_of
-from analyzer.content import rounded, sample_positions
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
-from analyzer.model import Node
+from analyzer.model import GraphPath, Node
 from analyzer.reconcile.books import Books, Holding
+from analyzer.reconcile.contents import is_like
 from analyzer.reconcile.lines import Line, Piece
+from analyzer.scopes import module_of
 
 __all__ = ["match_recurrent"]
 
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 """Where ONNX has each of PyTorch's gates."""
 
-_SLOTS = (1, 2, 3)
-"""W, R and B."""
+_SLOTS = {1: ("weight_ih",), 2: ("weight_hh",), 3: ("bias_ih", "bias_hh")}
+"""W, R and B, and what PyTorch calls the blocks of one direction of each."""
+
+_NAME = re.compile(r"((?:weight|bias)_[ih]h)(_l\d+)?(_reverse)?")
+"""Names of torch.nn.LSTM, GRU and RNN, and of their cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,7 @@ class _Part:
     hidden: int
     order: tuple[int, ...]
     changed: tuple[Line, ...]
+    evidence: str = "sampled"
 
     def rows(self) -> npt.NDArray[np.int64]:
         """The stored row of each of PyTorch's rows."""
@@ -51,20 +58,25 @@ def match_recurrent(books: Books) -> None:
     if books.contents.mode == "none":
         return
     suspected = [suspect.entry for suspect in books.suspects]
+    layers: dict[tuple[GraphPath, int], str] = {}
     for entry in [*suspected, *books.free_entries()]:
-        for node in books.users(entry):
-            is_weight = any(
-                reader.node.op_type == node.op_type and reader.slot in _SLOTS
-                for reader in books.readers(entry)
-            )
-            if node.op_type in _GATES and is_weight:
-                parts = _take_apart(books, entry, node)
+        for node, slot in books.readers(entry):
+            if node.op_type in _GATES and slot in _SLOTS:
+                parts = _take_apart(books, entry, node, slot, layers.get((node.graph_path, node.position)))
                 if parts:
                     _settle(books, entry, parts)
+                    layers[node.graph_path, node.position] = _layer(parts[0].tensor.name) or ""
                 break
 
 
-def _take_apart(books: Books, entry: Entry, node: Node) -> list[_Part]:
+def _layer(name: str) -> str | None:
+    """The module and the number of the layer that a tensor belongs to; None where it is not named as PyTorch's are."""
+    match = _NAME.fullmatch(name.rpartition(".")[2])
+    return None if match is None else f"{module_of(name)} {match[2]}"
+
+
+def _take_apart(books: Books, entry: Entry, node: Node, slot: int, layer: str | None) -> list[_Part]:
+    """The tensors in order; of the layer that the node's other inputs are of, if that is known."""
     shape = books.contents.shape(entry)
     order = _GATES[node.op_type]
     gates = len(order)
@@ -80,11 +92,24 @@ def _take_apart(books: Books, entry: Entry, node: Node) -> list[_Part]:
     for block in range(blocks):
         used = {part.tensor.name for part in parts}
         start = block * gates * hidden
-        part = next(_there(books, entry, start, hidden, order, used, is_bias=is_bias), None)
-        if part is None:
+        direction, number = divmod(block, len(_SLOTS[slot]))
+        is_reverse = direction == 1 if shape[0] > 1 else None
+        for part in _there(books, entry, start, hidden, order, is_bias=is_bias):
+            name = part.tensor.name
+            is_of_layer = not layer or _layer(name) in (None, layer)
+            if is_of_layer and _may_be(name, _SLOTS[slot][number], is_reverse) and name not in used:
+                parts.append(part)
+                layer = _layer(name)
+                break
+        else:
             return []
-        parts.append(part)
     return parts
+
+
+def _may_be(name: str, expected: str, is_reverse: bool | None) -> bool:
+    """Whether a name does not say that its tensor belongs elsewhere: W and R may have one shape."""
+    match = _NAME.fullmatch(name.rpartition(".")[2])
+    return match is None or (match[1] == expected and is_reverse in (None, bool(match[3])))
 
 
 def _there(
@@ -93,7 +118,6 @@ def _there(
     start: int,
     hidden: int,
     order: tuple[int, ...],
-    used: set[str],
     *,
     is_bias: bool,
 ) -> Iterator[_Part]:
@@ -101,33 +125,57 @@ def _there(
     shape = (rows,) if is_bias else (rows, books.contents.shape(entry)[2])
     for tensor in books.free_parameters():
         changed = books.contents.changes(entry, tensor)
-        if tensor.shape == shape and tensor.name not in used and changed is not None:
+        if tensor.shape == shape and changed is not None:
             part = _Part(tensor, start, hidden, order, changed)
-            if _holds(books, entry, part):
-                yield part
+            evidence = _compare(books, entry, part)
+            if evidence is not None:
+                yield replace(part, evidence=evidence)
 
 
-def _holds(books: Books, entry: Entry, part: _Part) -> bool:
-    samples = books.contents.originals.samples(part.tensor)
-    if samples is None:
-        return False
-    width = part.tensor.numel // max(1, part.tensor.shape[0])
+def _compare(books: Books, entry: Entry, part: _Part) -> str | None:
+    """Whether the tensor is there, by all that is known of it or by its samples; None where it is not."""
+    originals = books.contents.originals
+    samples = originals.samples(part.tensor)
     positions = sample_positions(part.tensor.numel)
-    rows = part.rows()
-    look = books.contents.at(entry, rows[positions // width] * width + positions % width)
+    if samples is None or not _holds(books, entry, part, positions, samples):
+        return None
+    if books.contents.mode != "full":
+        return "sampled"
+    if positions.size == part.tensor.numel:
+        return "content"
+    values = originals.values(part.tensor)
+    if values is not None:
+        every = np.arange(part.tensor.numel, dtype=np.int64)
+        return "content" if _holds(books, entry, part, every, values.reshape(-1)) else None
+    if books.contents.encoding(entry) is not None:
+        return "sampled"
+    array = books.contents.array(entry)
+    if array is None:
+        return None
+    restored = array.reshape(-1, part.tensor.numel // part.tensor.shape[0])[part.rows()]
+    if not part.changed:
+        return "content" if digest_of(restored) == originals.digest(part.tensor) else None
+    expected = originals.cast_digest(part.tensor, entry.tensor.dtype)
+    if expected is None:
+        return "sampled"
+    return "content" if cast_digest(restored, entry.tensor.dtype) == expected else None
+
+
+def _holds(
+    books: Books, entry: Entry, part: _Part, positions: npt.NDArray[np.int64], expected: Array
+) -> bool:
+    """Whether the stored numbers at positions of the tensor are what they should be."""
+    width = part.tensor.numel // max(1, part.tensor.shape[0])
+    look = books.contents.at(entry, part.rows()[positions // width] * width + positions % width)
     if look is None:
         return False
     stored, steps = look
     if steps is not None:
-        return bool((np.abs(stored - samples.astype(np.float64)) <= steps * 1.001 + 1e-12).all())
+        return is_like(stored, expected.astype(np.float64), steps)
+    if not part.changed:
+        return stored.tobytes() == expected.tobytes()
     mine = next(rounded(stored, None))
-    ways = [samples] if not part.changed else list(rounded(samples, entry.tensor.dtype))
-    if not any(mine.tobytes() == way.tobytes() for way in ways):
-        return False
-    array = books.contents.array(entry) if books.contents.mode == "full" and not part.changed else None
-    if array is None:
-        return not (books.contents.mode == "full" and not part.changed)
-    return digest_of(array.reshape(-1, width)[rows]) == books.contents.originals.digest(part.tensor)
+    return any(mine.tobytes() == way.tobytes() for way in rounded(expected, entry.tensor.dtype))
 
 
 def _settle(books: Books, entry: Entry, parts: list[_Part]) -> None:
@@ -136,7 +184,6 @@ def _settle(books: Books, entry: Entry, parts: list[_Part]) -> None:
     for number, part in enumerate(parts):
         stored = entry.tensor.numel * (number + 1) // total - entry.tensor.numel * number // total
         line = Line.CONCATENATED if total > 1 else Line.RESHAPED
-        evidence = "content" if books.contents.mode == "full" and not part.changed else "sampled"
         rest = part.tensor.shape[1:]
         pieces = tuple(
             Piece(
@@ -152,4 +199,4 @@ def _settle(books: Books, entry: Entry, parts: list[_Part]) -> None:
         holding = Holding(entry.tensor.key, part.tensor.numel, stored)
         chain = (line, *part.changed)
         error = None if part.changed else 0.0
-        books.hold_parts(part.tensor, [holding], chain, f"{evidence}:gates", error, pieces)
+        books.hold_parts(part.tensor, [holding], chain, f"{part.evidence}:gates", error, pieces)

@@ -38,29 +38,6 @@ _MOST = 1 << 24
 """Pairs of elements up to which each row of codes is looked for among all rows."""
 
 
-_MULTIPLIERS = frozenset(
-    {
-        "Attention",
-        "Conv",
-        "ConvInteger",
-        "ConvTranspose",
-        "DynamicQuantizeMatMul",
-        "FusedConv",
-        "FusedGemm",
-        "FusedMatMul",
-        "Gemm",
-        "MatMul",
-        "MatMulInteger",
-        "MatMulIntegerToFloat",
-        "MatMulNBits",
-        "QAttention",
-        "QGemm",
-        "QLinearConv",
-        "QLinearMatMul",
-    }
-)
-
-
 @dataclass(frozen=True, slots=True)
 class _Found:
     line: Line
@@ -123,7 +100,7 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
 
 
 def _is_read_whole(books: Books, entry: Entry) -> bool:
-    return any(node.op_type in _MULTIPLIERS for node in books.users(entry)) or _is_looked_up(books, entry)
+    return books.is_multiplied(entry) or _is_looked_up(books, entry)
 
 
 def _is_looked_up(books: Books, entry: Entry) -> bool:

@@ -12,8 +12,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import numpy as np
-
 from matrix.architectures import ARCHITECTURES, WITH_BATCHNORM
 from matrix.exports import (
     CONFIG,
@@ -25,6 +23,7 @@ from matrix.exports import (
     refresh_manifest,
 )
 from matrix.isolated import CellError, call_isolated, first_line
+from matrix.recovered import check_recovery
 from matrix.transforms import AS_EXPORTED, KEEPS_VALUES, TRANSFORMS, transform_model
 
 if TYPE_CHECKING:
@@ -254,23 +253,10 @@ def recover(result: Reconciliation, cell: Cell, checkpoint: Path) -> Recovered |
     """Whether the file gives back the checkpoint, bit by bit; None where that cannot be: what is folded or rounded."""
     if cell.transform not in KEEPS_VALUES or cell.architecture in WITH_BATCHNORM:
         return None
-    from safetensors.numpy import load_file
-
-    from analyzer.recover import recover_state
-
-    recovery = recover_state(result)
-    restorer, saved = recovery.restorer(), load_file(checkpoint)
-    for tensor in recovery.tensors:
-        parts = restorer.values(tensor.shape, tensor.dtype, tensor.pieces)
-        is_same = np.concatenate([*parts, np.empty(0, tensor.dtype.to_numpy())]).tobytes() == (
-            saved.pop(tensor.name).tobytes()
-        )
-        if not is_same and tensor.loss is None:
-            return "wrong"
-    told = {lost.name for lost in recovery.lost}
-    if not saved.keys() <= told:
+    check = check_recovery(result, checkpoint)
+    if check.wrong:
         return "wrong"
-    return "whole" if recovery.is_whole and not recovery.lossy else "in part"
+    return "whole" if check.is_whole and not check.near else "in part"
 
 
 def unlike_another_seed(folder: Path, cell: Cell) -> float:

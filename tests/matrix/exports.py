@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
+import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +43,17 @@ def make_export(folder: Path, architecture: str, export: str) -> None:
     from exporter import export_model
 
     home = folder / architecture
-    export_model(_build(home), home / export, **EXPORTS[export])
+    files = export_model(_build(home), home / export, **EXPORTS[export])
+    _stamp(files.manifest_path)
 
 
 def refresh_manifest(folder: Path, architecture: str, export: str) -> None:
-    """Describe the model again where the export is older than the code that describes models.
+    """Describe the model again where other code than this has described it.
 
     Which parameters the exported program reads stays as it was traced.
     """
     path = folder / architecture / export / MANIFEST
-    if path.stat().st_mtime >= _code_changed():
+    if path.stat().st_mtime_ns == _LOADED:
         return
     from analyzer.manifest import save_manifest
     from exporter.census import take_census, with_reads
@@ -66,17 +68,22 @@ def refresh_manifest(folder: Path, architecture: str, export: str) -> None:
     )
     fresh = take_census(_build(folder / architecture).model, old["source"])
     save_manifest(with_reads(fresh, reads), path)
+    _stamp(path)
 
 
-@functools.cache
-def _code_changed() -> float:
-    """When the modules that a manifest's content depends on were last written."""
-    import analyzer.content
-    import analyzer.manifest
-    import exporter.census
+def _code_time() -> int:
+    """When the modules that a manifest's content depends on were last written, in nanoseconds."""
+    specs = map(find_spec, ("analyzer.content", "analyzer.manifest", "exporter.census"))
+    return max(Path(str(spec.origin)).stat().st_mtime_ns for spec in specs if spec is not None)
 
-    modules = (analyzer.content, analyzer.manifest, exporter.census)
-    return max(Path(str(module.__file__)).stat().st_mtime for module in modules)
+
+_LOADED = _code_time()
+"""Of the code that runs, which may be older than what is on disk by now."""
+
+
+def _stamp(manifest: Path) -> None:
+    """A manifest's own time says which code took it."""
+    os.utime(manifest, ns=(_LOADED, _LOADED))
 
 
 def is_prepared(folder: Path, architecture: str) -> bool:
