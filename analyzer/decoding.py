@@ -26,7 +26,10 @@ _BAND = 1 << 20
 """Elements that are decoded at a time."""
 
 _FEW = 1 << 10
-"""Codes up to which one is read at a time."""
+"""Codes up to which one is read at a time, of a tensor that is not small."""
+
+_SMALL = 1 << 16
+"""Bytes up to which one read of all costs less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,8 @@ class Encoded:
 
         Of a few codes no others are read.
         """
-        decoder = Decoder.open(self, whole=positions.size > _FEW)
+        is_cheap = self.tensor.nbytes <= _SMALL
+        decoder = Decoder.open(self, whole=is_cheap or positions.size > _FEW)
         return None if decoder is None else decoder.at(positions)
 
     def open(self) -> Decoder | None:

@@ -155,16 +155,14 @@ class _Originals:
         """The PyTorch names under which each original is known, in any file."""
         self._forms: list[_Form] = []
         samples = sample_positions(math.prod(shape)).size
-        self._values = np.empty((16, samples))  # room for originals; it doubles
-        self._rooms = np.empty((16, samples))
+        self._values = np.empty((samples, 16))  # (samples, originals that there is room for: it doubles)
+        self._rooms = np.empty((samples, 16))
         self._by_sources: dict[Sources, list[int]] = defaultdict(list)
 
     def match(self, form: _Form) -> Entry | None:
         """The entry as a copy of an original; None where it is an original itself, which is then remembered."""
-        looks = [
-            (turned, look) for turned in self._ways(form) if (look := self._look(form, turned)) is not None
-        ]
-        for turned, (values, rooms) in looks:
+        looks = self._look(form)
+        for turned, values, rooms in looks:
             for index in self._near(form, values, rooms):
                 original = self._forms[index]
                 way = self._compare(original, form, turned)
@@ -173,7 +171,7 @@ class _Originals:
                     is_apart = self._names.are_apart(form.entry, original.entry)
                     return copy_of(form.entry, original.entry, f"content:{way}-{_ENDS[is_apart]}")
         if looks:
-            self._add(form, *looks[0][1])
+            self._add(form, *looks[0][1:])
         return None
 
     def _ways(self, form: _Form) -> tuple[bool, ...]:
@@ -183,22 +181,31 @@ class _Originals:
         rows, columns = form.shape
         return (False, True) if rows == columns else (form.shape != self._shape,)
 
-    def _look(self, form: _Form, turned: bool) -> tuple[Reals, Reals] | None:
-        """Its elements where the group's shape, or the transpose of it, is sampled."""
-        positions = transposed_positions(*form.shape) if turned else sample_positions(math.prod(form.shape))
-        return form.at(positions)
+    def _look(self, form: _Form) -> list[tuple[bool, Reals, Reals]]:
+        """Its elements where the group's shape is sampled, in each way; nothing where they cannot be read."""
+        ways, numel = self._ways(form), math.prod(form.shape)
+        found = form.at(
+            np.concatenate(
+                [transposed_positions(*form.shape) if turned else sample_positions(numel) for turned in ways]
+            )
+        )
+        if found is None:
+            return []
+        values, rooms = (np.split(part, len(ways)) for part in found)
+        return list(zip(ways, values, rooms, strict=True))
 
     def _near(self, form: _Form, values: Reals, rooms: Reals) -> Iterator[int]:
         """Originals that agree at all samples, and may be the same by their names."""
-        sources = form.entry.sources
-        if sources and not self._names.has_several_files:
-            alive = np.array(self._by_sources.get(sources, ()), dtype=np.int64)
-        else:
-            alive = np.arange(len(self._forms))
-        for part in (slice(0, 1), slice(1, 8), slice(8, None)):
-            with np.errstate(invalid="ignore", over="ignore"):
-                distance = np.abs(self._values[alive, part] - values[part])
-                alive = alive[(distance <= self._rooms[alive, part] + rooms[part]).all(axis=1)]
+        sources, count = form.entry.sources, len(self._forms)
+        with np.errstate(invalid="ignore", over="ignore"):
+            if sources and not self._names.has_several_files:
+                alive = np.array(self._by_sources.get(sources, ()), dtype=np.int64)
+            else:
+                distance = np.abs(self._values[0, :count] - values[0])
+                alive = np.flatnonzero(distance <= self._rooms[0, :count] + rooms[0])
+            for part in (slice(0, 8), slice(8, None)):  # few are near at the first
+                distance = np.abs(self._values[part, alive] - values[part, None])
+                alive = alive[(distance <= self._rooms[part, alive] + rooms[part, None]).all(axis=0)]
         yield from (int(index) for index in alive if self._may_be_one(form, self._forms[index]))
 
     def _may_be_one(self, form: _Form, original: _Form) -> bool:
@@ -215,9 +222,9 @@ class _Originals:
 
     def _add(self, form: _Form, values: Reals, rooms: Reals) -> None:
         count = len(self._forms)
-        if count == len(self._values):
-            self._values, self._rooms = (np.concatenate([old, old]) for old in (self._values, self._rooms))
-        self._values[count], self._rooms[count] = values, rooms
+        if count == self._values.shape[1]:
+            self._values, self._rooms = (np.tile(old, (1, 2)) for old in (self._values, self._rooms))
+        self._values[:, count], self._rooms[:, count] = values, rooms
         self._forms.append(form)
         self._by_sources[form.entry.sources].append(count)
 

@@ -365,10 +365,16 @@ def _folding(settled: ParameterLine) -> str | None:
 
 
 def _next_to_absent_norms(result: Reconciliation) -> frozenset[str]:
-    """Modules whose weight has as many channels as some BatchNorm of which the file holds nothing."""
+    """Modules whose weight has as many channels as some BatchNorm that is in no weight that is known."""
     manifest = result.manifest
-    held = {settled.name for settled in result.parameters if settled.entries}
-    held |= {line.parameter for line in result.entries if line.parameter is not None}
+    held = {
+        settled.name
+        for settled in result.parameters
+        if settled.entries and not settled.decided_by.startswith("structure:shape")
+    }
+    held |= {
+        line.parameter for line in result.entries if line.parameter is not None and line.line is Line.BUFFER
+    }
     shapes = {name: tensor.shape for tensor in manifest.tensors for name in tensor.names}
     channels = set()
     for norm in manifest.batch_norms:

@@ -1,7 +1,7 @@
 """Rule: a function of each element that an exporter computed in advance.
 
 1 + w is what RMSNorm of the Gemma models scales by; -exp(w) is the state matrix of Mamba (A_log); exp(w) the logit
-scale of CLIP; w / sqrt(d) the bias of a query into which the scale of attention was multiplied (d is the head's width).
+scale of CLIP; w / sqrt(d) a query's weight or bias into which the scale of attention was multiplied (d is the head's width).
 No other factor is taken for an exporter's: a layer times two is another layer.
 """
 
@@ -165,8 +165,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
         clamped = (
             1.2e-7 if look[0].dtype == np.float16 else 1e-12
         )  # a converter clamps to the smallest float16
-        is_vector = sum(dim != 1 for dim in tensor.shape) == 1
-        for rule, way in _ways(expected, stored, is_vector=is_vector):
+        for rule, way in _ways(expected, stored, tensor.shape):
             with np.errstate(over="ignore", invalid="ignore"):
                 wanted = way(expected)
                 # Each relative to itself; but 1 + w rounds as 1 does, and exp(w) errs as w does.
@@ -185,14 +184,14 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
 
 
 def _ways(
-    expected: Reals, stored: Reals, *, is_vector: bool
+    expected: Reals, stored: Reals, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, Callable[[Reals], Reals]]]:
     yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items())
     size = float(expected @ expected)
-    if not is_vector or expected.size < _FEW or size == 0 or float(np.ptp(expected)) == 0:
+    if len(shape) not in (1, 2) or expected.size < _FEW or size == 0 or float(np.ptp(expected)) == 0:
         return
     factor = float(stored @ expected / size)
-    widths = (width for width in range(_LEAST_HEAD, expected.size + 1) if expected.size % width == 0)
+    widths = (width for width in range(_LEAST_HEAD, shape[0] + 1) if shape[0] % width == 0)
     scale = min((width**-0.5 for width in widths), key=lambda scale: abs(scale - factor), default=0.0)
     if scale:
         yield f"{scale:.9g}{_TIMES}", lambda w: scale * w

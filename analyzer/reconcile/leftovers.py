@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from analyzer.content import Array, is_constant_filled
-from analyzer.ledger import Entry, Role
+from analyzer.ledger import Entry, Evidence, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import Line, Piece
@@ -62,13 +62,16 @@ def settle_fillers(books: Books) -> None:
         is_weight = entry.role is Role.PARAMETER
         if is_free and is_constant_filled(array) and (not is_weight or _is_neutral(entry, array)):
             books.settle(entry, Line.ADDED, "content:constant-filled")
-        elif _is_mask(array) and (not is_weight or entry.decided_by == "structure:Add-vector"):
+        elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
 
 
 _MOST_FILLER = 1 << 24
 """Elements up to which an entry that nothing explains is looked at once more."""
+
+_MAY_BE_MASKS = ("structure:Add-vector", "provenance:folded-from", "provenance:folded-with")
+"""Of what seems learned: what is added to scores, and what has a weight's shape and not its values."""
 
 _MASKED = 1e4
 """What a mask takes from a score: 65,504 in float16, 1e4 in older models."""
@@ -134,7 +137,8 @@ def settle_entries(books: Books) -> None:
 
 def _is_weight(books: Books, entry: Entry) -> bool:
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
-    return is_matrix and books.is_multiplied(entry)
+    is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
+    return is_noted and is_matrix and books.is_multiplied(entry)
 
 
 def mark_ties(books: Books) -> None:
