@@ -117,8 +117,15 @@ def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDAr
     come from the splitmix64 hash of i: it changes with every element and with their order. Scaling a channel scales
     both, which is how a folded BatchNorm is recognised and a changed element found.
     """
-    rows = weight.reshape(weight.shape[0], -1).astype(np.float64)  # (out, in * kernel)
-    return rows @ _direction(rows.shape[1]), np.sqrt((rows * rows).sum(axis=1))
+    rows = weight.reshape(weight.shape[0], -1)  # (out, in * kernel)
+    direction = _direction(rows.shape[1])
+    projections, norms = np.empty(len(rows)), np.empty(len(rows))
+    step = max(1, _BAND_BYTES // max(1, 8 * rows.shape[1]))
+    for start in range(0, len(rows), step):
+        band = rows[start : start + step].astype(np.float64)
+        projections[start : start + step] = band @ direction
+        norms[start : start + step] = np.sqrt((band * band).sum(axis=1))
+    return projections, norms
 
 
 def row_digests(array: Array) -> Array:

@@ -241,10 +241,14 @@ def copy_of(entry: Entry, original: Entry, rule: str) -> Entry:
 def follow(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Copies of what is a copy itself, led to its original."""
     known = {entry.tensor.key: entry.copy_of for entry in entries if entry.copy_of is not None}
-    return tuple(
-        dataclasses.replace(entry, copy_of=known[entry.copy_of]) if entry.copy_of in known else entry
-        for entry in entries
-    )
+
+    def lead(entry: Entry) -> Entry:
+        original = entry.copy_of
+        while original in known:
+            original = known[original]
+        return entry if original == entry.copy_of else dataclasses.replace(entry, copy_of=original)
+
+    return tuple(map(lead, entries))
 
 
 def _with(entries: Sequence[Entry], decided: dict[Key, Entry]) -> tuple[Entry, ...]:

@@ -8,6 +8,7 @@ a step is no evidence, nor are a few elements.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -37,14 +38,19 @@ _TILE = 1 << 10
 _MOST = 1 << 14
 """Tensors of one shape that are compared with each other; time grows with their square."""
 
+_MOST_NEAR = 8
+"""Of those that agree at all samples, how many are compared whole; one is enough where nobody means harm."""
+
 _ROOM = 1.001
 """Of a quantization step, for the arithmetic in which it was applied."""
 
 _LEAST_LIKENESS = 0.6
 """Correlation between two sets of numbers that are one: one bit of noise in two leaves 0.8."""
 
+_EPSILON = 2.0**-50
+
 _LEAST_BITS = 40.0
-"""Of what the numbers say beyond their room: below it, another tensor may agree by chance."""
+"""Of evidence: with chance 2^-40 or more, numbers that have nothing to do with each other correlate as well."""
 
 _REALS = {
     DType.DOUBLE: (2.0**-52, 0.0),
@@ -163,7 +169,7 @@ class _Originals:
         """The entry as a copy of an original; None where it is an original itself, which is then remembered."""
         looks = self._look(form)
         for turned, values, rooms in looks:
-            for index in self._near(form, values, rooms):
+            for index in itertools.islice(self._near(form, values, rooms), _MOST_NEAR):
                 original = self._forms[index]
                 way = self._compare(original, form, turned)
                 if way is not None:
@@ -297,7 +303,6 @@ class _Evidence:
         self._center = 0.0
         self._first = math.nan
         self._varies = False
-        self._bits = 0.0
         self._sums = np.zeros(5)
 
     def take(self, a: Reals, room_a: Reals, b: Reals, room_b: Reals) -> bool:
@@ -311,21 +316,19 @@ class _Evidence:
         self._count += b.size
         self._varies = self._varies or bool((b != self._first).any())
         x, y = (part.reshape(-1) - self._center for part in (a, b))
-        if self._bits < _LEAST_BITS:
-            far = np.abs(y)
-            least = np.maximum(room.reshape(-1), np.finfo(np.float64).tiny)
-            self._bits += float(np.log2(np.maximum(far / least, 1.0)).sum())
         self._sums += [x.sum(), y.sum(), x @ y, x @ x, y @ y]
         return True
 
     def is_enough(self, is_named: bool) -> bool:
         """Whether all that was looked at is one tensor and no accident."""
-        if not self._varies:
-            return False
-        x, y, xy, xx, yy = self._sums / self._count
+        x, y, xy, xx, yy = self._sums / max(self._count, 1)
         spread = math.sqrt(max(xx - x * x, 0.0) * max(yy - y * y, 0.0))
-        is_alike = spread > 0 and xy - x * y >= _LEAST_LIKENESS * spread
-        return is_alike and (is_named or self._bits >= _LEAST_BITS)
+        if not self._varies or spread == 0.0:
+            return False
+        correlation = min((xy - x * y) / spread, 1.0)
+        # Of n unrelated numbers, the square of the correlation exceeds r2 with a chance of (1 - r2) ^ ((n - 2) / 2).
+        bits = -(self._count - 2) / 2 * math.log2(max(1 - correlation**2, _EPSILON))
+        return correlation >= _LEAST_LIKENESS and (is_named or bits >= _LEAST_BITS)
 
 
 def _as_reals(array: Array, dtype: DType) -> tuple[Reals, Reals]:

@@ -68,7 +68,7 @@ class Parameter:
     """Whether the exported program reads it; None where no program was traced."""
     content: Content | None = None
     channel_projections: str | None = None
-    """Base64 float64 `channel_statistics` of a convolution weight, in models that have a BatchNorm."""
+    """Base64 float64 `channel_statistics` of a tensor of three axes or more: a convolution, a stack of experts."""
     channel_norms: str | None = None
     row_digests: str | None = None
     """Base64 uint64 `row_digests` of a table that an export may cut or gather: embeddings, tokens, position tables."""

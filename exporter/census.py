@@ -70,12 +70,9 @@ def take_census(
     parameters = group_ties(model.named_parameters(remove_duplicate=False))
     buffers = group_ties(model.named_buffers(remove_duplicate=False))
     step = _counter(progress, len(parameters) + len(buffers))
-    has_batch_norm = evidence and any(is_batch_norm(module) for module in model.modules())
     tables = _tables(model)
     return Manifest(
-        parameters=tuple(
-            step(_parameter(t, has_batch_norm, id(t.tensor) in tables, evidence)) for t in parameters
-        ),
+        parameters=tuple(step(_parameter(t, id(t.tensor) in tables, evidence)) for t in parameters),
         buffers=tuple(step(_buffer(tied, model, evidence)) for tied in buffers),
         batch_norms=tuple(_batch_norms(model)),
         weight_norms=tuple(_weight_norms(model)),
@@ -149,11 +146,11 @@ def _row_digests(tensor: torch.Tensor) -> str | None:
     return encode_values(row_digests(_array(tensor))) if rows <= _TABLE_ROWS else None
 
 
-def _parameter(tied: Tied, has_batch_norm: bool, is_table: bool, evidence: bool) -> Parameter:
+def _parameter(tied: Tied, is_table: bool, evidence: bool) -> Parameter:
     tensor = tied.tensor
     projections = norms = None
-    if has_batch_norm and tensor.ndim >= 3 and tensor.numel() and _has_data(tensor):
-        values = channel_statistics(tensor.detach().double().cpu().numpy())
+    if evidence and tensor.ndim >= 3 and tensor.numel() and tensor.is_floating_point() and _has_data(tensor):
+        values = channel_statistics(tensor.detach().float().cpu().numpy())
         projections, norms = (encode_values(v) for v in values)
     return Parameter(
         name=tied.names[0],

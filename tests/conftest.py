@@ -21,6 +21,7 @@ TOGETHER = {
     "test_export.py": "exports",
     "test_oracle.py": "exports",
     "test_reconcile_exports.py": "exports",
+    "test_recover_exports.py": "exports",
 }
 
 # A test of one cell, as test_matrix.py::test_it[bert/static/fp16]: those of one export run in one process.
@@ -36,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="rewrite tests/golden from this run, and run only the tests that use it; refused where CI is set",
+        help="rewrite tests/golden and what documents print, and run only the tests of these; refused where CI is set",
     )
 
 
@@ -61,7 +62,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--update-golden"):
         others = [
-            item for item in items if not {"golden", "printed"} & set(getattr(item, "fixturenames", ()))
+            item
+            for item in items
+            if not {"drawn", "golden", "printed"} & set(getattr(item, "fixturenames", ()))
         ]
         items[:] = [item for item in items if item not in others]
         config.hook.pytest_deselected(items=others)

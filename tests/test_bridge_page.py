@@ -41,13 +41,16 @@ _BLOCK = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Picture:
-    """What PyTorch has, what the file has, and how the file reads it: ONNX text, for each component."""
+    """What PyTorch has, what the file has, and how the file reads it."""
 
     pytorch: Mapping[str, Array]
     stored: Mapping[str, Array]
+    """By name; of several components, by component and name."""
     model: str | Mapping[str, str]
+    """ONNX text; of several components, of each."""
     buffers: Mapping[str, Array] = field(default_factory=dict)
     tables: bool = False
+    """Whether the matrices are tables, whose rows the manifest describes."""
     tied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] | None = None
     """Parameters that the traced program does not read; None where none was traced."""
@@ -74,7 +77,9 @@ EXPERTS = np.arange(1, 13, dtype=np.float32).reshape(2, 3, 2)
 ZEROS, ONES = np.zeros(3, np.float32), np.ones(3, np.float32)
 REALS = floats([-1.0, 0.504, 0.257], [1.538, 0.004, -0.77])
 HALVES = floats([0.1, 70000, 1e-9], [-2, 0.3333333, -70000])
-BLOCK = floats([-0.7, -0.41, 0.03, 0.7, -0.52, 0.36, 0.2, 0.11, -0.6, 0.5, -0.33, 0.04, -0.1, -0.22, 0.68, 0.4])
+BLOCK = floats(
+    [-0.7, -0.41, 0.03, 0.7, -0.52, 0.36, 0.2, 0.11, -0.6, 0.5, -0.33, 0.04, -0.1, -0.22, 0.68, 0.4]
+)
 
 GATES = floats([1, 2], [3, 4], [5, 6], [7, 8])
 """Of an LSTM with one hidden unit: i, f, g, o."""
@@ -126,9 +131,7 @@ def pictures() -> Iterator[Picture]:
     yield Picture({"fc.weight": W}, {"val_9": W}, product("val_9", W))
     turned = np.ascontiguousarray(W.T)
     yield Picture({"fc.weight": W}, {"onnx::MatMul_9": turned}, product("onnx::MatMul_9", turned))
-    yield Picture(
-        {"conv.bias": W[0]}, {"val_9": W[0].reshape(3, 1)}, added("val_9", W[0].reshape(3, 1))
-    )
+    yield Picture({"conv.bias": W[0]}, {"val_9": W[0].reshape(3, 1)}, added("val_9", W[0].reshape(3, 1)))
 
     # parts of a table
     for rows in ([0, 1], [3, 0, 3, 3, 1], [0, 1, 2, 3, 0, 1, 2, 3]):
@@ -188,12 +191,12 @@ def pictures() -> Iterator[Picture]:
     yield Picture(
         {"fc.weight_v": direction, "fc.weight_g": length},
         {"val_3": weight},
-        f"g (float[2,n] x) => (float[2,n] y) {{ y = MatMul(val_3, x) }}",
+        "g (float[2,n] x) => (float[2,n] y) { y = MatMul(val_3, x) }",
         weight_norm=WeightNorm("fc.weight", "fc.weight_g", "fc.weight_v", 0, encode_values(factors)),
     )
     gain = floats(-0.25, 0, 0.5)
     yield Picture({"norm.weight": gain}, {"add_127": 1 + gain}, added("add_127", gain).replace("Add", "Mul"))
-    bias = np.arange(1, 17, dtype=np.float32)
+    bias = np.arange(4, 68, 4, dtype=np.float32)
     yield Picture({"q_proj.bias": bias}, {"val_3": bias / 4}, added("val_3", bias))
 
     # other encodings
@@ -293,14 +296,13 @@ def codes() -> Iterator[Picture]:
 def manifest(picture: Picture) -> Manifest:
     """As a census writes it."""
     read = {} if picture.unread is None else {name: name not in picture.unread for name in picture.pytorch}
-    make = {True: table, False: convolution if picture.batch_norm else parameter}[picture.tables]
+    special = table if picture.tables else convolution if picture.batch_norm else parameter
+    made = []
+    for name, array in picture.pytorch.items():
+        make = special if array.ndim > 1 else parameter
+        made.append(make(name, array, tied=picture.tied.get(name, ()), read=read.get(name)))
     return manifest_of(
-        *(
-            (make if array.ndim > 1 else parameter)(
-                name, array, tied=picture.tied.get(name, ()), read=read.get(name)
-            )
-            for name, array in picture.pytorch.items()
-        ),
+        *made,
         *(buffer(name, array) for name, array in picture.buffers.items()),
         batch_norms=(picture.batch_norm,) if picture.batch_norm else (),
         weight_norms=(picture.weight_norm,) if picture.weight_norm else (),
@@ -311,7 +313,8 @@ def manifest(picture: Picture) -> Manifest:
 
 def answer(picture: Picture, folder: Path) -> Reconciliation:
     if isinstance(picture.model, str):
-        return reconcile_ledger(audit_model(_save(folder, picture.model, picture.stored, picture.traced)), manifest(picture))
+        path = _save(folder, picture.model, picture.stored, picture.traced)
+        return reconcile_ledger(audit_model(path), manifest(picture))
     for component, model in picture.model.items():
         prefix = f"{component}/"
         own = {n.removeprefix(prefix): a for n, a in picture.stored.items() if n.startswith(prefix)}
@@ -319,12 +322,16 @@ def answer(picture: Picture, folder: Path) -> Reconciliation:
     return reconcile_ledger(audit_model(folder, artifact=True), manifest(picture))
 
 
-def _save(folder: Path, model: str, stored: Mapping[str, Array], traced: str = "", name: str = "model.onnx") -> Path:
+def _save(
+    folder: Path, model: str, stored: Mapping[str, Array], traced: str = "", name: str = "model.onnx"
+) -> Path:
     proto = text_model(model, {n: array for n, array in stored.items() if array.dtype != ml_dtypes.bfloat16})
     for tensor, array in stored.items():
         if array.dtype == ml_dtypes.bfloat16:
             short = onnx.TensorProto.BFLOAT16
-            proto.graph.initializer.add(name=tensor, dims=array.shape, data_type=short, raw_data=array.tobytes())
+            proto.graph.initializer.add(
+                name=tensor, dims=array.shape, data_type=short, raw_data=array.tobytes()
+            )
     if traced:
         set_metadata(proto.graph.node[0], {FX_NODE: f"%linear = call_function(args = (%x, %{traced}))"})
     return save(folder, proto, name)
@@ -351,7 +358,9 @@ def _side(title: str, arrays: Mapping[str, Array]) -> list[str]:
 def _beside(columns: list[list[str]], gap: int) -> list[str]:
     rows = itertools.zip_longest(*columns, fillvalue="")
     widths = [max(map(len, column)) + gap for column in columns]
-    return ["".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 def _matrix(name: str, array: Array) -> list[str]:
@@ -384,7 +393,11 @@ def _answers(result: Reconciliation) -> Iterator[str]:
             yield f"-> {_label(line.key)}: {line.line}; decided by {line.decided_by}"
     for row in result.bridge:
         if row.tensors or row.elements:
-            yield f"=> {row.line}: parameters {row.parameter_delta:+,}, stored {row.stored_delta:+,}".replace("+0", "0")
+            yield f"=> {row.line}: parameters {_signed(row.parameter_delta)}, stored {_signed(row.stored_delta)}"
+
+
+def _signed(count: int) -> str:
+    return f"{count:+,}" if count else "0"
 
 
 def _label(key: Key) -> str:

@@ -43,8 +43,9 @@ from analyzer.manifest import (
 from analyzer.model import Carrier
 from analyzer.reconcile import Line, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
+from analyzer.recover import recover_state
 from analyzer.render.json import render_json, to_document
-from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.schemas import SCHEMAS, load_schema, schema_name
 from analyzer.survey import survey_models
 
@@ -159,7 +160,9 @@ def make_manifest() -> Manifest:
             Buffer("mask", (2,), DType.FLOAT, persistent=True, content=content_of(floats(0, 1)), read=True),
         ),
         batch_norms=(BatchNorm("norm", 1e-5, None, None, "mask", "mask"),),
-        weight_norms=(WeightNorm("normed", "gone.weight", "head", None, encode_values(np.array([0.5], "<f8"))),),
+        weight_norms=(
+            WeightNorm("normed", "gone.weight", "head", None, encode_values(np.array([0.5], "<f8"))),
+        ),
         values={"mask": encode_values(floats(0, 1))},
         source={"source": "net", "class": "Net"},
         trace="exported-program",
@@ -235,6 +238,11 @@ def exported(folder: Path) -> Report:
     return ExportReport((str(folder / "manifest.json"), str(folder / "model.onnx")), reconciliation(folder))
 
 
+def recovery(folder: Path) -> Report:
+    result = reconcile_ledger(read(folder, NET), make_manifest())
+    return RecoverReport(recover_state(result), str(folder / "state.safetensors"))
+
+
 REPORTS: list[Callable[[Path], Report]] = [
     inspection,
     plain_inspection,
@@ -248,8 +256,9 @@ REPORTS: list[Callable[[Path], Report]] = [
     comparison,
     user_grouped_comparison,
     exported,
+    recovery,
 ]
-ONE_OF_EACH = [inspection, survey, reconciliation, comparison, exported]
+ONE_OF_EACH = [inspection, survey, reconciliation, comparison, exported, recovery]
 
 
 def document_of(report: Report) -> dict[str, Any]:
@@ -293,7 +302,7 @@ def test_the_names_of_the_schemas_are_those_of_the_files() -> None:
 
 
 def test_an_unknown_schema_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="compare, export, inspect, manifest, reconcile, survey"):
+    with pytest.raises(ValueError, match="compare, export, inspect, manifest, reconcile, recover, survey"):
         load_schema("../inspect")
 
 

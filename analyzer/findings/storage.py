@@ -131,7 +131,11 @@ def find_copies(evidence: Evidence) -> Iterator[Finding]:
 _COPIES = (
     ("content:copy", "duplicate-content", "as it stands"),
     ("content:transposed-copy", "transposed-copy", "transposed"),
+    ("content:cast-copy", "duplicate-content", "cast to another type"),
+    ("content:quantized-copy", "duplicate-content", "as codes, within their quantization step"),
     ("content:duplicated-file", "duplicate-content", ""),
+    ("content:cast-duplicated-file", "duplicate-content", ", cast to another type"),
+    ("content:quantized-duplicated-file", "duplicate-content", ", as codes, within their quantization step"),
     ("content:transposed-duplicated-file", "transposed-copy", ", transposed"),
     ("name:duplicated-file", "duplicate-content", ", by their names (--content sampled compares them)"),
 )

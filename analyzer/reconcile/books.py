@@ -14,7 +14,7 @@ from analyzer.model import Key, Node
 from analyzer.reconcile.contents import Contents, Fit
 from analyzer.reconcile.lines import EntryLine, Line, ParameterLine, Piece, name_of
 from analyzer.reconcile.names import Alignment
-from analyzer.scopes import mangle, read_provenance
+from analyzer.scopes import mangle, module_of, read_provenance
 from analyzer.wiring import Reader
 
 __all__ = ["Books", "Holding", "Suspect", "piece_of"]
@@ -71,6 +71,11 @@ def piece_of(entry: Entry, fit: Fit) -> Piece:
     return Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes)
 
 
+def _is_in(inner: str, outer: str) -> bool:
+    """Whether one module path is the other, or inside it; all are in the outermost."""
+    return not outer or f"{inner}.".startswith(f"{outer}.")
+
+
 @dataclass
 class Books:
     """Mutable on purpose, and only while `reconcile` runs."""
@@ -89,6 +94,7 @@ class Books:
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)
+    _homes: dict[tuple[int, ...], set[str]] = field(default_factory=dict)
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
     _by_key: dict[Key, Entry] = field(default_factory=dict)
 
@@ -144,6 +150,24 @@ class Books:
                 self.aligned.module(scopes[position]) for position in positions if position in scopes
             )
         return self._modules[key]
+
+    def is_elsewhere(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
+        """Whether an entry is read by another module than a parameter's, that has one of this shape itself.
+
+        Then it is the wrong place for equal content: somebody has swapped two layers. Modules inside one another are
+        no others: one may read what the other keeps.
+        """
+        modules, homes = self.reader_modules(entry), {module_of(name) for name in tensor.names}
+        if isinstance(tensor, Buffer) or not modules:
+            return False
+        if any(_is_in(one, other) or _is_in(other, one) for one in modules for other in homes):
+            return False
+        if not self._homes:
+            for parameter in self.manifest.parameters:
+                for name in parameter.names:
+                    self._homes.setdefault(parameter.shape, set()).add(module_of(name))
+        others = self._homes[tensor.shape] - homes
+        return any(_is_in(other, module) for module in modules for other in others)
 
     def is_dropped_zero(self, parameter: Parameter) -> bool:
         """Whether it is all zeros and a traced node names it: the optimizer takes a bias of zeros off its node."""

@@ -44,7 +44,7 @@ def match_by_content(books: Books) -> None:
 
 def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[str]) -> bool:
     """Whether equal content may make `entry` the place of `tensor`."""
-    if tensor.name in books.parameters:
+    if tensor.name in books.parameters or books.is_elsewhere(entry, tensor):
         return False
     if not books.contents.originals.is_constant(tensor):
         return True

@@ -77,7 +77,7 @@ def _pair(books: Books) -> None:
 
 
 def _explains_rest(entries: list[Entry], parameters: list[Parameter]) -> bool:
-    """Whether there are more entries than parameters only because some are of unknown use: then the learned go first."""
+    """Whether the learned entries alone are as many as the parameters: then they go first, and others are left."""
     learned = [entry for entry in entries if entry.role is Role.PARAMETER]
     if len(learned) != len(parameters) or not learned:
         return False

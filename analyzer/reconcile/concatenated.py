@@ -152,7 +152,7 @@ def _there(
 
     for tensor in sorted(tensors, key=distance):
         fit = books.contents.fit_layout(entry, tensor, layout, is_named=False)
-        if fit is not None:
+        if fit is not None and not books.is_elsewhere(entry, tensor):
             yield tensor, fit
 
 

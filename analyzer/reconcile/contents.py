@@ -37,6 +37,11 @@ _NOTHING = 1e-12
 _BAND = 1 << 22
 """Elements that are compared at a time."""
 
+_CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "FusedConv", "QLinearConv"})
+"""Operators whose weight has the axes that PyTorch's has."""
+
+_MOST_DECODED = 3
+
 PACKS_TRANSPOSE = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Operators whose weight stands for the transpose of the matrix that MatMul had."""
 
@@ -199,10 +204,13 @@ class Contents:
     def layouts(self, entry: Entry, shape: tuple[int, ...], *, is_computed: bool) -> list[Layout]:
         """The likeliest first: exporters transpose a matrix whose name they do not keep.
 
-        Of a square one, neither shapes tell, nor samples that happen to stand on its diagonal.
+        Of a square one, neither shapes tell, nor samples that happen to stand on its diagonal. What a convolution reads
+        has its axes as PyTorch has them.
         """
         stored = self.shape(entry)
         found = list(layouts(shape, stored))
+        if len(found) > 1 and len(shape) > 2 and self._is_convolved(entry):
+            return [layout for layout in found if Line.TRANSPOSED not in layout.chain]
         is_square = len(stored) == 2 and stored[0] == stored[1] and stored == shape
         if is_square and self.is_turned(entry, is_computed=is_computed):
             found.reverse()
@@ -217,8 +225,23 @@ class Contents:
             r.node.op_type == "Gemm" and r.node.integers.get("transB") for r in reads
         )
 
+    def _is_convolved(self, entry: Entry) -> bool:
+        """Whether a convolution reads a tensor as it is stored, decoded or cast."""
+        reads = self.wiring.readers(entry.tensor)
+        for _ in range(_MOST_DECODED):
+            if any(node.op_type in _CONVOLUTIONS and slot > 0 for node, slot in reads):
+                return True
+            decoded = [node for node, _ in reads if node.op_type in ("Cast", "DequantizeLinear")]
+            reads = [reader for node in decoded for reader in self.wiring.readers(node)]
+        return False
+
     def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
-        return self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
+        found = self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
+        if self.shape(entry) != tensor.shape or not _is_own(entry, tensor):
+            return found
+        # What keeps its name and its shape keeps its axes, but for what is packed.
+        is_turned = len(tensor.shape) == 2 and self.is_turned(entry, is_computed=False)
+        return [layout for layout in found if (Line.TRANSPOSED in layout.chain) == is_turned] or found[:1]
 
     def fit_layout(
         self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True
@@ -305,6 +328,12 @@ def is_computed(entry: Entry, tensor: Parameter | Buffer) -> bool:
     """Whether a stored tensor does not bear its own PyTorch name, so that an exporter made it of that."""
     name = float_name(entry.tensor.name)
     return name not in tensor.names and name not in entry.sources
+
+
+def _is_own(entry: Entry, tensor: Parameter | Buffer) -> bool:
+    """Whether a stored tensor bears a tensor's name, but for a prefix."""
+    stored = f".{float_name(entry.tensor.name)}"
+    return any(stored.endswith(f".{name}") or f".{name}".endswith(stored) for name in tensor.names)
 
 
 def _allowed(steps: Reals) -> Reals:

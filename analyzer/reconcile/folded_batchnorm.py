@@ -85,7 +85,7 @@ def _nameless(books: Books) -> Iterator[Suspect]:
         if entry.sources or numel not in sizes or entry.role is not Role.PARAMETER:
             continue
         modules = books.reader_modules(entry)
-        like = [weight for weight in weights if weight.numel == numel]
+        like = [w for w in weights if w.numel == numel and not books.is_elsewhere(entry, w)]
         like.sort(key=lambda weight: module_of(weight.name) not in modules)
         yield from (Suspect(entry, weight) for weight in like)
 
@@ -97,11 +97,11 @@ def _find(books: Books, entry: Entry, weight: Parameter, scales: _Scales) -> _Fo
         fold = _scale_and_shift(books, norm, weight)
         if fold is None or fold[0].size != weight.shape[axis] * group:
             continue
-        scale, shift = fold
+        scale, shift, sizes = fold
         fit = fit_scaled(books.contents, entry, weight, scale, axis, group)
         if fit is None:
             continue
-        bias = _find_bias(books, entry, shift)
+        bias = _find_bias(books, entry, shift, sizes)
         if bias is not None or not np.any(shift):
             return _Fold(norm, fit, bias)
     return None
@@ -154,17 +154,18 @@ def _channel_axis(books: Books, entry: Entry, weight: Parameter) -> tuple[int, i
     return 0, 1
 
 
-def _find_bias(books: Books, weight: Entry, shift: Vector) -> Entry | None:
-    """The stored vector that is the shift: the bias of the operator that reads the weight, else any that is free.
+def _find_bias(books: Books, weight: Entry, shift: Vector, sizes: Vector) -> Entry | None:
+    """The stored vector that is the shift: the bias of the operator that reads the weight, if that has one, else any.
 
     The optimizer drops a bias of zeros, and nothing needs to be found.
     """
-    named = {name for node in books.users(weight) for name in node.inputs[2:]}
+    mine = {(node.graph_path, node.position) for node in books.users(weight)}
     suspected = [suspect.entry for suspect in books.suspects]
     free = [entry for entry in (*books.free_entries(), *suspected) if entry.tensor.key not in books.entries]
     like = [entry for entry in free if books.contents.numel(entry) == shift.size]
-    like.sort(key=lambda entry: entry.tensor.name not in named)
-    return next((entry for entry in like if fit_vector(books.contents, entry, shift) is not None), None)
+    beside = [e for e in like if any((node.graph_path, node.position) in mine for node in books.users(e))]
+    fits = (entry for entry in beside or like if fit_vector(books.contents, entry, shift, sizes) is not None)
+    return next(fits, None)
 
 
 def _scale(books: Books, norm: BatchNorm) -> Vector | None:
@@ -176,8 +177,10 @@ def _scale(books: Books, norm: BatchNorm) -> Vector | None:
     return (np.ones_like(variance) if gamma is None else gamma) / np.sqrt(variance + norm.eps)
 
 
-def _scale_and_shift(books: Books, norm: BatchNorm, weight: Parameter) -> tuple[Vector, Vector] | None:
-    """Scale and shift (out,) that folding `norm` gives the layer of `weight`."""
+def _scale_and_shift(
+    books: Books, norm: BatchNorm, weight: Parameter
+) -> tuple[Vector, Vector, Vector] | None:
+    """Scale and shift (out,) that folding `norm` gives the layer of `weight`, and the size of what makes the shift."""
     vector = books.contents.originals.vector
     scale, mean = _scale(books, norm), vector(norm.running_mean)
     bias, beta = vector(_bias_name(weight)), vector(norm.bias)
@@ -187,8 +190,10 @@ def _scale_and_shift(books: Books, norm: BatchNorm, weight: Parameter) -> tuple[
         or any(v is not None and v.shape != mean.shape for v in (scale, bias, beta))
     ):
         return None
-    centred = -mean if bias is None else bias - mean
-    return scale, centred * scale + (0.0 if beta is None else beta)
+    bias = np.zeros_like(mean) if bias is None else bias
+    beta = np.zeros_like(mean) if beta is None else beta
+    sizes = (np.abs(bias) + np.abs(mean)) * np.abs(scale) + np.abs(beta)
+    return scale, (bias - mean) * scale + beta, sizes
 
 
 def _bias_name(weight: Parameter) -> str:

@@ -1,7 +1,7 @@
 """Rule: a function of each element that an exporter computed in advance.
 
 1 + w is what RMSNorm of the Gemma models scales by; -exp(w) is the state matrix of Mamba (A_log); exp(w) the logit
-scale of CLIP; w / sqrt(d) a query's weight or bias into which the scale of attention was multiplied (d is the head's width).
+scale of CLIP; w / sqrt(d) a query's weight or bias into which attention's scale was multiplied (d is a head's width).
 No other factor is taken for an exporter's: a layer times two is another layer.
 """
 
@@ -118,6 +118,7 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         if named or books.contents.numel(entry) > 1:
             modules = books.reader_modules(entry)
             like = named or [p for p in _like(books, entry, stacks) if isinstance(p, Parameter)]
+            like = [tensor for tensor in like if not books.is_elsewhere(entry, tensor)]
             yield entry, sorted(like, key=lambda p: module_of(p.name) not in modules)
 
 
@@ -151,7 +152,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
     is_whole = books.contents.mode == "full" or tensor.numel <= _MOST_SAMPLED
     values = originals.values(tensor) if is_whole else None
     expected = (samples if values is None else values.reshape(-1)).astype(np.float64)
-    for layout in layouts(tensor.shape, books.contents.shape(entry)):
+    for layout in books.contents.layouts(entry, tensor.shape, is_computed=True):
         if not layout.is_plain:
             continue
         if values is None:

@@ -80,8 +80,11 @@ def same_layout(shape: tuple[int, ...]) -> Layout:
 def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]:
     """The ways in which a stored tensor may hold one of PyTorch's, likeliest first; none where the sizes differ.
 
-    >>> [layout.axes for layout in layouts((3, 4), (4, 3))]
-    [(1, 0), (0, 1)]
+    >>> (
+    ...     [layout.axes for layout in layouts((3, 3), (3, 3))],
+    ...     [layout.axes for layout in layouts((3, 4), (4, 3))],
+    ... )
+    ([(0, 1), (1, 0)], [(1, 0)])
     """
     if math.prod(shape) != math.prod(stored) or len(shape) > len(stored) + 64:
         return
@@ -97,9 +100,9 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
             if order not in seen and [shape[axis] for axis in order] == wanted:
                 seen.add(order)
                 yield Layout(shape, axes, stored)
-    if not first.is_plain:
-        yield first
-        if len(shape) == 2 and min(shape) > 1 and _without_ones(stored) != [shape[1], shape[0]]:
+    if not first.is_plain and sorted(_without_ones(shape)) != sorted(_without_ones(stored)):
+        yield first  # no reshape puts dims in another order: that is a transposed tensor, or a scrambled one
+        if len(shape) == 2 and min(shape) > 1:
             yield Layout(shape, (1, 0), stored)
 
 

@@ -14,8 +14,8 @@ from analyzer.content import Array, channel_statistics, sample_positions
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
-from analyzer.reconcile.contents import Contents
-from analyzer.reconcile.layouts import Layout, layouts
+from analyzer.reconcile.contents import Contents, is_like
+from analyzer.reconcile.layouts import Layout
 from analyzer.reconcile.lines import Line
 
 __all__ = ["ScaledFit", "channels_of", "fit_scaled", "fit_vector", "tolerance_of"]
@@ -60,16 +60,17 @@ def fit_scaled(
         return None
     expected = samples.astype(np.float64) * scale[channels_of(weight, axis, group)]
     tolerance = tolerance_of(contents, entry)
-    for layout in layouts(weight.shape, contents.shape(entry)):
+    for layout in contents.layouts(entry, weight.shape, is_computed=True):
         look = contents.look(entry, layout) if layout.is_plain else None
         if look is None:
             continue
-        error = _error(look[0], look[1], expected, tolerance)
+        error = _error(look[0], look[1], expected, tolerance * np.abs(expected))
         if error is None:
             continue
         evidence = "sampled"
-        if contents.mode == "full" and group == 1:
-            whole = _compare_whole(contents, entry, weight, layout, scale, axis, tolerance)
+        if contents.mode == "full":
+            factors = _factors(weight.shape, scale, axis, group)
+            whole = _compare_whole(contents, entry, weight, layout, factors, tolerance)
             if whole is False:
                 continue
             evidence = "content" if whole else "sampled"
@@ -85,36 +86,39 @@ def channels_of(weight: Parameter, axis: int, group: int = 1) -> npt.NDArray[np.
     return (index[axis] + (index[0] // (weight.shape[0] // group)) * weight.shape[axis]).astype(np.int64)
 
 
-def fit_vector(contents: Contents, entry: Entry, expected: Vector) -> float | None:
-    """Largest difference of a stored vector to the expected one, if it is that within rounding and step."""
+def _factors(shape: tuple[int, ...], scale: Vector, axis: int, group: int) -> Vector:
+    """The factor of each element, in a shape that broadcasts to the weight's."""
+    if group == 1:
+        return scale.reshape([-1 if number == axis else 1 for number in range(len(shape))])
+    each = np.repeat(scale.reshape(group, -1), shape[0] // group, axis=0)  # (in, out / groups)
+    return each.reshape(*each.shape, *[1] * (len(shape) - 2))
+
+
+def fit_vector(contents: Contents, entry: Entry, expected: Vector, sizes: Vector) -> float | None:
+    """Largest difference of a stored vector to the expected one, if it is that within rounding and step.
+
+    A sum rounds relative to the `sizes` of what is summed, and not to what is left.
+    """
     if contents.numel(entry) != expected.size or sum(dim != 1 for dim in contents.shape(entry)) > 1:
         return None
     look = contents.at(entry, np.arange(expected.size, dtype=np.int64))
     if look is None:
         return None
-    return _error(look[0], look[1], expected.reshape(-1), tolerance_of(contents, entry), floor=1.0)
+    room = tolerance_of(contents, entry) * sizes.reshape(-1)
+    return _error(look[0], look[1], expected.reshape(-1), room)
 
 
-def _error(
-    stored: Array, steps: Vector | None, expected: Vector, tolerance: float, floor: float = 0.0
-) -> float | None:
-    """Largest difference, if each is within the rounding of the largest expected number, and within its step.
-
-    A sum of like sizes rounds relative to them and not to what is left: hence the floor.
-    """
+def _error(stored: Array, steps: Vector | None, expected: Vector, room: Vector) -> float | None:
+    """Largest difference, if each is within its rounding, and within its step."""
     if stored.dtype.kind not in "fV" and steps is None:
         return None
     values = stored.astype(np.float64)
-    room = tolerance * max(floor, float(np.abs(expected).max(initial=0.0))) + 1e-12
-    if stored.dtype == np.float16:
-        room += _CLAMPED
-    allowed = np.full(values.shape, room) if steps is None else room + steps * 1.001
+    room = room + (_CLAMPED if stored.dtype == np.float16 else 1e-12)
     with np.errstate(invalid="ignore"):
         error = np.abs(values - expected)
-        if not bool((error <= allowed).all()):
+        if steps is None and not bool((error <= room).all()):
             return None
-    sizes = float(np.linalg.norm(values) * np.linalg.norm(expected))
-    if steps is not None and sizes and float(values @ expected) < 0.6 * sizes:
+    if steps is not None and not is_like(values, expected, steps + room, is_named=True):
         return None
     return float(error.max(initial=0.0))
 
@@ -124,8 +128,7 @@ def _compare_whole(
     entry: Entry,
     weight: Parameter,
     layout: Layout,
-    scale: Vector,
-    axis: int,
+    factors: Vector,
     tolerance: float,
 ) -> bool | None:
     """Every element against the weight's values, else every channel against its projection and norm."""
@@ -134,24 +137,25 @@ def _compare_whole(
         return False
     restored = layout.restore(array)
     encoded = contents.encoding(entry)
-    step = 0.0
+    steps = None
     if encoded is not None:
-        step = max((float(steps.max(initial=0.0)) for _, steps in encoded.bands()), default=0.0) * 1.001
+        flat = np.concatenate([steps for _, steps in encoded.bands()])
+        steps = layout.restore(flat.reshape(encoded.shape)).astype(np.float64)
     original = contents.originals.values(weight)
     if original is not None:
-        factors = scale.reshape([-1 if number == axis else 1 for number in range(len(weight.shape))])
-        expected = original.astype(np.float64) * factors
-        room = tolerance * float(np.abs(expected).max(initial=0.0)) + step + 1e-12
-        room += _CLAMPED if restored.dtype == np.float16 else 0.0
-        return bool((np.abs(restored.astype(np.float64) - expected) <= room).all())
-    known = contents.originals.channel_statistics(weight) if axis == 0 else None
-    if known is None or known[0].shape != scale.shape:
+        expected = (original.astype(np.float64) * factors).reshape(-1)
+        every = None if steps is None else steps.reshape(-1)
+        return _error(restored.reshape(-1), every, expected, tolerance * np.abs(expected)) is not None
+    scale = factors.reshape(-1)
+    known = contents.originals.channel_statistics(weight) if factors.size == weight.shape[0] else None
+    if known is None or known[0].shape != scale.shape or factors.shape[0] != scale.size:
         return None
     projections, sizes = known
     stored_projections, stored_sizes = channel_statistics(restored)
-    width = restored[0].size
     # The triangle inequality, for the norm; of codes the error of each element is at most a step, and independent.
-    slack = tolerance * stored_sizes + 1e-12 + step * np.sqrt(width)
+    slack = tolerance * stored_sizes + 1e-12
+    if steps is not None:
+        slack += np.sqrt(np.square(steps.reshape(len(steps), -1)).sum(axis=1))
     fits = np.abs(stored_sizes - np.abs(scale) * sizes) <= slack
     fits &= np.abs(stored_projections - scale * projections) <= 4 * slack
     return bool(fits.all())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, cast_digest, digest, rounded, sample_positions
+from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded, sample_positions
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key
@@ -17,8 +16,11 @@ from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.contents import is_like
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.scaled import tolerance_of
 
 __all__ = ["match_split"]
+
+Reals = npt.NDArray[np.float64]
 
 _FEWEST = 2
 """Sampled elements that must fall into a piece for it to be known by them."""
@@ -40,7 +42,7 @@ def match_split(books: Books) -> None:
     """Explain free PyTorch tensors that free entries make up, end to end along one axis."""
     if books.contents.mode == "none":
         return
-    firsts = _Firsts(books)
+    firsts, statistics = _Firsts(books), _Statistics(books)
     for tensor in list(books.free_parameters()):
         samples = books.contents.originals.samples(tensor)
         if samples is None or len(tensor.shape) < 2 or books.contents.originals.is_constant(tensor):
@@ -49,7 +51,7 @@ def match_split(books: Books) -> None:
         if not samples.size or not firsts.has(float(samples[0])):
             continue
         for axis in range(len(tensor.shape)):
-            slices = _fill(books, tensor, axis)
+            slices = _fill(books, tensor, axis, statistics)
             if slices and _is_whole(books, tensor, axis, slices):
                 _settle(books, tensor, axis, slices)
                 break
@@ -79,7 +81,7 @@ class _Firsts:
         return bool((np.abs(self._values - value) <= self._rooms).any())
 
 
-def _fill(books: Books, tensor: Parameter, axis: int) -> list[_Slice]:
+def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -> list[_Slice]:
     """The pieces in order; empty where at some place none fits."""
     width = tensor.numel // tensor.shape[axis]
     free = [
@@ -94,7 +96,8 @@ def _fill(books: Books, tensor: Parameter, axis: int) -> list[_Slice]:
     used: set[Key] = set()
     start = 0
     while start < tensor.shape[axis]:
-        piece = next(_there(books, tensor, axis, start, [e for e in free if e.tensor.key not in used]), None)
+        left = [entry for entry in free if entry.tensor.key not in used]
+        piece = _there(books, tensor, axis, start, left, statistics)
         if piece is None:
             return []
         found.append(piece)
@@ -103,25 +106,85 @@ def _fill(books: Books, tensor: Parameter, axis: int) -> list[_Slice]:
     return found
 
 
-def _there(books: Books, tensor: Parameter, axis: int, start: int, entries: list[Entry]) -> Iterator[_Slice]:
-    samples = books.contents.originals.samples(tensor)
-    assert samples is not None
-    positions = sample_positions(tensor.numel)
-    index = np.unravel_index(positions, tensor.shape)
+def _there(
+    books: Books, tensor: Parameter, axis: int, start: int, entries: list[Entry], statistics: _Statistics
+) -> _Slice | None:
+    """The entry that is the run of slices which begins here: by some elements; where none are known, the nearest."""
     width = tensor.numel // tensor.shape[axis]
+    best: tuple[float, _Slice] | None = None
     for entry in entries:
         stop = start + books.contents.numel(entry) // width
-        inside = (index[axis] >= start) & (index[axis] < stop)
-        if stop > tensor.shape[axis] or int(inside.sum()) < _FEWEST:
+        if stop > tensor.shape[axis]:
             continue
         shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
-        within = [part[inside] - (start if number == axis else 0) for number, part in enumerate(index)]
-        flat = np.ravel_multi_index(tuple(within), shape).astype(np.int64)
+        known = _known(books, tensor, axis, start, stop)
         for layout in layouts(shape, books.contents.shape(entry)):
-            if layout.is_plain and _agrees(books, entry, layout, flat, samples[inside]):
-                changed = books.contents.changes(entry, tensor) or ()
-                yield _Slice(entry, layout, axis, start, stop, changed)
-                break
+            if not layout.is_plain:
+                continue
+            piece = _Slice(entry, layout, axis, start, stop, books.contents.changes(entry, tensor) or ())
+            if known is not None:
+                if _agrees(books, entry, layout, *known):
+                    return piece
+                continue
+            distance = statistics.distance(tensor, piece) if axis == 0 else None
+            if distance is not None and (best is None or distance < best[0]):
+                best = (distance, piece)
+    return None if best is None else best[1]
+
+
+def _known(
+    books: Books, tensor: Parameter, axis: int, start: int, stop: int
+) -> tuple[npt.NDArray[np.int64], Array] | None:
+    """Some positions in a run of slices, and the elements there; None where too few are known."""
+    shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
+    values = books.contents.originals.values(tensor)
+    if values is not None:
+        part = values[(slice(None),) * axis + (slice(start, stop),)]
+        flat = sample_positions(part.size)
+        return flat, part[np.unravel_index(flat, part.shape)]
+    samples = books.contents.originals.samples(tensor)
+    index = np.unravel_index(sample_positions(tensor.numel), tensor.shape)
+    inside = (index[axis] >= start) & (index[axis] < stop)
+    if samples is None or int(inside.sum()) < _FEWEST:
+        return None
+    within = [part[inside] - (start if number == axis else 0) for number, part in enumerate(index)]
+    return np.ravel_multi_index(tuple(within), shape).astype(np.int64), samples[inside]
+
+
+class _Statistics:
+    """Projection and norm of each slice of an entry, which tell slices apart where samples do not."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._found: dict[tuple[Key, Layout], tuple[Reals, Reals] | None] = {}
+
+    def distance(self, tensor: Parameter, piece: _Slice) -> float | None:
+        """How far a piece is from what PyTorch has there, in its own rounding; None where that is too far."""
+        contents = self._books.contents
+        known = contents.originals.channel_statistics(tensor) if contents.mode == "full" else None
+        mine = None if known is None else self._of(piece)
+        if known is None or mine is None:
+            return None
+        projections, sizes = mine
+        slack = tolerance_of(contents, piece.entry) * sizes + 1e-12
+        encoded = contents.encoding(piece.entry)
+        if encoded is not None:
+            step = max((float(steps.max(initial=0.0)) for _, steps in encoded.bands()), default=0.0)
+            slack = slack + step * np.sqrt(tensor.numel // tensor.shape[0])
+        places = slice(piece.start, piece.stop)
+        errors = (
+            np.abs(known[1][places] - sizes) / slack,
+            np.abs(known[0][places] - projections) / (4 * slack),
+        )
+        distance = max(float(error.max(initial=0.0)) for error in errors)
+        return distance if distance <= 1 else None
+
+    def _of(self, piece: _Slice) -> tuple[Reals, Reals] | None:
+        key = (piece.entry.tensor.key, piece.layout)
+        if key not in self._found:
+            array = self._books.contents.array(piece.entry)
+            self._found[key] = None if array is None else channel_statistics(piece.layout.restore(array))
+        return self._found[key]
 
 
 def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int64], expected: Array) -> bool:

@@ -424,22 +424,20 @@ def _parameters(result: Reconciliation) -> Table:
     return table
 
 
-def _nearest(result: Reconciliation, rows: int) -> Table:
-    """What each unexplained tensor is most like."""
-    table = make_table("nearest to", "shape", "is", "equal", "error")
+def _nearest(result: Reconciliation, rows: int) -> Text:
+    """What each unexplained tensor is most like, two lines each."""
+    text = Text("nothing explains, and what is nearest to it:", style="bold")
     tensors = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
     shown = result.nearest[: rows or None]
     for nearest in shown:
-        table.add_row(
-            show_name(label(nearest.key)),
-            _shape(tensors[nearest.key].shape),
-            show_name(nearest.name),
-            f"{format_count(nearest.equal)} of {format_count(nearest.compared)}",
-            format_error(nearest.max_abs_error),
-        )
+        name = show_name(label(nearest.key)).plain
+        text.append(f"\n  {name} {_shape(tensors[nearest.key].shape)}", style="not bold")
+        equal = f"{format_count(nearest.equal)} of {format_count(nearest.compared)} elements equal"
+        error = "" if nearest.max_abs_error is None else f", off by {format_error(nearest.max_abs_error)}"
+        text.append(f"\n    {show_name(nearest.name).plain}: {equal}{error}", style="not bold")
     if len(shown) < len(result.nearest):
-        table.add_row(f"[{format_count(len(result.nearest) - len(shown))} others]")
-    return table
+        text.append(f"\n  [{format_count(len(result.nearest) - len(shown))} others]", style="not bold")
+    return text
 
 
 # compare
