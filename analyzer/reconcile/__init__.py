@@ -14,7 +14,13 @@ from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
 from analyzer.model import Key, StoredTensor, label
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.by_content import match_by_content, match_by_reader, match_copies, match_deduplicated
+from analyzer.reconcile.by_content import (
+    match_by_content,
+    match_by_reader,
+    match_copies,
+    match_deduplicated,
+    match_numbers,
+)
 from analyzer.reconcile.by_name import match_by_name
 from analyzer.reconcile.by_shape import match_by_shape
 from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
@@ -67,6 +73,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_recurrent,
     match_rows,
     match_by_content,
+    match_numbers,
     match_concatenated,
     match_split,
     match_folded_pointwise,

@@ -18,7 +18,14 @@ from analyzer.reconcile.lines import Line
 from analyzer.reconcile.stacks import Stacks, Tensor
 from analyzer.scopes import module_of
 
-__all__ = ["Index", "match_by_content", "match_by_reader", "match_copies", "match_deduplicated"]
+__all__ = [
+    "Index",
+    "match_by_content",
+    "match_by_reader",
+    "match_copies",
+    "match_deduplicated",
+    "match_numbers",
+]
 
 
 def match_by_content(books: Books) -> None:
@@ -40,6 +47,44 @@ def match_by_content(books: Books) -> None:
             else:
                 chain = fit.chain or (Line.RENAMED,)
                 books.hold(tensor, entry, chain, fit.evidence, fit.error, pieces=(piece_of(entry, fit),))
+
+
+def match_numbers(books: Books) -> None:
+    """Give each nameless number the one free parameter of one element that is that number.
+
+    A round number is no evidence (an exporter makes many), nor is one that stands in the file or in PyTorch twice.
+    """
+    if books.contents.mode == "none":
+        return
+    numbers: dict[bytes, list[Parameter]] = defaultdict(list)
+    for parameter in books.free_parameters():
+        samples = books.contents.originals.samples(parameter) if parameter.numel == 1 else None
+        if samples is not None and _is_odd(samples):
+            numbers[_key(samples)].append(parameter)
+    stored: dict[bytes, list[Entry]] = defaultdict(list)
+    for entry in books.free_entries() if numbers else ():
+        is_number = entry.tensor.numel == 1 and entry.tensor.dtype.is_floating and not entry.sources
+        look = books.contents.at(entry, np.zeros(1, dtype=np.int64)) if is_number else None
+        if look is not None:
+            stored[_key(look[0])].append(entry)
+    for key, parameters in numbers.items():
+        if len(parameters) == 1 and len(stored[key]) == 1:
+            fit = books.contents.fit(stored[key][0], parameters[0])
+            if fit is not None:
+                pieces = (piece_of(stored[key][0], fit),)
+                books.hold(
+                    parameters[0],
+                    stored[key][0],
+                    fit.chain or (Line.RENAMED,),
+                    fit.evidence,
+                    0.0,
+                    pieces=pieces,
+                )
+
+
+def _is_odd(number: npt.NDArray[np.generic]) -> bool:
+    """Whether the last byte of its mantissa is not empty, as of a number that training left."""
+    return number.dtype == np.float32 and bool(number.view(np.uint32)[0] & 0xFF)
 
 
 def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[str]) -> bool:

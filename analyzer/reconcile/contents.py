@@ -225,6 +225,14 @@ class Contents:
             r.node.op_type == "Gemm" and r.node.integers.get("transB") for r in reads
         )
 
+    def _is_straight(self, entry: Entry) -> bool:
+        """Whether the operator that reads a matrix takes it as PyTorch has it, a row for each output or token."""
+        return any(
+            (node.op_type == "Gemm" and slot == 1 and node.integers.get("transB") == 1)
+            or (node.op_type == "Gather" and slot == 0)
+            for node, slot in self.wiring.readers(entry.tensor)
+        )
+
     def _is_convolved(self, entry: Entry) -> bool:
         """Whether a convolution reads a tensor as it is stored, decoded or cast."""
         reads = self.wiring.readers(entry.tensor)
@@ -239,9 +247,10 @@ class Contents:
         found = self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
         if self.shape(entry) != tensor.shape or not _is_own(entry, tensor):
             return found
-        # What keeps its name and its shape keeps its axes, but for what is packed.
-        is_turned = len(tensor.shape) == 2 and self.is_turned(entry, is_computed=False)
-        return [layout for layout in found if (Line.TRANSPOSED in layout.chain) == is_turned] or found[:1]
+        # What keeps its name and its shape keeps its axes. Of a matrix the operator has to say so: where onnxruntime's
+        # quantizer makes a MatMul of a Gemm, it transposes the weight and keeps the name.
+        straight = [layout for layout in found if Line.TRANSPOSED not in layout.chain]
+        return found if len(tensor.shape) == 2 and not self._is_straight(entry) else straight or found
 
     def fit_layout(
         self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True

@@ -15,6 +15,9 @@ from analyzer.reconcile.lines import Line
 
 __all__ = ["Layout", "layouts", "same_layout"]
 
+_MOST_ELEMENTS = 1 << 62
+"""Elements that positions can count; a header may claim more."""
+
 _MOST_AXES = 5
 """Axes up to which every order is tried."""
 
@@ -86,7 +89,8 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
     ... )
     ([(0, 1), (1, 0)], [(1, 0)])
     """
-    if math.prod(shape) != math.prod(stored) or len(shape) > len(stored) + 64:
+    numel = math.prod(shape)
+    if numel != math.prod(stored) or numel >= _MOST_ELEMENTS:
         return
     straight = tuple(range(len(shape)))
     first = Layout(shape, straight, stored)
