@@ -258,7 +258,7 @@ def _refuse_what_needs_one_model() -> None:
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are compared.  [full if known]",
+    help="How far values are compared.  [sampled; full with a manifest]",
 )
 @sourcing
 @randomizing

@@ -64,7 +64,7 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
         else:
             dtype = entry.tensor.dtype if encoded is None else _decoded(encoded)
             parameters[name] = Parameter(name, shape, dtype, trainable=True)
-    source = {"source": "names in the file", "kind": "own-names"}
+    source = {"source": "the file itself", "kind": "own-names"}
     return Original(Manifest(tuple(parameters.values()), tuple(buffers.values()), source=source)), refused
 
 

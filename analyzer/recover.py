@@ -242,9 +242,14 @@ class _Judge:
             max_abs_error=settled.max_abs_error,
             pieces=pieces,
             loss=next(filter(None, (self._loss(piece, tensor.dtype) for piece in pieces)), None),
-            is_guessed=any(_is_square(tensor, piece) for piece in pieces)
-            and not _shows_order(tensor, settled),
+            is_guessed=any(self._is_guess(tensor, settled, piece) for piece in pieces),
         )
+
+    def _is_guess(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> bool:
+        """Whether nothing compared shows which way a square matrix stands, nor a name that exporters do not keep."""
+        entry = self.entries[piece.key]
+        is_made = is_computed(entry, tensor) or self.restorer.encoding(entry.tensor) is not None
+        return is_made and _is_square(tensor, piece) and not _shows_order(tensor, settled)
 
     # what was lost
 
@@ -260,8 +265,11 @@ class _Judge:
             return self._why_without_pieces(tensor, settled)
         for piece in pieces:
             entry = self.entries[piece.key]
-            if piece.key in self.unread:
-                return f"{entry.tensor.name} cannot be read: {self.unread[piece.key]}"
+            encoded = self.restorer.encoding(entry.tensor)
+            read = (entry.tensor, *(() if encoded is None else encoded.companions))
+            unread = next((tensor for tensor in read if tensor.key in self.unread), None)
+            if unread is not None:
+                return f"{unread.name} cannot be read: {self.unread[unread.key]}"
             if not self.restorer.fits(piece):
                 return f"{entry.tensor.name} is of another size than it should be"
         if not _make_up(tensor.shape, pieces):

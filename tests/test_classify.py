@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from models import FOLDED_FROM, INPUT_KIND, audit, dynamo_like, entry, ramp, text_model, with_origins
 from onnx import helper
@@ -26,6 +27,7 @@ def matmul(name: str, node: str = "n", array: np.ndarray | None = None):
         ({INPUT_KIND: "BUFFER"}, "buffer", "provenance:input-spec", ("w.inv_freq",)),
         ({INPUT_KIND: "CONSTANT_TENSOR"}, "constant", "provenance:input-spec", ()),
         ({FOLDED_FROM: "['a.weight']"}, "parameter", "provenance:folded-from", ("a.weight",)),
+        ({FOLDED_FROM: "['a.weight', 'val_3']"}, "parameter", "provenance:folded-with", ("a.weight",)),
         ({FOLDED_FROM: "['a.running_var']"}, "buffer", "provenance:folded-from", ("a.running_var",)),
         ({FOLDED_FROM: "['val_7']"}, "constant", "provenance:folded-constant", ()),
     ],
@@ -45,8 +47,11 @@ def test_exporters_note_goes_before_name_and_structure(tmp_path, props, role, ru
         ("norm.gamma", "parameter", "name:parameter"),
         ("rnn.weight_ih_l0", "parameter", "name:parameter"),
         ("attn.in_proj_weight", "parameter", "name:parameter"),
+        ("mlp.experts.gate_up_proj", "parameter", "name:parameter"),
+        ("mlp.experts.down_proj", "parameter", "name:parameter"),
         ("bn.running_mean", "buffer", "name:buffer"),
         ("rotary.inv_freq", "buffer", "name:buffer"),
+        ("rotary.sliding_attention_inv_freq", "buffer", "name:buffer"),
         ("layer.causal_mask", "buffer", "name:buffer"),
     ],
 )
@@ -371,3 +376,119 @@ def test_scale_that_the_graph_annotates_is_quantization(tmp_path):
     found = entry(audit(tmp_path, proto), "s")
 
     assert (found.role, found.decided_by) == (Role.QUANTIZATION, "provenance:quantization-annotation")
+
+
+@pytest.mark.parametrize(
+    ("name", "producer", "rule"),
+    [
+        ("final_logits_bias", "pytorch", "name:buffer"),
+        ("final_logits_bias", "tf2onnx", "structure:Add-vector"),
+        ("version", "pytorch", "structure:Add-vector"),
+        ("add_mask", "pytorch", "structure:Add-vector"),
+    ],
+)
+def test_buffer_of_the_outermost_module_has_a_name_without_dots(tmp_path, name, producer, rule):
+    proto = text_model(
+        f"g (float[1,3] x) => (float[1,2] y) {{ h = MatMul(x, w) y = Add(h, {name}) }}",
+        {"w": ramp(3, 2), name: ramp(1, 2)},
+    )
+    proto.producer_name = producer
+
+    assert entry(audit(tmp_path, proto), name).decided_by == rule
+
+
+def test_shape_that_was_folded_from_a_weight_and_others_is_a_constant(tmp_path):
+    proto = text_model("g (float[2,3] x) => (float[6] y) { y = Reshape(x, s) }", {"s": np.array([6])})
+
+    found = entry(audit(tmp_path, dynamo_like(proto, folded={"s": ["fc.weight", "val_3"]})), "s")
+
+    assert (found.role, found.decided_by) == (Role.CONSTANT, "provenance:folded-shape")
+
+
+# what PyTorch's tracer makes
+
+
+def normalized(scale: str, bias: str, text: str = "") -> onnx.ModelProto:
+    proto = text_model(
+        text or "g (float[2,3] x) => (float[2,3] y) { y = LayerNormalization(x, scale, bias) }",
+        {"scale": ramp(3), "bias": np.zeros(3, "f4")},
+    )
+    for tensor, name in zip(proto.graph.initializer, (scale, bias), strict=True):
+        for node in proto.graph.node:
+            node.input[:] = [name if value == tensor.name else value for value in node.input]
+        tensor.name = name
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("scale", "bias", "role", "rule"),
+    [
+        ("norm.weight", "/norm/Constant_output_0", "constant", "name:traced-constant"),
+        ("norm.weight", "/Constant_12_output_0", "constant", "name:traced-constant"),
+        ("norm.weight", "norm.bias", "parameter", "name:parameter"),
+        ("norm.weight", "onnx::Add_7", "parameter", "structure:LayerNormalization[2]"),
+        ("norm.weight", "/norm/Add_output_0", "parameter", "structure:LayerNormalization[2]"),
+        (
+            "/norm/Constant_output_0",
+            "/norm/Constant_1_output_0",
+            "parameter",
+            "structure:LayerNormalization[2]",
+        ),
+    ],
+)
+def test_constant_of_the_tracer_beside_a_named_weight_is_no_bias(tmp_path, scale, bias, role, rule):
+    found = entry(audit(tmp_path, normalized(scale, bias)), bias)
+
+    assert (found.role.value, found.decided_by) == (role, rule)
+
+
+def test_constant_of_the_tracer_in_a_node_of_its_own_is_no_bias_either(tmp_path):
+    proto = normalized("norm.weight", "/norm/Constant_output_0")
+    value = proto.graph.initializer.pop()
+    proto.graph.node.insert(0, helper.make_node("Constant", [], [value.name], value=value))
+
+    assert entry(audit(tmp_path, proto), value.name).decided_by == "name:traced-constant"
+
+
+def test_constant_of_the_tracer_that_was_quantized_is_no_bias_either(tmp_path):
+    proto = text_model(
+        """
+        g (float[2,3] x) => (float[2,3] y) {
+            w = DequantizeLinear(wq, s) b = DequantizeLinear(bq, s) y = LayerNormalization(x, w, b)
+        }
+        """,
+        {"wq": np.array([1, 2, 3], "i1"), "bq": np.zeros(3, "i4"), "s": np.float32(0.1)},
+    )
+    names = {"wq": "norm.weight_quantized", "bq": "/norm/Constant_output_0_quantized"}
+    for tensor in proto.graph.initializer[:2]:
+        tensor.name = names[tensor.name]
+    for node in proto.graph.node[:2]:
+        node.input[0] = names[node.input[0]]
+
+    assert entry(audit(tmp_path, proto), names["bq"]).decided_by == "name:traced-constant"
+
+
+def test_codes_bear_the_name_of_the_weight_that_they_stand_for(tmp_path):
+    proto = text_model(
+        'g (float[1,2] x) => (float[1,3] y) { d = DequantizeLinear("fc.weight_quantized", s) y = MatMul(x, d) }',
+        {"fc.weight_quantized": np.ones((2, 3), "i1"), "s": np.float32(0.1)},
+    )
+
+    found = entry(audit(tmp_path, proto), "fc.weight_quantized")
+
+    assert (found.role, found.decided_by, found.sources) == (Role.PARAMETER, "name:parameter", ("fc.weight",))
+
+
+def test_scale_is_known_where_the_arithmetic_applies_it_later(tmp_path):
+    proto = text_model(
+        """
+        g (uint8[1,2] x, float[1] a) => (float[1,3] y) {
+            p = MatMulInteger(x, w) c = Cast<to = 1>(p) m = Mul(a, s) y = Mul(c, m)
+        }
+        """,
+        {"w": np.ones((2, 3), "i1"), "s": ramp(3)},
+    )
+
+    found = entry(audit(tmp_path, proto), "s")
+
+    assert (found.role, found.decided_by) == (Role.QUANTIZATION, "structure:scale")

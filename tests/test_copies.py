@@ -97,7 +97,7 @@ def test_two_tensors_folded_from_one_parameter_are_copies(tmp_path):
 
 @pytest.mark.parametrize(
     "other",
-    [ramp(3, 3).astype("f8"), ramp(9, 1), ramp(3, 3) + np.float32(1), ramp(3, 3)[::-1].copy()],
+    [ramp(3, 3).astype("i4"), ramp(9, 1), ramp(3, 3) + np.float32(1), ramp(3, 3)[::-1].copy()],
     ids=["dtype", "shape", "values", "order"],
 )
 def test_what_differs_in_dtype_shape_or_any_value_is_no_copy(tmp_path, other):
@@ -246,3 +246,45 @@ def test_copies_are_compared_whole_however_far_contents_are_looked_at(tmp_path, 
     path = save(tmp_path, matmuls({"a": ramp(200, 200), "b": ramp(200, 200)}))
 
     assert copied(audit_model(path, content=content)) == {"b": ("a", "content:copy")}
+
+
+# tables that an exporter gathered
+
+
+def folded_with(table: np.ndarray, sources: list[str]) -> onnx.ModelProto:
+    proto = text_model("g (float[2,3] x) => (float[2,3] y) { y = Add(x, expand) }", {"expand": table})
+    return dynamo_like(proto, folded={"expand": sources})
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (np.repeat(ramp(1, 1, 8), 4, axis=0), 8),
+        (ramp(6, 8)[[0, 1, 1, 5, 0]], 24),
+        (ramp(2, 3, 8), 48),
+        (np.zeros((4, 8), "f4"), 32),
+        (np.concatenate([np.zeros((2, 8), "f4"), ramp(1, 8), ramp(1, 8)]), 24),
+        (np.tile(ramp(8), 3), 24),
+    ],
+    ids=["repeated", "gathered", "as it was", "zeros", "zeros and a row", "a vector"],
+)
+def test_rows_of_a_table_count_once_however_often_they_are_stored(tmp_path, table, expected):
+    ledger = audit(tmp_path, folded_with(table, ["cls_token.weight", "val_3"]))
+
+    found = entry(ledger, "expand")
+    assert (found.parameters, found.decided_by) == (expected, "provenance:folded-with")
+    assert found.copy_of is None
+
+
+def test_rows_that_a_parameter_has_itself_all_count(tmp_path):
+    table = np.repeat(ramp(1, 8), 4, axis=0)
+
+    ledger = audit(tmp_path, folded_with(table, ["cls_token.weight"]))
+
+    assert (entry(ledger, "expand").decided_by, ledger.parameters) == ("provenance:folded-from", 32)
+
+
+def test_rows_are_not_looked_at_where_contents_are_not(tmp_path):
+    proto = folded_with(np.repeat(ramp(1, 8), 4, axis=0), ["cls_token.weight", "val_3"])
+
+    assert audit_model(save(tmp_path, proto), content="none").parameters == 32

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from models import (
     FX_NODE,
     Values,
@@ -45,9 +46,10 @@ from analyzer import (
     save_manifest,
     save_state,
 )
+from analyzer.cli import command
 from analyzer.content import Array
 from analyzer.dtypes import DType
-from analyzer.errors import LedgerError, ModelReadError, UsageError
+from analyzer.errors import LedgerError, MissingExtraError, ModelReadError, UsageError
 from analyzer.manifest import BatchNorm, WeightNorm
 from analyzer.ownnames import read_own_names
 from analyzer.reconcile import ContentMode
@@ -444,6 +446,25 @@ def test_a_tensor_that_differs_is_given_back_as_the_file_has_it(tmp_path: Path, 
     assert_same(state_of(recovery, tmp_path), {"fc.weight": changed})
 
 
+@pytest.mark.parametrize("gone", ["fc.weight_quantized", "fc.weight_scale"])
+def test_what_cannot_be_read_is_lost_and_the_rest_is_not(tmp_path: Path, gone: str) -> None:
+    proto = text_model(
+        """g (float[1,6] x) => (float[1,4] y) {
+            w = DequantizeLinear("fc.weight_quantized", "fc.weight_scale", "fc.weight_zero_point")
+            y = Gemm<transB=1>(x, w, "fc.bias")
+        }""",
+        {**quantized("fc.weight", W), "fc.bias": ramp(4)},
+    )
+    (there,) = [tensor for tensor in proto.graph.initializer if tensor.name == gone]
+    there.CopyFrom(external(gone, list(there.dims), there.data_type, location="nowhere.bin"))
+    known = without_values(manifest_of(parameter("fc.weight", W), parameter("fc.bias", ramp(4))))
+
+    recovery = recovery_of(tmp_path, proto, known)
+
+    assert reasons(recovery)["fc.weight"].startswith(f"{gone} cannot be read: ")
+    assert_same(state_of(recovery, tmp_path), {"fc.bias": ramp(4)})
+
+
 def test_of_a_tensor_of_another_shape_the_shape_is_told(tmp_path: Path) -> None:
     proto = text_model(
         'g (int64[1] i) => (float[1,6] y) { y = Gather("wte.weight", i) }', {"wte.weight": W[:3].copy()}
@@ -760,8 +781,31 @@ def test_without_a_pytorch_side_the_names_are_the_files_own(model: Path, tmp_pat
     result = run(model, "-o", tmp_path / "m.safetensors")
 
     assert result.returncode == 0
-    assert "names in the file" in result.stdout
+    assert "with the names of the file itself; values not compared" in " ".join(result.stdout.split())
     assert_same(load_file(tmp_path / "m.safetensors"), {"wte.weight": W})
+
+
+def test_a_config_that_only_pytorch_could_read_is_passed_over_if_it_was_not_asked_for(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(purpose: str) -> None:
+        raise MissingExtraError("export", "torch", purpose)
+
+    monkeypatch.setattr("analyzer.cli._import_exporter", lack)
+    (tmp_path / "manifest.json").rename(tmp_path / "config.json")
+    (tmp_path / "config.json").write_text("{}")
+    save(
+        tmp_path,
+        text_model('g (int64[1] i) => (float[1,6] y) { y = Gather("wte.weight", i) }', {"wte.weight": W}),
+    )
+    arguments = ["recover", str(model), "-o", str(tmp_path / "m.safetensors")]
+
+    result = CliRunner().invoke(command, arguments)
+    asked = CliRunner().invoke(command, [*arguments, "--against", str(tmp_path / "config.json")])
+
+    assert result.exit_code == 0
+    assert "names come from the model file itself" in result.stderr
+    assert isinstance(asked.exception, MissingExtraError)
 
 
 def test_what_is_read_and_what_others_wrote_is_never_written_to(model: Path, tmp_path: Path) -> None:

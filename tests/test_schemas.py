@@ -41,6 +41,7 @@ from analyzer.manifest import (
     save_manifest,
 )
 from analyzer.model import Carrier
+from analyzer.ownnames import read_own_names
 from analyzer.reconcile import Line, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
 from analyzer.recover import recover_state
@@ -243,6 +244,14 @@ def recovery(folder: Path) -> Report:
     return RecoverReport(recover_state(result), str(folder / "state.safetensors"))
 
 
+def recovery_of_names_alone(folder: Path) -> Report:
+    ledger = read(folder, CORNERS)
+    original, refused = read_own_names(ledger)
+    return RecoverReport(
+        recover_state(reconcile_ledger(ledger, original.manifest), refused), None, lossless=True
+    )
+
+
 REPORTS: list[Callable[[Path], Report]] = [
     inspection,
     plain_inspection,
@@ -257,6 +266,7 @@ REPORTS: list[Callable[[Path], Report]] = [
     user_grouped_comparison,
     exported,
     recovery,
+    recovery_of_names_alone,
 ]
 ONE_OF_EACH = [inspection, survey, reconciliation, comparison, exported, recovery]
 

@@ -89,6 +89,14 @@ def test_scopes_that_are_no_list_are_not_evaluated_and_say_nothing(text):
             {FOLDED_FROM: "['a.position_ids', 'a.weight']"},
             Origin(Role.PARAMETER, ("a.weight",), "provenance:folded-from"),
         ),
+        (
+            {FOLDED_FROM: "['val_3', 'a.weight', 'slice_1']"},
+            Origin(Role.PARAMETER, ("a.weight",), "provenance:folded-with"),
+        ),
+        (
+            {FOLDED_FROM: "['m.full_attention_inv_freq', 'val_4']"},
+            Origin(Role.BUFFER, ("m.full_attention_inv_freq",), "provenance:folded-from"),
+        ),
         ({FOLDED_FROM: "['val_3', 'val_4']"}, Origin(Role.CONSTANT, (), "provenance:folded-constant")),
         ({FOLDED_FROM: "not a list"}, None),
     ],

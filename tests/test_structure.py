@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import audit, entry, ramp, text_model
+from models import audit, entry, ramp, save, text_model
 from onnx import helper
 
 from analyzer.ledger import Entry, Role
+from analyzer.read import read_model
+from analyzer.structure import learned_beside
+from analyzer.wiring import connect
 
 INT8 = np.arange(6, dtype=np.int8).reshape(2, 3)
 
@@ -32,6 +35,8 @@ def decide(folder: Path, nodes: str, array: np.ndarray, *others: str) -> Entry:
         ("LSTM(x, w, x)", ramp(1, 8, 3), "parameter", "LSTM[1]"),
         ("PRelu(x, w)", ramp(3), "parameter", "PRelu[1]"),
         ("Gather(w, x)", ramp(5, 3), "parameter", "Gather[0]"),
+        ("GatherND(w, x)", ramp(5, 3), "parameter", "GatherND[0]"),
+        ("GatherND(w, x)", ramp(4, 5, 3), "parameter", "GatherND[0]"),
         ("LayerNormalization(x, w)", ramp(3), "parameter", "LayerNormalization[1]"),
         ("BatchNormalization(x, w, x, x, x)", ramp(3), "parameter", "BatchNormalization[1]"),
         ("BatchNormalization(x, x, x, w, x)", ramp(3), "buffer", "BatchNormalization[3]"),
@@ -53,6 +58,18 @@ def decide(folder: Path, nodes: str, array: np.ndarray, *others: str) -> Entry:
             "MatMulNBits[1]",
         ),
         ("com.microsoft.MatMulNBits<K = 3, N = 2>(x, x, w)", ramp(2), "quantization", "MatMulNBits[2]"),
+        (
+            "com.microsoft.QEmbedLayerNormalization(x, x, w, x, x, x, x)",
+            INT8,
+            "parameter",
+            "QEmbedLayerNormalization[2]",
+        ),
+        (
+            "com.microsoft.QEmbedLayerNormalization(x, x, x, x, x, x, x, , w)",
+            np.float32(1),
+            "quantization",
+            "QEmbedLayerNormalization[8]",
+        ),
         ("Clip(x, w)", np.float32(0), "constant", "Clip[1]"),
         ("Resize(x, , w)", ramp(4), "constant", "Resize[2]"),
         ("Pad(x, x, w)", np.float32(0), "constant", "Pad[2]"),
@@ -112,6 +129,8 @@ def test_vector_beside_a_linear_or_normalized_value_is_learned(tmp_path, nodes, 
         ("h = MatMul(x, x) y = Pow(h, w)", ramp(3)),
         ("h = Sqrt(x) d = Mul(x, h) y = Sub(d, w)", ramp(3)),
         ("y = Relu(w)", ramp(3)),
+        ("y = GatherND(w, x)", ramp(3)),
+        ("y = Add(x, w)", ramp(2, 5, 3)),
     ],
 )
 def test_floats_that_no_operator_explains_are_unattributed(tmp_path, nodes, array):
@@ -147,9 +166,20 @@ def test_dequantized_weight_is_learned(tmp_path):
     assert (found.role, found.parameters) == (Role.PARAMETER, 6)
 
 
-def test_quantized_table_whose_rows_are_dequantized_is_learned(tmp_path):
+@pytest.mark.parametrize(
+    ("nodes", "role"), [("y = MatMul(x, d)", "parameter"), ("y = Cos(d)", "unattributed")]
+)
+def test_float_that_is_quantized_when_the_model_runs_is_what_reads_it_after_that(tmp_path, nodes, role):
+    """A quantizer puts pairs of nodes around constants too, such as the frequencies of rotary positions."""
+    found = decide(tmp_path, f"q = QuantizeLinear(w, x) d = DequantizeLinear(q, x) {nodes}", ramp(2, 3))
+
+    assert found.role.value == role
+
+
+@pytest.mark.parametrize("op", ["Gather", "GatherND"])
+def test_quantized_table_whose_rows_are_dequantized_is_learned(tmp_path, op):
     """What onnxruntime's quantizer makes of an embedding."""
-    found = decide(tmp_path, "rows = Gather(w, x) y = DequantizeLinear(rows, x)", INT8)
+    found = decide(tmp_path, f"rows = {op}(w, x) y = DequantizeLinear(rows, x)", INT8)
 
     assert (found.role, found.parameters) == (Role.PARAMETER, 6)
 
@@ -217,3 +247,22 @@ def test_layers_of_concat_are_walked_once_each(tmp_path):
     found = decide(tmp_path, f"{layers}\ny = MatMul(x, c3_0)", ramp(2, 2))
 
     assert (found.role, found.decided_by) == (Role.PARAMETER, "structure:MatMul[1]")
+
+
+def test_tensors_at_other_learned_inputs_are_found_past_what_moves_them(tmp_path):
+    proto = text_model(
+        """
+        g (float[2] x) => (float[2] y) {
+            d = DequantizeLinear(q, s) t = Identity(d) h = Relu(x)
+            y = Gemm(h, t, w) z = Conv(x, w, b) u = Conv(v, c, w) n = LayerNormalization(x, h, w)
+        }
+        """,
+        {"w": ramp(3), "q": INT8, "s": ramp(1), "b": ramp(2), "c": ramp(1), "v": ramp(4)},
+    )
+    model = read_model(save(tmp_path, proto))
+    tensors = {tensor.name: tensor for tensor in model.tensors()}
+    wiring = connect(model)
+
+    found = {name: {other.name for other in learned_beside(wiring, tensors[name])} for name in "wqbs"}
+
+    assert found == {"w": {"q", "b", "c"}, "q": {"w"}, "b": {"w"}, "s": set()}

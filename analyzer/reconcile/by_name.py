@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from analyzer.ledger import Entry, Evidence
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Carrier
@@ -66,9 +68,18 @@ def _match_parameter(books: Books, entry: Entry, parameter: Parameter, fit: Fit)
 def _match_buffer(books: Books, entry: Entry, buffer: Buffer, fit: Fit | None) -> None:
     """A buffer under its own name must be that buffer; one that was folded may be cut or broadcast."""
     own_name = entry.tensor.name in buffer.names or books.aligned(entry.tensor.name) in buffer.names
-    if fit is None and own_name:
+    if fit is None and (own_name or _is_other_weight(books, entry, buffer)):
         books.suspects.append(Suspect(entry, buffer))
         return
     how = "derived" if fit is None else fit.evidence
     piece = None if fit is None else piece_of(entry, fit)
     books.settle(entry, Line.BUFFER, f"{entry.evidence}+{how}", buffer.name, piece=piece)
+
+
+def _is_other_weight(books: Books, entry: Entry, buffer: Buffer) -> bool:
+    """Whether some node multiplies by a matrix that a note says was folded from a buffer, and that is not made of it."""
+    is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
+    if not is_matrix or not books.contents.compares(buffer) or not books.is_multiplied(entry):
+        return False
+    values, array = books.contents.originals.values(buffer), books.contents.array(entry)
+    return values is None or array is None or not bool(np.isin(array, values).all())

@@ -159,17 +159,26 @@ class Contents:
         return (Line.CAST,) if entry.tensor.dtype.is_floating and tensor.dtype.is_floating else None
 
     def error(self, entry: Entry, tensor: Parameter | Buffer) -> float | None:
-        """Largest difference at the sampled positions, in the layout in which it is least; None if not comparable."""
+        """Largest difference, in the layout in which it is least; None if it is not known.
+
+        Of all elements where these are compared and at hand, else of the sampled ones; if they agree there, and the
+        content is another's all the same, it is not known.
+        """
         samples = self.originals.samples(tensor) if self.mode != "none" else None
-        if samples is None:
-            return None
         found = []
-        for layout in layouts(tensor.shape, self.shape(entry)):
+        for layout in layouts(tensor.shape, self.shape(entry)) if samples is not None else ():
             look = self.look(entry, layout)
-            distance = None if look is None else _distance(look[0], samples)
+            distance = None if look is None or samples is None else _distance(look[0], samples)
             if distance is not None:
-                found.append(distance)
-        return min(found, default=None)
+                found.append((distance, layout))
+        if not found:
+            return None
+        least, layout = min(found, key=lambda item: item[0])
+        values = self.originals.values(tensor) if self.mode == "full" else None
+        array = None if values is None else self.array(entry)
+        if values is None or array is None:
+            return least or None
+        return _distance(layout.restore(array), values)
 
     def agreement(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[int, int]:
         """Of the sampled elements, how many agree in the best layout, and how many there are."""

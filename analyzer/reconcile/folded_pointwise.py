@@ -187,7 +187,8 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
 def _ways(
     expected: Reals, stored: Reals, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, Callable[[Reals], Reals]]]:
-    yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items())
+    is_vector = sum(dim != 1 for dim in shape) <= 1  # only a norm's scale is 1 + w
+    yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items() if is_vector or rule != _SHIFTED)
     size = float(expected @ expected)
     if len(shape) not in (1, 2) or expected.size < _FEW or size == 0 or float(np.ptp(expected)) == 0:
         return

@@ -36,7 +36,7 @@ def match_folded_weightnorm(books: Books) -> None:
             fit = fit_scaled(books.contents, entry, direction, factors, axis)
             if fit is not None:
                 rule = f"{fit.evidence}:weightnorm {norm.weight}"
-                chain = (*fit.chain[:0], Line.FOLDED_WEIGHTNORM, *fit.chain)
+                chain = (Line.FOLDED_WEIGHTNORM, *fit.chain)
                 piece = Piece(
                     entry.tensor.key, fit.layout.shape, fit.layout.axes, scale=f"weightnorm {norm.weight}"
                 )
@@ -53,7 +53,7 @@ def _candidates(books: Books, direction: Parameter) -> list[Entry]:
 
 
 def _scale(books: Books, norm: WeightNorm, direction: Parameter) -> Vector | None:
-    """G / ||v|| of each channel: from the manifest, or from the values."""
+    """The factor g / ||v|| of each channel: from the manifest, or from the values."""
     if norm.scale is not None:
         return decode_values(norm.scale, np.dtype("<f8")).astype(np.float64)
     values = books.contents.originals.values(direction)

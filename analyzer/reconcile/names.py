@@ -59,7 +59,8 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
         for depth in range(1, min(_DEEPEST_PREFIX + 1, len(parts))):
             if ".".join(parts[depth:]) in targets:
                 stripped[".".join(parts[:depth]) + "."] += 1
-        added.update(endings.get(name, ()))
+        if len(parts) > 1:  # `bias` alone may be any module's
+            added.update(endings.get(name, ()))
     strip, strip_count = _best(stripped)
     add, add_count = _best(added)
     return Alignment(targets, strip=strip) if strip_count >= add_count else Alignment(targets, add=add)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import platform
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
-from analyzer.version import version as own_version
 from matrix.architectures import ARCHITECTURES
 from matrix.cells import Cell, Outcome
 from matrix.exports import EXPORTS
@@ -16,6 +17,7 @@ from matrix.transforms import TRANSFORMS
 
 __all__ = ["render_markdown", "summary_lines"]
 
+_ROOT = Path(__file__).resolve().parents[2]
 _INTRODUCTION = """# The matrix
 
 Small random models of {architectures} architectures, exported in {exports} ways, each file as it stands and after
@@ -59,12 +61,17 @@ def render_markdown(outcomes: Sequence[Outcome]) -> str:
         architectures=len(ARCHITECTURES),
         exports=len(EXPORTS),
         transforms=len(TRANSFORMS) - 1,
-        ours=own_version(),
+        ours=_own_version(),
         python=platform.python_version(),
         **{package: version(package).partition("+")[0] for package in _PACKAGES},
     )
     parts = [introduction.rstrip(), *_sections(outcomes)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _own_version() -> str:
+    document = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(document["project"]["version"])
 
 
 def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ _RELATIVE_POSITIONS = (
 _FOLDED = ("ort-basic", "ort-extended", "onnxslim")
 _CUT_THEN_ROUNDED = (
     "The static export keeps the rows of the position table that its positions pick, and the transform rounds them. A "
-    "manifest knows the rows by their digests, which do not survive rounding."
+    "manifest knows the rows by their digests, which do not survive rounding; against the checkpoint it balances."
 )
 KNOWN: Mapping[str, Known] = {
     **{
