@@ -283,7 +283,7 @@ def reconcile(
     content: ContentMode | None = None,
     weights: Mapping[str, Array] | None = None,
 ) -> Reconciliation:
-    """A file against a manifest; with `weights`, against a checkpoint that holds them, and a manifest without values."""
+    """A file against a manifest; with `weights`, against a manifest without values and a checkpoint that has them."""
     if weights is None:
         return reconcile_ledger(audit(folder, proto), manifest, content)
     at_hand = Values(weights)

@@ -77,7 +77,7 @@ def _match_buffer(books: Books, entry: Entry, buffer: Buffer, fit: Fit | None) -
 
 
 def _is_other_weight(books: Books, entry: Entry, buffer: Buffer) -> bool:
-    """Whether some node multiplies by a matrix that a note says was folded from a buffer, and that is not made of it."""
+    """Whether some node multiplies by a matrix that was folded from a buffer, says a note, and is not made of it."""
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
     if not is_matrix or not books.contents.compares(buffer) or not books.is_multiplied(entry):
         return False

@@ -63,6 +63,9 @@ def constant_factor(rule: str) -> float | None:
 _FEW = 4
 """Elements from which a constant factor is evidence: of fewer, any may be one."""
 
+_CLAMPED = 1.2e-7
+"""Two of the smallest float16: a converter clamps to it."""
+
 _LEAST_HEAD = 8
 """The width of a head, at least."""
 
@@ -163,25 +166,31 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
             continue
         stored = look[0].astype(np.float64)
         tolerance = tolerance_of(books.contents, entry)
-        clamped = (
-            1.2e-7 if look[0].dtype == np.float16 else 1e-12
-        )  # a converter clamps to the smallest float16
+        least = _CLAMPED if look[0].dtype == np.float16 else 1e-12
         for rule, way in _ways(expected, stored, tensor.shape):
             with np.errstate(over="ignore", invalid="ignore"):
                 wanted = way(expected)
                 # Each relative to itself; but 1 + w rounds as 1 does, and exp(w) errs as w does.
                 growth = np.abs(expected) if rule.endswith("exp(w)") else 1.0
-                room = tolerance * np.abs(wanted) * np.maximum(1.0, growth) + clamped
+                room = tolerance * np.abs(wanted) * np.maximum(1.0, growth) + least
                 room += tolerance if rule == _SHIFTED else 0.0
                 error = np.abs(stored - wanted)
                 near = error <= (room if look[1] is None else room + look[1] * 1.001)
             if bool(near.all()) and bool(np.isfinite(wanted).all()):
-                shift = 1.0 if rule == _SHIFTED else 0.0
-                steps = None if look[1] is None else look[1] + room
-                if steps is not None and not is_like(stored - shift, wanted - shift, steps):
+                if look[1] is not None and not _varies_alike(rule, stored, expected):
                     continue
                 return _Found(layout, rule, float(error.max(initial=0.0)), values is not None)
     return None
+
+
+def _varies_alike(rule: str, stored: Reals, expected: Reals) -> bool:
+    """Whether codes, taken back to the parameter, have its direction: codes of ones are 1 + w for any small w."""
+    back = undo(rule)
+    assert back is not None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = back(stored)
+    found = np.where(np.isfinite(found), found, 0.0)
+    return is_like(found, expected, np.full(found.shape, np.inf))
 
 
 def _ways(

@@ -378,6 +378,21 @@ def test_sample_of_a_large_tensor_reads_nothing_but_the_samples():
     assert (len(source.reads), {length for _, length in source.reads}) == (SAMPLES, {4})
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [(TensorProto.INT4, 4), (TensorProto.UINT2, 2)])
+def test_sample_of_a_large_packed_tensor_reads_nothing_but_the_bytes_that_hold_it(dtype, bits):
+    packed = np.random.default_rng(1).integers(0, 256, 120_000 * bits // 8, dtype="u1")
+    proto = TensorProto(name="w", dims=[300, 400], data_type=dtype, raw_data=packed.tobytes())
+    source = MemoryFile(onnx.ModelProto(graph=onnx.GraphProto(initializer=[proto])).SerializeToString())
+    (tensor,) = read_memory(source).tensors()
+    whole = tensor.payload.array()
+    source.reads.clear()
+
+    found = tensor.payload.sample()
+
+    assert_same(found, sample(whole))
+    assert (len(source.reads), {length for _, length in source.reads}) == (SAMPLES, {1})
+
+
 def test_elements_at_given_positions_are_read_alone():
     proto = numpy_helper.from_array(ramp(300, 400), "w")
     source = MemoryFile(onnx.ModelProto(graph=onnx.GraphProto(initializer=[proto])).SerializeToString())

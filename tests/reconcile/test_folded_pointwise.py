@@ -1,0 +1,220 @@
+"""A function of each element that an exporter computed in advance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from models import (
+    bridge_of,
+    dynamo_like,
+    lines_of,
+    manifest_of,
+    noise,
+    parameter,
+    quantized,
+    reconcile,
+    text_model,
+)
+
+from analyzer.content import Array, sample_positions
+from analyzer.reconcile import Reconciliation
+from analyzer.reconcile.folded_pointwise import FUNCTIONS, undo
+
+both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
+
+VECTOR = (noise(24) / 4).astype("f4")
+
+
+def run(
+    tmp_path,
+    stored: Array,
+    known: Array = VECTOR,
+    content: Any = "full",
+    *,
+    at_hand: bool = False,
+    name: str = "val_1",
+) -> Reconciliation:
+    proto = text_model(f'g (float[1] x) => (float[1] y) {{ y = Mul(x, "{name}") }}', {name: stored})
+    arrays = {"norm.weight": known} if at_hand else None
+    return reconcile(tmp_path, proto, manifest_of(parameter("norm.weight", known)), content, arrays)
+
+
+def computed(rule: str, known: Array = VECTOR) -> Array:
+    return FUNCTIONS[rule][0](known.astype("f8")).astype("f4")
+
+
+@both
+@pytest.mark.parametrize("rule", sorted(FUNCTIONS))
+@pytest.mark.parametrize(("content", "evidence"), [("sampled", "sampled"), ("full", "content")])
+def test_function_of_a_parameter_is_that_parameter(tmp_path, rule, content, evidence, at_hand):
+    result = run(tmp_path, computed(rule), content=content, at_hand=at_hand)
+
+    assert bridge_of(result) == {"folded-pointwise": (1, 24, 0, 0)}
+    assert result.parameters[0].decided_by == f"{evidence}:{rule}"
+    assert result.balanced
+
+
+@both
+@pytest.mark.parametrize("rule", sorted(FUNCTIONS))
+def test_what_is_undone_is_the_parameter(tmp_path, rule, at_hand):
+    assert undo(rule)(computed(rule).astype("f8")) == pytest.approx(VECTOR.astype("f8"), abs=1e-6)
+
+
+@both
+@pytest.mark.parametrize("rule", sorted(FUNCTIONS))
+@pytest.mark.parametrize("position", [0, 7])
+def test_one_changed_element_is_no_function(tmp_path, rule, position, at_hand):
+    stored = computed(rule)
+    stored[position] *= np.float32(1.0001)
+
+    assert not run(tmp_path, stored, at_hand=at_hand).balanced
+
+
+@both
+def test_large_result_gives_no_room_to_the_others(tmp_path, at_hand):
+    known = VECTOR.copy()
+    known[0] = 20.0
+    stored = computed("exp(w)", known)
+    stored[3] = 100.0
+
+    assert run(tmp_path, computed("exp(w)", known), known, at_hand=at_hand).balanced
+    assert not run(tmp_path, stored, known, at_hand=at_hand).balanced
+
+
+def test_an_element_between_the_samples_is_seen_with_the_weights_at_hand(tmp_path):
+    known = noise(5000)
+    stored = computed("1+w", known)
+    stored[1] += np.float32(0.01)
+    assert 1 not in sample_positions(known.size)
+
+    assert run(tmp_path, stored, known, "sampled").balanced
+    assert not run(tmp_path, stored, known, at_hand=True).balanced
+
+
+@both
+def test_large_tensor_is_compared_whole_where_that_is_asked_for(tmp_path, at_hand):
+    known = noise(300, 300)
+    stored = computed("-exp(w)", known)
+    changed = stored.copy()
+    changed[0, 1] *= np.float32(2)
+
+    assert run(tmp_path, stored, known, at_hand=at_hand).balanced
+    assert run(tmp_path, changed, known, at_hand=at_hand).balanced != at_hand
+
+
+@both
+def test_function_may_be_cast(tmp_path, at_hand):
+    result = run(tmp_path, computed("1+w").astype("f2"), at_hand=at_hand)
+
+    assert [str(line) for line in result.parameters[0].chain] == ["folded-pointwise", "cast"]
+    assert result.balanced
+
+
+@both
+def test_function_may_be_quantized(tmp_path, at_hand):
+    proto = text_model(
+        "g (float[1] x) => (float[1] y) { d = DequantizeLinear(w_quantized, w_scale, w_zero_point) y = Mul(x, d) }",
+        quantized("w", computed("1+w")),
+    )
+    arrays = {"norm.weight": VECTOR} if at_hand else None
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("norm.weight", VECTOR)), "full", arrays)
+
+    assert [str(line) for line in result.parameters[0].chain] == ["folded-pointwise", "quantized"]
+
+
+@both
+def test_codes_of_ones_are_not_one_plus_whatever(tmp_path, at_hand):
+    tensors = {"q": np.ones(24, "i1"), "s": np.asarray(1, "f4")}
+    proto = text_model("g (float[1] x) => (float[1] y) { d = DequantizeLinear(q, s) y = Mul(x, d) }", tensors)
+    arrays = {"norm.weight": VECTOR} if at_hand else None
+
+    assert not reconcile(
+        tmp_path, proto, manifest_of(parameter("norm.weight", VECTOR)), "full", arrays
+    ).balanced
+
+
+# a constant factor
+
+
+@both
+@pytest.mark.parametrize("shape", [(24,), (24, 16)])
+def test_scale_of_attention_may_be_folded_into_a_query(tmp_path, shape, at_hand):
+    known = noise(*shape)
+
+    result = run(tmp_path, (known / np.sqrt(np.float32(8))).astype("f4"), known, at_hand=at_hand)
+
+    assert lines_of(result) == {"norm.weight": "folded-pointwise"}
+    assert result.parameters[0].decided_by == "content:0.353553391*w" if at_hand or len(shape) == 1 else True
+
+
+@both
+@pytest.mark.parametrize("factor", [2.0, 0.5, -1.0, 1.01, 1.0001, 0.99, 1e-3])
+@pytest.mark.parametrize("shape", [(24,), (24, 16)])
+def test_layer_times_any_other_number_is_another_layer(tmp_path, factor, shape, at_hand):
+    known = noise(*shape)
+
+    result = run(tmp_path, known * np.float32(factor), known, at_hand=at_hand)
+
+    assert not result.balanced
+    assert lines_of(result) == {"norm.weight": "missing"}
+
+
+@both
+def test_note_of_the_exporter_makes_no_factor_its_own(tmp_path, at_hand):
+    known = noise(24, 16)
+    proto = text_model(
+        "g (float[1] x) => (float[1] y) { y = MatMul(x, val_1) }", {"val_1": (2 * known).T.copy()}
+    )
+    proto = dynamo_like(proto, folded={"val_1": ["fc.weight"]})
+    arrays = {"fc.weight": known} if at_hand else None
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("fc.weight", known)), "full", arrays)
+
+    assert lines_of(result) == {"fc.weight": "differing"}
+
+
+# what is asked
+
+
+@both
+def test_tensor_under_the_parameters_own_name_is_no_function_of_it(tmp_path, at_hand):
+    result = run(tmp_path, computed("1+w"), at_hand=at_hand, name="norm.weight")
+
+    assert lines_of(result) == {"norm.weight": "differing"}
+
+
+@both
+def test_note_of_what_was_folded_names_the_parameter(tmp_path, at_hand):
+    proto = text_model("g (float[1] x) => (float[1] y) { y = Mul(x, val_1) }", {"val_1": computed("1+w")})
+    proto = dynamo_like(proto, folded={"val_1": ["norm.weight"]})
+    arrays = {"norm.weight": VECTOR} if at_hand else None
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("norm.weight", VECTOR)), "full", arrays)
+
+    assert result.parameters[0].decided_by == "content:1+w"
+
+
+@both
+def test_of_equal_parameters_the_readers_own_is_meant(tmp_path, at_hand):
+    arrays = {"a.weight": VECTOR, "b.weight": VECTOR}
+    proto = text_model(
+        'g (float[1] x) => (float[1] y) { ["/b/Mul"] h = Mul(x, v1) ["/a/Mul"] y = Mul(h, v2) }',
+        {"v1": computed("1+w"), "v2": computed("1+w")},
+    )
+    manifest = manifest_of(*(parameter(name, array) for name, array in arrays.items()))
+
+    result = reconcile(tmp_path, proto, manifest, "full", arrays if at_hand else None)
+
+    assert [p.entries for p in result.parameters] == [(((), "v2"),), (((), "v1"),)]
+
+
+def test_names_alone_explain_no_function(tmp_path):
+    assert run(tmp_path, computed("1+w"), content="none").parameters[0].line != "folded-pointwise"
+
+
+def test_undo_knows_no_other_rule():
+    assert undo("batchnorm bn") is None
+    assert undo("x*w") is None

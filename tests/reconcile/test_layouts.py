@@ -1,0 +1,151 @@
+"""The orders of axes in which a stored tensor can hold one of PyTorch's."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.reconcile.layouts import Layout, layouts, same_layout
+
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=100)
+
+shapes = st.lists(st.integers(1, 4), max_size=4).map(tuple)
+
+
+@st.composite
+def turned(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """A shape, an order of its axes, and the permuted shape, perhaps with an axis of 1 more somewhere."""
+    shape = draw(shapes)
+    axes = tuple(draw(st.permutations(range(len(shape)))))
+    stored = [shape[axis] for axis in axes]
+    if draw(st.booleans()):
+        stored.insert(draw(st.integers(0, len(stored))), 1)
+    return shape, axes, tuple(stored)
+
+
+def counted(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(int(np.prod(shape)), dtype="i8").reshape(shape)
+
+
+@steady
+@given(turned())
+def test_restoring_what_was_permuted_gives_the_original(case):
+    shape, axes, stored = case
+    original = counted(shape)
+    layout = Layout(shape, axes, stored)
+
+    assert np.array_equal(layout.restore(original.transpose(axes).reshape(stored)), original)
+
+
+@steady
+@given(turned())
+def test_positions_are_where_restoring_takes_from(case):
+    shape, axes, stored = case
+    array = np.random.default_rng(0).permutation(int(np.prod(shape))).reshape(stored)
+    layout = Layout(shape, axes, stored)
+    every = np.arange(array.size, dtype=np.int64)
+
+    assert np.array_equal(array.reshape(-1)[layout.positions(every)], layout.restore(array).reshape(-1))
+
+
+@steady
+@given(turned(), st.data())
+def test_window_is_restored_from_the_middle_of_a_larger_tensor(case, data):
+    shape, axes, _ = case
+    if not shape:
+        return
+    part = counted(shape).transpose(axes)
+    axis = data.draw(st.integers(0, part.ndim - 1))
+    before, after = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    pads = [(before, after) if number == axis else (0, 0) for number in range(part.ndim)]
+    whole = np.pad(part, pads, constant_values=-1)
+    layout = Layout(shape, axes, whole.shape, (axis, before))
+    every = np.arange(part.size, dtype=np.int64)
+
+    assert np.array_equal(layout.restore(whole), counted(shape))
+    assert np.array_equal(whole.reshape(-1)[layout.positions(every)], every)
+
+
+@steady
+@given(turned())
+def test_order_in_which_a_tensor_is_stored_is_among_those_that_are_tried(case):
+    shape, axes, stored = case
+    original = counted(shape)
+    array = original.transpose(axes).reshape(stored)
+
+    found = list(layouts(shape, stored))
+
+    assert any(np.array_equal(layout.restore(array), original) for layout in found)
+
+
+@steady
+@given(turned())
+def test_orders_that_are_tried_are_all_different_and_fit(case):
+    shape, _, stored = case
+
+    found = list(layouts(shape, stored))
+
+    assert len({layout.positions(np.arange(np.prod(shape, dtype=int))).tobytes() for layout in found}) == len(
+        found
+    )
+    assert all(layout.restore(counted(stored)).shape == shape for layout in found)
+
+
+@steady
+@given(shapes)
+def test_as_pytorch_has_it_comes_first(shape):
+    first = next(layouts(shape, shape))
+
+    assert first == same_layout(shape)
+    assert first.chain == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "stored", "chains"),
+    [
+        ((3, 4), (3, 4), [[]]),
+        ((3, 4), (4, 3), [["transposed"]]),
+        ((3, 3), (3, 3), [[], ["transposed"]]),
+        ((3, 4), (12,), [["reshaped"], ["transposed", "reshaped"]]),
+        ((12,), (3, 4), [["reshaped"]]),
+        ((3, 4), (1, 3, 4), [["reshaped"]]),
+        ((3, 1, 4), (4, 3), [["transposed", "reshaped"]]),
+        ((5,), (1, 5, 1), [["reshaped"]]),
+        ((2, 3, 4), (6, 4), [["reshaped"]]),
+        ((2, 3, 4), (4, 3, 2), [["transposed"]]),
+        ((), (), [[]]),
+        ((), (1,), [["reshaped"]]),
+        ((0, 3), (0, 3), [[]]),
+        ((3, 4), (3, 5), []),
+    ],
+)
+def test_what_each_order_takes(shape, stored, chains):
+    assert [[str(line) for line in layout.chain] for layout in layouts(shape, stored)] == chains
+
+
+@pytest.mark.parametrize(
+    ("shape", "stored", "is_plain"),
+    [((3, 4), (4, 3), True), ((3, 4), (1, 3, 4), True), ((3, 4), (12,), False)],
+)
+def test_moved_axes_are_plain_and_merged_ones_are_not(shape, stored, is_plain):
+    assert all(layout.is_plain == is_plain for layout in layouts(shape, stored))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (2, 3, 4)])
+def test_no_reshape_puts_dims_in_another_order(shape):
+    for stored in itertools.permutations(shape):
+        assert all(layout.is_plain for layout in layouts(shape, stored))
+
+
+def test_of_many_axes_only_the_order_that_is_there_is_tried():
+    shape = (2, 3, 4, 5, 6, 7)
+
+    assert [layout.axes for layout in layouts(shape, shape)] == [(0, 1, 2, 3, 4, 5)]
+
+
+def test_sizes_that_no_memory_holds_are_nothing_to_try():
+    assert list(layouts((1 << 40, 1 << 40), (1 << 40, 1 << 40))) == []
