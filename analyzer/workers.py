@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -182,6 +183,7 @@ def _serve(function: Callable[[Any], Any], connection: Connection[Any, Any]) -> 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
     """Processes started here never get Ctrl-C, which a terminal sends to all: they end with their parent, silently."""
+    resource_tracker.ensure_running()  # started with the first process, it would let interrupts through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -380,8 +380,8 @@ def test_sample_of_a_large_tensor_reads_nothing_but_the_samples():
 
 @pytest.mark.parametrize(("dtype", "bits"), [(TensorProto.INT4, 4), (TensorProto.UINT2, 2)])
 def test_sample_of_a_large_packed_tensor_reads_nothing_but_the_bytes_that_hold_it(dtype, bits):
-    packed = np.random.default_rng(1).integers(0, 256, 120_000 * bits // 8, dtype="u1")
-    proto = TensorProto(name="w", dims=[300, 400], data_type=dtype, raw_data=packed.tobytes())
+    packed = np.random.default_rng(1).integers(0, 256, 480_000 * bits // 8, dtype="u1")
+    proto = TensorProto(name="w", dims=[600, 800], data_type=dtype, raw_data=packed.tobytes())
     source = MemoryFile(onnx.ModelProto(graph=onnx.GraphProto(initializer=[proto])).SerializeToString())
     (tensor,) = read_memory(source).tensors()
     whole = tensor.payload.array()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from models import (
@@ -12,7 +13,9 @@ from models import (
     convolution,
     lines_of,
     manifest_of,
+    noise,
     parameter,
+    quantized,
     ramp,
     reconcile,
     text_model,
@@ -185,7 +188,224 @@ def test_each_norm_is_folded_once(tmp_path):
     assert lines_of(result)["other.weight"] == "differing"
 
 
-def test_names_alone_explain_no_fold(tmp_path):
+def test_shapes_alone_presume_a_fold(tmp_path):
     result = reconcile(tmp_path, stored(**fold()), known(), "none")
 
-    assert not result.balanced
+    assert bridge_of(result) == {"identical": (1, 24, 0, 0), "folded-batchnorm": (2, 4, -2, -2)}
+    assert result.parameters[1].decided_by == "structure:shape-batchnorm bn"
+
+
+# with the weights at hand, and stored in other ways
+
+
+both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
+ARRAYS = {"conv.weight": WEIGHT, **VECTORS}
+
+
+def run(
+    tmp_path, proto, at_hand: bool, manifest: Manifest | None = None, arrays: dict[str, Any] | None = None
+):
+    manifest = known(conv_bias=True) if manifest is None else manifest
+    return reconcile(
+        tmp_path, proto, manifest, "full", (ARRAYS if arrays is None else arrays) if at_hand else None
+    )
+
+
+@both
+@pytest.mark.parametrize("name", ["conv.weight", "onnx::Conv_117"])
+def test_fold_is_known_by_a_checkpoint_as_by_a_manifest(tmp_path, name, at_hand):
+    folded = fold(conv_bias=True)
+    proto = text_model(
+        f'g (float[1,3,4,4] x) => (float[1,2,3,3] y) {{ y = Conv(x, "{name}", b) }}',
+        {name: folded["weight"], "b": folded["bias"]},
+    )
+
+    result = run(tmp_path, proto, at_hand)
+
+    assert bridge_of(result) == {"folded-batchnorm": (4, 30, -4, -4)}
+    assert result.parameters[0].decided_by == "content:batchnorm bn"
+    assert result.balanced
+
+
+@both
+@pytest.mark.parametrize("position", [0, 5, 23])
+def test_one_changed_element_is_no_fold_by_a_checkpoint_either(tmp_path, position, at_hand):
+    folded = fold(conv_bias=True)
+    folded["weight"].reshape(-1)[position] += np.float32(0.01)
+
+    assert not run(tmp_path, stored(**folded), at_hand).balanced
+
+
+@both
+@pytest.mark.parametrize("dtype", ["f2", ml_dtypes.bfloat16])
+def test_fold_may_be_cast(tmp_path, dtype, at_hand):
+    folded = {part: array.astype(dtype) for part, array in fold(conv_bias=True).items()}
+
+    result = run(tmp_path, stored(**folded), at_hand)
+
+    assert result.balanced
+    assert [str(line) for line in result.parameters[0].chain] == ["folded-batchnorm", "cast"]
+
+
+@both
+@pytest.mark.parametrize("off", [0, 3])
+def test_fold_may_be_quantized_for_each_channel(tmp_path, off, at_hand):
+    folded = fold(conv_bias=True)
+    tensors = quantized("w", folded["weight"], axis=0)
+    tensors["w_quantized"][1, 2, 0, 1] -= off
+    proto = text_model(
+        """g (float[1,3,4,4] x) => (float[1,2,3,3] y) {
+            d = DequantizeLinear<axis = 0>(w_quantized, w_scale, w_zero_point) y = Conv(x, d, b)
+        }""",
+        {**tensors, "b": folded["bias"]},
+    )
+
+    result = run(tmp_path, proto, at_hand)
+
+    assert result.balanced == (off == 0)
+    assert lines_of(result)["conv.weight"] == ("quantized" if off == 0 else "missing")
+
+
+@both
+def test_fold_into_a_linear_layer_is_that_layer_too(tmp_path, at_hand):
+    weight = noise(2, 24)
+    folded = fold(conv_bias=True)
+    scale = VECTORS["bn.weight"] / np.sqrt(VECTORS["bn.running_var"] + EPS)
+    proto = text_model(
+        "g (float[1,24] x) => (float[1,2] y) { h = MatMul(x, w) y = Add(h, b) }",
+        {"w": (weight * scale[:, None]).T.astype("f4").copy(), "b": folded["bias"]},
+    )
+
+    result = run(
+        tmp_path, proto, at_hand, known(conv_bias=True, weight=weight), {**ARRAYS, "conv.weight": weight}
+    )
+
+    assert result.balanced
+    assert [str(line) for line in result.parameters[0].chain] == ["transposed", "folded-batchnorm"]
+
+
+@both
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_fold_into_a_transposed_convolution_scales_its_second_axis(tmp_path, group, is_changed, at_hand):
+    channels = 2 // group
+    weight = noise(4, channels, 5, 5)  # (in, out / groups, height, width)
+    folded = fold(conv_bias=True)
+    scale = VECTORS["bn.weight"] / np.sqrt(VECTORS["bn.running_var"] + EPS)
+    factors = np.repeat(scale.reshape(group, channels), 4 // group, axis=0)[:, :, None, None]
+    array = (weight * factors).astype("f4")
+    if is_changed:
+        array[0, 0, 0, 2] *= 2
+    proto = text_model(
+        f"g (float[1] x) => (float[1] y) {{ y = ConvTranspose<group = {group}>(x, w, b) }}",
+        {"w": array, "b": folded["bias"]},
+    )
+    manifest = known(conv_bias=True, weight=weight)
+
+    result = run(tmp_path, proto, at_hand, manifest, {**ARRAYS, "conv.weight": weight})
+
+    # A manifest has statistics along the first axis, which say nothing of factors along the second.
+    assert result.balanced == (not is_changed or (group == 1 and not at_hand))
+
+
+# in its place
+
+
+def two_layers(names: tuple[str, str] = ("conv.weight", "other.weight")):
+    """Two convolutions of equal shape with a BatchNorm each, folded, and what PyTorch has."""
+    norms = []
+    tensors: dict[str, Any] = {}
+    parts: dict[str, np.ndarray] = {}
+    for index, layer in enumerate(("conv", "other")):
+        weight = noise(2, 3, 2, 2, seed=index)
+        vectors = {
+            f"{layer}_bn.weight": VECTORS["bn.weight"] + index,
+            f"{layer}_bn.bias": VECTORS["bn.bias"] - index,
+            f"{layer}_bn.running_mean": VECTORS["bn.running_mean"] * (1 + index),
+            f"{layer}_bn.running_var": VECTORS["bn.running_var"] + index,
+        }
+        norms.append(BatchNorm(f"{layer}_bn", EPS, *vectors))
+        tensors |= {f"{layer}.weight": weight, **vectors}
+        gamma, beta, mean, var = vectors.values()
+        scale = gamma / np.sqrt(var + EPS)
+        parts[f"{layer}.weight"] = (weight * scale[:, None, None, None]).astype("f4")
+        parts[f"{layer}.bias"] = (beta - mean * scale).astype("f4")
+    manifest = manifest_of(
+        *(
+            (buffer if "running" in name else convolution if "bn" not in name else parameter)(name, array)
+            for name, array in tensors.items()
+        ),
+        batch_norms=tuple(norms),
+        values={name: array for name, array in tensors.items() if "bn" in name},
+    )
+    return manifest, tensors, parts
+
+
+def file_of(parts: dict[str, np.ndarray], order: list[str], names: list[str]):
+    inputs = [f'"{name}"' for name in names]
+    return text_model(
+        f"""g (float[1] x) => (float[1] y) {{
+            ["/conv/Conv"] h = Conv(x, {inputs[0]}, {inputs[1]}) ["/other/Conv"] y = Conv(h, {inputs[2]}, {inputs[3]})
+        }}""",
+        {name: parts[part] for name, part in zip(names, order, strict=True)},
+    )
+
+
+IN_ORDER = ["conv.weight", "conv.bias", "other.weight", "other.bias"]
+NAMELESS = ["onnx::Conv_1", "onnx::Conv_2", "onnx::Conv_3", "onnx::Conv_4"]
+NAMED = ["conv.weight", "conv.weight_bias", "other.weight", "other.weight_bias"]
+
+
+@both
+@pytest.mark.parametrize("names", [NAMED, NAMELESS], ids=["named", "nameless"])
+def test_two_layers_have_each_its_own_norm(tmp_path, names, at_hand):
+    manifest, tensors, parts = two_layers()
+
+    result = run(tmp_path, file_of(parts, IN_ORDER, names), at_hand, manifest, tensors)
+
+    assert result.balanced
+    rules = {line.name: line.decided_by for line in result.parameters}
+    assert (rules["conv.weight"], rules["other.weight"]) == (
+        "content:batchnorm conv_bn",
+        "content:batchnorm other_bn",
+    )
+
+
+@both
+@pytest.mark.parametrize("names", [NAMED, NAMELESS], ids=["named", "nameless"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        ["other.weight", "other.bias", "conv.weight", "conv.bias"],
+        ["conv.weight", "other.bias", "other.weight", "conv.bias"],
+    ],
+    ids=["layers", "biases"],
+)
+def test_what_was_swapped_between_two_layers_is_no_fold(tmp_path, order, names, at_hand):
+    manifest, tensors, parts = two_layers()
+
+    assert not run(tmp_path, file_of(parts, order, names), at_hand, manifest, tensors).balanced
+
+
+@both
+def test_small_bias_is_looked_at_as_closely_as_a_large_one(tmp_path, at_hand):
+    """In float16 two thousandths of 1 would be rounding; of a shift of a thousandth they are all of it."""
+    arrays = {
+        **ARRAYS,
+        "bn.running_mean": np.array([1e-3, 2e-3], "f4"),
+        "bn.bias": np.array([1e-3, -1e-3], "f4"),
+    }
+    scale = arrays["bn.weight"] / np.sqrt(arrays["bn.running_var"] + EPS)
+    weight = (WEIGHT * scale[:, None, None, None]).astype("f2")
+    shift = (arrays["bn.bias"] - arrays["bn.running_mean"] * scale).astype("f2")
+    names = ["bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
+    manifest = manifest_of(
+        convolution("conv.weight", WEIGHT),
+        *((buffer if "running" in name else parameter)(name, arrays[name]) for name in names),
+        batch_norms=(BatchNorm("bn", EPS, *names),),
+        values={name: arrays[name] for name in names},
+    )
+    del arrays["conv.bias"]
+
+    assert run(tmp_path, stored(weight, shift), at_hand, manifest, arrays).balanced
+    assert not run(tmp_path, stored(weight, shift * 0), at_hand, manifest, arrays).balanced
