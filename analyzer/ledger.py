@@ -82,7 +82,7 @@ class Entry:
     logical_numel: int
     """Elements that it stands for: K x N for a packed 4-bit weight, else what it stores."""
     copy_of: Key | None = None
-    """The entry whose content it repeats, as it stands or transposed."""
+    """The entry whose content it repeats: as it stands, transposed, cast, or within a quantization step."""
 
     @property
     def evidence(self) -> Evidence:

@@ -93,6 +93,8 @@ class Books:
     suspects: list[Suspect] = field(default_factory=list)
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
+    misfits: set[Key] = field(default_factory=set)
+    """Entries that are read in a way in which no parameter may stand there as it is."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)
     _homes: dict[tuple[int, ...], set[str]] = field(default_factory=dict)
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
@@ -158,6 +160,8 @@ class Books:
         no others: one may read what the other keeps.
         """
         modules, homes = self.reader_modules(entry), {module_of(name) for name in tensor.names}
+        if entry.tensor.key in self.misfits:
+            return True
         if isinstance(tensor, Buffer) or not modules:
             return False
         if any(_is_in(one, other) or _is_in(other, one) for one in modules for other in homes):

@@ -55,6 +55,8 @@ def settle_fillers(books: Books) -> None:
         is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED)
         if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
             continue
+        if not entry.uses:  # what no operator reads, none had to be given
+            continue
         array = books.contents.array(entry)
         if array is None or not array.size or array.dtype.kind != "f":
             continue

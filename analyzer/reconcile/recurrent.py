@@ -23,6 +23,7 @@ from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.contents import is_like
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.scopes import module_of
+from analyzer.wiring import Reader
 
 __all__ = ["match_recurrent"]
 
@@ -54,19 +55,32 @@ class _Part:
 
 
 def match_recurrent(books: Books) -> None:
-    """Explain what recurrent operators read, where every run of rows is one of PyTorch's tensors."""
+    """Explain what recurrent operators read, where every run of rows is one of PyTorch's tensors.
+
+    What is not explained so is nobody's: rows as PyTorch has them are in the wrong order there.
+    """
     if books.contents.mode == "none":
         return
     suspected = [suspect.entry for suspect in books.suspects]
     layers: dict[tuple[GraphPath, int], str] = {}
     for entry in [*suspected, *books.free_entries()]:
-        for node, slot in books.readers(entry):
+        for node, slot in _reads(books, entry):
             if node.op_type in _GATES and slot in _SLOTS:
                 parts = _take_apart(books, entry, node, slot, layers.get((node.graph_path, node.position)))
                 if parts:
                     _settle(books, entry, parts)
                     layers[node.graph_path, node.position] = _layer(parts[0].tensor.name) or ""
+                else:
+                    books.misfits.add(entry.tensor.key)
                 break
+
+
+def _reads(books: Books, entry: Entry) -> Iterator[Reader]:
+    """The nodes that read an entry, and those that read it decoded or cast."""
+    for reader in books.readers(entry):
+        yield reader
+        if reader.slot == 0 and reader.node.op_type in ("Cast", "DequantizeLinear"):
+            yield from books.ledger.wiring.readers(reader.node)
 
 
 def _layer(name: str) -> str | None:

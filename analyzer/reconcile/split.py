@@ -251,6 +251,9 @@ def _settle(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) ->
         Piece(p.entry.tensor.key, p.layout.shape, p.layout.axes, put=(axis, p.start, p.stop)) for p in slices
     )
     is_coded = any(piece.changed and Line.CAST not in piece.changed for piece in slices)
+    stored = slices[0].entry.tensor.dtype
     is_known = books.contents.originals.values(tensor) is not None
-    evidence = "content" if books.contents.mode == "full" and (is_known or not is_coded) else "sampled"
+    is_digested = stored is tensor.dtype or books.contents.originals.cast_digest(tensor, stored) is not None
+    is_whole = is_known or (is_digested and not is_coded)
+    evidence = "content" if books.contents.mode == "full" and is_whole else "sampled"
     books.hold_parts(tensor, holdings, chain, f"{evidence}:pieces", None if is_coded else 0.0, pieces)

@@ -147,3 +147,11 @@ def test_lines_of_parameters_are_in_pytorchs_order(tmp_path):
     result = reconcile(tmp_path, text_model(MATMUL, {"fc.weight": FC}), manifest)
 
     assert list(lines_of(result)) == ["z.weight", "a.weight", "fc.weight"]
+
+
+def test_a_filler_that_nothing_reads_is_unexplained(tmp_path):
+    proto = text_model("g (float[3] x) => (float[3] y) { y = Relu(x) }", {"extra": np.ones((3, 4), "f4")})
+
+    result = reconcile(tmp_path, proto, manifest_of())
+
+    assert bridge_of(result) == {"unexplained": (1, 12, 0, 12)}

@@ -1,0 +1,318 @@
+"""Weights of LSTM, GRU and RNN: their gates in ONNX's order, all directions in one tensor.
+
+ONNX docs/Operators.md: W is (directions, gates x hidden, input), with the gates iofc of LSTM and zrh of GRU. PyTorch's
+documentation of torch.nn.LSTM and torch.nn.GRU: rows in the order i, f, g, o and r, z, n. What ONNX's own reference
+computes from the one is what the textbook's formula gives for the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+from models import bridge_of, lines_of, manifest_of, noise, parameters_of, quantized, reconcile, text_model
+
+from analyzer.content import Array
+from analyzer.reconcile import Reconciliation
+
+both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
+
+GATES = {"LSTM": "ifgo", "GRU": "rzn", "RNN": "h"}
+STORED = {"LSTM": "iofg", "GRU": "zrn", "RNN": "h"}
+"""ONNX's order, in the letters of PyTorch."""
+
+HIDDEN, INPUT = 3, 5
+
+
+def pytorch(
+    op: str, directions: int = 1, *, width: int = INPUT, layer: int = 0, module: str = "rnn"
+) -> dict[str, Array]:
+    """What torch.nn has, all different."""
+    rows = len(GATES[op]) * HIDDEN
+    found: dict[str, Array] = {}
+    for index in range(directions):
+        end = f"_l{layer}" + "_reverse" * index
+        seed = 100 * layer + 10 * index
+        found[f"{module}.weight_ih{end}"] = noise(rows, width, seed=seed)
+        found[f"{module}.weight_hh{end}"] = noise(rows, HIDDEN, seed=seed + 1)
+        found[f"{module}.bias_ih{end}"] = noise(rows, seed=seed + 2)
+        found[f"{module}.bias_hh{end}"] = noise(rows, seed=seed + 3)
+    return found
+
+
+def in_order(op: str, array: Array) -> Array:
+    """The rows of PyTorch's tensor in ONNX's order of gates."""
+    gates = dict(zip(GATES[op], np.split(array, len(GATES[op])), strict=True))
+    return np.concatenate([gates[gate] for gate in STORED[op]])
+
+
+def stored(op: str, arrays: dict[str, Array], module: str = "rnn", layer: int = 0) -> dict[str, Array]:
+    """W, R and B as an exporter writes them."""
+    parts: dict[str, list[Array]] = {"W": [], "R": [], "B": []}
+    for end in (f"_l{layer}", f"_l{layer}_reverse"):
+        if f"{module}.weight_ih{end}" in arrays:
+            turned = {
+                part: in_order(op, arrays[f"{module}.{part}{end}"])
+                for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            }
+            parts["W"].append(turned["weight_ih"])
+            parts["R"].append(turned["weight_hh"])
+            parts["B"].append(np.concatenate([turned["bias_ih"], turned["bias_hh"]]))
+    return {name: np.stack(found) for name, found in parts.items()}
+
+
+def file_of(op: str, tensors: dict[str, Array]) -> onnx.ModelProto:
+    directions = len(tensors["W"])
+    how = f"hidden_size = {HIDDEN}" + (', direction = "bidirectional"' if directions == 2 else "")
+    how += ", linear_before_reset = 1" if op == "GRU" else ""
+    return text_model(
+        f"""g (float[7,1,{INPUT}] x) => (float[7,{directions},1,{HIDDEN}] y) {{
+            y = {op}<{how}>(x, W, R, B)
+        }}""",
+        tensors,
+    )
+
+
+def run(
+    tmp_path,
+    proto: onnx.ModelProto,
+    arrays: dict[str, Array],
+    content: Any = "full",
+    *,
+    at_hand: bool = False,
+) -> Reconciliation:
+    return reconcile(
+        tmp_path, proto, manifest_of(*parameters_of(arrays)), content, arrays if at_hand else None
+    )
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def last_state(op: str, arrays: dict[str, Array], steps: Array) -> Array:
+    """The formula of PyTorch's documentation."""
+    w, r, b, c = (
+        arrays[f"rnn.{part}_l0"].astype("f8") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    hidden, cell = np.zeros(HIDDEN), np.zeros(HIDDEN)
+    for x in steps:
+        mine = np.split(w @ x + b, len(GATES[op]))
+        past = np.split(r @ hidden + c, len(GATES[op]))
+        if op == "LSTM":
+            i, f, g, o = (one + other for one, other in zip(mine, past, strict=True))
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+            hidden = sigmoid(o) * np.tanh(cell)
+        elif op == "GRU":
+            reset, update = sigmoid(mine[0] + past[0]), sigmoid(mine[1] + past[1])
+            hidden = (1 - update) * np.tanh(mine[2] + reset * past[2]) + update * hidden
+        else:
+            hidden = np.tanh(mine[0] + past[0])
+    return hidden
+
+
+@pytest.mark.parametrize("op", sorted(GATES))
+def test_gates_are_in_the_order_in_which_the_operator_computes_what_pytorch_does(op):
+    arrays = pytorch(op)
+    steps = noise(7, 1, INPUT, seed=50)
+
+    (found,) = onnx.reference.ReferenceEvaluator(file_of(op, stored(op, arrays))).run(None, {"x": steps})
+
+    assert found.reshape(-1, HIDDEN)[-1] == pytest.approx(
+        last_state(op, arrays, steps[:, 0].astype("f8")), abs=1e-5
+    )
+
+
+@both
+@pytest.mark.parametrize(("content", "evidence"), [("sampled", "sampled"), ("full", "content")])
+@pytest.mark.parametrize("op", sorted(GATES))
+@pytest.mark.parametrize("directions", [1, 2])
+def test_every_tensor_is_found_in_its_place(tmp_path, op, directions, content, evidence, at_hand):
+    arrays = pytorch(op, directions)
+
+    result = run(tmp_path, file_of(op, stored(op, arrays)), arrays, content, at_hand=at_hand)
+
+    assert result.balanced
+    assert sum(row.stored_delta for row in result.bridge) == 0
+    assert {line.decided_by for line in result.parameters} == {f"{evidence}:gates"}
+    assert {
+        line.name.rpartition(".")[2].partition("_l")[0]: line.entries[0][1] for line in result.parameters
+    } == {"weight_ih": "W", "weight_hh": "R", "bias_ih": "B", "bias_hh": "B"}
+
+
+def test_lines_of_one_direction_are_reshaped_and_of_packed_ones_concatenated(tmp_path):
+    arrays = pytorch("LSTM")
+
+    result = run(tmp_path, file_of("LSTM", stored("LSTM", arrays)), arrays)
+
+    assert bridge_of(result) == {"reshaped": (2, 96, 0, 0), "concatenated": (2, 24, 0, 0)}
+
+
+@both
+@pytest.mark.parametrize("name", ["W", "R", "B"])
+@pytest.mark.parametrize("position", [0, 7, -1])
+def test_one_changed_element_is_seen(tmp_path, name, position, at_hand):
+    arrays = pytorch("LSTM", 2)
+    tensors = stored("LSTM", arrays)
+    flat = tensors[name].reshape(-1)
+    flat[position] = np.nextafter(flat[position], np.float32(np.inf))
+
+    result = run(tmp_path, file_of("LSTM", tensors), arrays, at_hand=at_hand)
+
+    assert not result.balanced
+    assert any(name in finding.subjects for finding in result.findings)
+
+
+@both
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_gates_in_another_order_are_another_layer(tmp_path, op, at_hand):
+    arrays = pytorch(op)
+    tensors = stored(
+        op, {name: np.concatenate(np.split(array, len(GATES[op]))[::-1]) for name, array in arrays.items()}
+    )
+
+    assert not run(tmp_path, file_of(op, tensors), arrays, at_hand=at_hand).balanced
+
+
+@both
+def test_gates_in_pytorchs_order_are_another_layer(tmp_path, at_hand):
+    arrays = pytorch("LSTM")
+    tensors = {**stored("LSTM", arrays), "W": arrays["rnn.weight_ih_l0"][None]}
+
+    assert not run(tmp_path, file_of("LSTM", tensors), arrays, at_hand=at_hand).balanced
+
+
+# what has one shape
+
+
+@both
+def test_input_and_hidden_weights_of_one_shape_are_not_each_other(tmp_path, at_hand):
+    arrays = pytorch("GRU", width=HIDDEN)
+    tensors = stored("GRU", arrays)
+    swapped = {**tensors, "W": tensors["R"], "R": tensors["W"]}
+
+    assert run(tmp_path, file_of("GRU", tensors), arrays, at_hand=at_hand).balanced
+    assert not run(tmp_path, file_of("GRU", swapped), arrays, at_hand=at_hand).balanced
+
+
+@both
+def test_directions_are_not_each_other(tmp_path, at_hand):
+    arrays = pytorch("LSTM", 2)
+    tensors = {name: array[::-1].copy() for name, array in stored("LSTM", arrays).items()}
+
+    assert not run(tmp_path, file_of("LSTM", tensors), arrays, at_hand=at_hand).balanced
+
+
+@both
+def test_biases_are_not_each_other(tmp_path, at_hand):
+    """GRU adds the one to the input and resets the other."""
+    arrays = pytorch("GRU")
+    tensors = stored("GRU", arrays)
+    tensors["B"] = np.roll(tensors["B"], 3 * HIDDEN, axis=1)
+
+    assert not run(tmp_path, file_of("GRU", tensors), arrays, at_hand=at_hand).balanced
+
+
+def two_layers(swapped: str = "") -> tuple[onnx.ModelProto, dict[str, Array]]:
+    arrays = pytorch("RNN", width=HIDDEN) | pytorch("RNN", width=HIDDEN, layer=1)
+    one, other = stored("RNN", arrays), stored("RNN", arrays, layer=1)
+    for name in swapped:
+        one[name], other[name] = other[name], one[name]
+    proto = text_model(
+        f"""g (float[7,1,{HIDDEN}] x) => (float[7,1,1,{HIDDEN}] y) {{
+            h = RNN<hidden_size = {HIDDEN}>(x, W0, R0, B0)
+            s = Squeeze(h, axes)
+            y = RNN<hidden_size = {HIDDEN}>(s, W1, R1, B1)
+        }}""",
+        {f"{name}{i}": array for i, tensors in enumerate((one, other)) for name, array in tensors.items()}
+        | {"axes": np.array([1])},
+    )
+    return proto, arrays
+
+
+@both
+def test_layers_are_told_apart(tmp_path, at_hand):
+    assert run(tmp_path, *two_layers(), at_hand=at_hand).balanced
+
+
+@both
+@pytest.mark.parametrize("swapped", ["R", "B"])
+def test_operator_has_all_its_weights_of_one_layer(tmp_path, swapped, at_hand):
+    assert not run(tmp_path, *two_layers(swapped), at_hand=at_hand).balanced
+
+
+# stored in another type
+
+
+@both
+def test_weights_may_be_cast(tmp_path, at_hand):
+    arrays = pytorch("LSTM")
+    tensors = {name: array.astype("f2") for name, array in stored("LSTM", arrays).items()}
+    changed = {name: array.copy() for name, array in tensors.items()}
+    changed["W"][0, 1, 2] = np.nextafter(changed["W"][0, 1, 2], np.float16(np.inf))
+
+    result = run(tmp_path, file_of("LSTM", tensors), arrays, at_hand=at_hand)
+
+    assert result.balanced
+    assert set(lines_of(result).values()) == {"cast"}
+    assert not run(tmp_path, file_of("LSTM", changed), arrays, at_hand=at_hand).balanced
+
+
+@both
+def test_cast_weights_are_compared_whole(tmp_path, at_hand):
+    arrays = {
+        name: noise(120, *([40] if "weight" in name else []), seed=i)
+        for i, name in enumerate(pytorch("LSTM"))
+    }
+    tensors = stored("LSTM", arrays)
+    half = tensors["W"].astype("f2")
+    half[0, 0, 1] = np.nextafter(half[0, 0, 1], np.float16(np.inf))
+    proto = text_model("g (float[1] x) => (float[1] y) { y = LSTM(x, W, R, B) }", {**tensors, "W": half})
+
+    result = run(tmp_path, proto, arrays, at_hand=at_hand)
+
+    assert lines_of(result)["rnn.weight_ih_l0"] == "missing"
+    assert lines_of(result)["rnn.weight_hh_l0"] == "reshaped"
+
+
+@both
+def test_weights_may_be_quantized(tmp_path, at_hand):
+    arrays = pytorch("LSTM")
+    tensors = stored("LSTM", arrays)
+    nodes, codes = [], {"B": tensors["B"]}
+    for name in ("W", "R"):
+        codes |= quantized(name, tensors[name])
+        nodes.append(f"{name} = DequantizeLinear({name}_quantized, {name}_scale, {name}_zero_point)")
+    proto = text_model(f"g (float[1] x) => (float[1] y) {{ {' '.join(nodes)} y = LSTM(x, W, R, B) }}", codes)
+
+    result = run(tmp_path, proto, arrays, at_hand=at_hand)
+
+    assert {line.name: line.line.value for line in result.parameters if "weight" in line.name} == {
+        "rnn.weight_ih_l0": "quantized",
+        "rnn.weight_hh_l0": "quantized",
+    }
+    assert result.balanced
+
+
+# what is not one
+
+
+@both
+def test_weights_of_other_operators_are_not_taken_apart(tmp_path, at_hand):
+    arrays = pytorch("LSTM")
+    proto = text_model(
+        "g (float[1] x) => (float[1] y) { y = MatMul(x, W) }", {"W": stored("LSTM", arrays)["W"]}
+    )
+
+    assert "missing" in lines_of(run(tmp_path, proto, arrays, at_hand=at_hand)).values()
+
+
+def test_rows_that_no_gates_divide_are_left_alone(tmp_path):
+    proto = text_model(
+        "g (float[1] x) => (float[1] y) { y = LSTM(x, W, R) }", {"W": noise(1, 7, 5), "R": noise(1, 7, 3)}
+    )
+
+    assert not run(tmp_path, proto, pytorch("LSTM")).balanced
