@@ -163,7 +163,10 @@ class Encoded:
         """All numbers in `shape`; None where they cannot be read."""
         parts = [values.astype(np.float32) for values, _ in self.bands()]
         flat = np.concatenate(parts) if parts else np.empty(0, np.float32)
-        return flat.reshape(self.shape) if flat.size == self.numel else None
+        try:
+            return flat.reshape(self.shape) if flat.size == self.numel else None
+        except ValueError:  # no elements, but dimensions that numpy does not count as far as
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +367,8 @@ CODES = frozenset(
 def _numbers(codes: Array, dtype: DType) -> Reals:
     if dtype is DType.FLOAT4E2M1:
         return _FLOAT4[codes.astype(np.int64)]
-    numbers: Reals = codes.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        numbers: Reals = codes.astype(np.float64)
     if dtype in _SIGNED:
         half = _SIGNED[dtype]
         numbers = (numbers + half) % (2 * half) - half

@@ -227,13 +227,13 @@ def _gathered_blocks(tensor: StoredTensor, node: Node, wiring: Wiring) -> Encode
     block = block or max(shape[axis], 1)
     grid = _with(shape, axis, -(-shape[axis] // block))
     if scale.shape != grid:
-        if is_packed or not tensor.dtype.is_floating or len(scale.shape) != rank:
-            return None
-        grid = scale.shape  # float codes may have one scale for all rows
-        if any(
-            count not in (1, full) for count, full in zip(grid, _with(shape, axis, grid[axis]), strict=True)
-        ):
-            return None
+        is_broadcast = len(scale.shape) == rank and all(
+            count == full or (count == 1 and index != axis)
+            for index, (count, full) in enumerate(zip(scale.shape, grid, strict=True))
+        )
+        if not is_broadcast or not tensor.dtype.is_floating:
+            return None  # only float codes may have one scale for all rows
+        grid = scale.shape
     if not is_packed:
         return Encoded(tensor, shape, scale, grid, zero, None, axis, block)
     return Encoded(tensor, shape, scale, grid, zero, None, axis, block, bits, 1 << (bits - 1))

@@ -38,6 +38,9 @@ _TILE = 1 << 10
 _MOST = 1 << 14
 """Tensors of one shape that are compared with each other; time grows with their square."""
 
+_MOST_ELEMENTS = 1 << 48
+"""More are in no file, whatever it claims."""
+
 _MOST_NEAR = 8
 """Of those that agree at all samples, how many are compared whole; one is enough where nobody means harm."""
 
@@ -137,10 +140,10 @@ def _form(entry: Entry, wiring: Wiring) -> _Form | None:
     """None for integers that nothing decodes, and for what is no whole tensor of numbers."""
     tensor = entry.tensor
     encoded = find_encoding(tensor, wiring)
-    if encoded is not None:
-        return _Form(entry, encoded, encoded.shape)
-    is_whole = tensor.shape and min(tensor.shape) > 0 and math.prod(tensor.shape) == tensor.numel
-    return _Form(entry, None, tensor.shape) if tensor.dtype in _REALS and is_whole else None
+    shape = tensor.shape if encoded is None else encoded.shape
+    is_real = encoded is not None or (tensor.dtype in _REALS and math.prod(shape) == tensor.numel)
+    is_whole = is_real and shape != () and 0 < min(shape) <= math.prod(shape) <= _MOST_ELEMENTS
+    return _Form(entry, encoded, shape) if is_whole else None
 
 
 def _may_hold_copies(group: Sequence[_Form], names: Names) -> bool:
@@ -332,6 +335,7 @@ class _Evidence:
 
 
 def _as_reals(array: Array, dtype: DType) -> tuple[Reals, Reals]:
-    values = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        values = array.astype(np.float64)
     relative, least = _REALS[dtype]
     return values, np.maximum(np.abs(values) * relative, least)

@@ -419,6 +419,16 @@ def test_gathered_blocks_may_run_along_another_axis(tmp_path):
     np.testing.assert_allclose(decode(tmp_path, proto), run(proto, {"i": np.arange(5)}), rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(4, 1), (2, 2), (1, 3), (4,)])
+def test_gathered_float_codes_with_too_few_scales_stand_for_themselves(tmp_path, shape):
+    table = np.ones((4, 32), ml_dtypes.float8_e4m3fn)
+    proto = model(
+        [node("GatherBlockQuantized", ["w", "i", "s"], block_size=16)], {"w": table, "s": positive(*shape)}
+    )
+
+    assert find(tmp_path, proto) is None
+
+
 def test_gathered_float_codes_may_share_a_scale_over_all_rows(tmp_path):
     table = (RNG.normal(size=(4, 32)) * 3).astype(ml_dtypes.float8_e4m3fn)
     scale = positive(1, 1)
@@ -872,6 +882,14 @@ def test_dims_that_claim_what_is_not_there_take_no_memory(tmp_path):
     found = find(tmp_path, dequantize("w", "s", stored={"w": huge, "s": ramp(3)}))
 
     assert found is None or (found.at(np.arange(3)), found.array()) == (None, None)
+
+
+def test_dims_beyond_what_can_be_counted_give_no_numbers(tmp_path):
+    endless = raw("w", [2**62, 0, 48], TensorProto.INT8, b"")
+
+    found = find(tmp_path, dequantize("w", "s", stored={"w": endless, "s": ramp(1)}))
+
+    assert found is None or found.array() is None
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])

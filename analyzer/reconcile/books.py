@@ -143,10 +143,13 @@ class Books:
         return any(node.op_type in _MULTIPLIERS for node in self.users(entry))
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
-        """The PyTorch modules whose nodes read a stored tensor, as far as nodes tell their module."""
+        """The PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes tell their module."""
         key = entry.tensor.key
         if key not in self._modules:
-            positions = {(reader.node.graph_path, reader.node.position) for reader in self.readers(entry)}
+            nodes = [reader.node for reader in self.readers(entry)]
+            decoded = [node for node in nodes if node.op_type in ("Cast", "DequantizeLinear")]
+            nodes += [reader.node for node in decoded for reader in self.ledger.wiring.readers(node)]
+            positions = {(node.graph_path, node.position) for node in nodes}
             scopes = self.ledger.node_scopes
             self._modules[key] = frozenset(
                 self.aligned.module(scopes[position]) for position in positions if position in scopes

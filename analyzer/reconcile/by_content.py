@@ -35,11 +35,16 @@ def match_by_content(books: Books) -> None:
     by nature, so there the module must read it, or the file have no scopes at all.
     """
     index = Index(books.contents, books.manifest.tensors)
-    for entry in books.free_entries():
-        if books.contents.numel(entry) <= 1 or entry.role is Role.QUANTIZATION:
-            continue
+    found = [
+        (entry, list(index.find(entry)))
+        for entry in books.free_entries()
+        if books.contents.numel(entry) > 1 and entry.role is not Role.QUANTIZATION
+    ]
+    # Of a tensor and its copies the one that took least is the original, wherever it stands in the file.
+    found.sort(key=lambda pair: min((len(fit.chain) for _, fit in pair[1]), default=0))
+    for entry, fits in found:
         modules = books.reader_modules(entry)
-        candidates = [item for item in index.find(entry) if _is_free_for(books, entry, item[0], modules)]
+        candidates = [item for item in fits if _is_free_for(books, entry, item[0], modules)]
         candidates.sort(key=lambda item: not _is_read_in(item[0], modules))
         for tensor, fit in candidates[:1]:
             if isinstance(tensor, Buffer):

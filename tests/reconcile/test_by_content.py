@@ -10,8 +10,10 @@ from models import (
     buffer,
     lines_of,
     manifest_of,
+    noise,
     parameter,
     parameters_of,
+    quantized,
     ramp,
     reconcile,
     text_model,
@@ -265,3 +267,112 @@ def test_equal_zeros_of_another_module_prove_nothing(tmp_path):
 
     assert not result.balanced
     assert {line.name: line.line.value for line in result.parameters}["other.bias"] == "missing"
+
+
+# in its place
+
+
+both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
+
+LAYERS = {f"layer.{index}.fc.weight": noise(8, 8, seed=index) for index in (0, 1)}
+
+
+def in_places(first: str, second: str, stored=None):
+    """Two nameless matrices, read by two modules; layer 0 is stored first."""
+    one, other = LAYERS.values()
+    return text_model(
+        f"""g (float[8,8] x) => (float[8,8] y) {{
+            ["/{first}/MatMul"] h = MatMul(x, "onnx::MatMul_1") ["/{second}/MatMul"] y = MatMul(h, "onnx::MatMul_2")
+        }}""",
+        stored or {"onnx::MatMul_1": one.T.copy(), "onnx::MatMul_2": other.T.copy()},
+    )
+
+
+@both
+@pytest.mark.parametrize("content", ["sampled", "full"])
+@pytest.mark.parametrize(
+    ("first", "second", "is_right"),
+    [
+        ("layer.0/fc", "layer.1/fc", True),
+        ("layer.1/fc", "layer.0/fc", False),
+        ("layer.1", "layer.0", False),
+        ("layer.0", "layer.1", True),
+        ("layer", "layer", True),
+        ("other", "another", True),
+    ],
+)
+def test_nameless_matrices_that_were_swapped_are_in_the_wrong_place(
+    tmp_path, first, second, is_right, content, at_hand
+):
+    manifest = manifest_of(*parameters_of(LAYERS))
+
+    result = reconcile(tmp_path, in_places(first, second), manifest, content, LAYERS if at_hand else None)
+
+    assert result.balanced == is_right
+    assert set(lines_of(result).values()) == {"transposed" if is_right else "missing"}
+
+
+@both
+def test_modules_inside_one_another_may_read_what_the_other_keeps(tmp_path, at_hand):
+    """torch.nn.MultiheadAttention reads the weight of its child `out_proj`, and has one of that shape itself."""
+    arrays = {"attn.q_proj_weight": noise(8, 8), "attn.out_proj.weight": noise(8, 8, seed=1)}
+    stored = {f"onnx::MatMul_{i}": array.T.copy() for i, array in enumerate(arrays.values(), 1)}
+    manifest = manifest_of(*parameters_of(arrays))
+
+    result = reconcile(
+        tmp_path, in_places("attn", "attn", stored), manifest, "full", arrays if at_hand else None
+    )
+
+    assert result.balanced
+
+
+@both
+def test_swapped_codes_are_in_the_wrong_place_too(tmp_path, at_hand):
+    tensors = {
+        key: value
+        for i, array in enumerate(LAYERS.values())
+        for key, value in quantized(f"m{i}", array.T.copy()).items()
+    }
+    manifest = manifest_of(*parameters_of(LAYERS))
+
+    def balanced(first: str, second: str) -> bool:
+        nodes = [f"/{scope}/" for scope in (first, second)]
+        proto = text_model(
+            f"""g (float[8,8] x) => (float[8,8] y) {{
+                ["{nodes[0]}Dequant"] d0 = DequantizeLinear(m0_quantized, m0_scale, m0_zero_point)
+                ["{nodes[0]}MatMul"] h = MatMul(x, d0)
+                ["{nodes[1]}Dequant"] d1 = DequantizeLinear(m1_quantized, m1_scale, m1_zero_point)
+                ["{nodes[1]}MatMul"] y = MatMul(h, d1)
+            }}""",
+            tensors,
+        )
+        return reconcile(tmp_path, proto, manifest, "full", LAYERS if at_hand else None).balanced
+
+    assert balanced("layer.0/fc", "layer.1/fc")
+    assert not balanced("layer.1/fc", "layer.0/fc")
+
+
+@both
+def test_copy_of_one_layer_in_the_place_of_another_leaves_that_missing(tmp_path, at_hand):
+    one = next(iter(LAYERS.values())).T.copy()
+    proto = in_places("layer.0/fc", "layer.1/fc", {"onnx::MatMul_1": one, "onnx::MatMul_2": one})
+    manifest = manifest_of(*parameters_of(LAYERS))
+
+    result = reconcile(tmp_path, proto, manifest, "full", LAYERS if at_hand else None)
+
+    assert lines_of(result) == {"layer.0.fc.weight": "transposed", "layer.1.fc.weight": "missing"}
+
+
+@both
+@pytest.mark.parametrize("axes", [(0, 1, 3, 2), (1, 0, 2, 3)])
+def test_nameless_kernel_that_was_turned_is_another(tmp_path, axes, at_hand):
+    kernel = noise(4, 4, 3, 3)
+    proto = text_model(
+        'g (float[1] x) => (float[1] y) { y = Conv(x, "onnx::Conv_7") }',
+        {"onnx::Conv_7": kernel.transpose(axes).copy()},
+    )
+    arrays = {"conv.weight": kernel} if at_hand else None
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("conv.weight", kernel)), "full", arrays)
+
+    assert lines_of(result) == {"conv.weight": "missing"}

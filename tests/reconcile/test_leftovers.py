@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from models import (
+    INPUT_KIND,
     bridge_of,
     buffer,
+    dynamo_like,
     lines_of,
     manifest_of,
+    noise,
     parameter,
     parameters_of,
     ramp,
     reconcile,
     text_model,
+    with_origins,
 )
 
 FC = ramp(2, 3)
@@ -155,3 +159,108 @@ def test_a_filler_that_nothing_reads_is_unexplained(tmp_path):
     result = reconcile(tmp_path, proto, manifest_of())
 
     assert bridge_of(result) == {"unexplained": (1, 12, 0, 12)}
+
+
+# fillers: what an operator must be given
+
+
+def beside(tmp_path, nodes: str, number: np.ndarray, known: tuple = ()):
+    """A file with `fc.weight` and one more tensor, `v`."""
+    proto = text_model(
+        f'g (float[1] x) => (float[1] y) {{ h = Gemm(x, "fc.weight") {nodes} }}',
+        {"fc.weight": FC, "v": number},
+    )
+    return reconcile(tmp_path, proto, manifest_of(parameter("fc.weight", FC), *known))
+
+
+ZEROS, ONES, MASK = np.zeros(3, "f4"), np.ones(3, "f4"), np.array([0, -1e5, 0], "f4")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "number"),
+    [
+        ("y = LayerNormalization(h, x, v)", ZEROS),
+        ("y = LayerNormalization(h, v)", ONES),
+        ("y = Conv(h, x, v)", ZEROS),
+        ("i = MatMul(h, x) y = Add(i, v)", ZEROS),
+        ("i = MatMul(h, x) y = Add(i, v)", MASK),
+        ("i = LayerNormalization(h, x) y = Mul(i, v)", ONES),
+        ("i = Relu(h) y = Add(i, v)", np.full((4, 4), 5, "f4")),
+        ("i = Relu(h) y = Add(i, v)", np.triu(np.full((4, 4), np.finfo("f4").min), 1)),
+    ],
+)
+def test_number_that_changes_nothing_and_mask_are_added(tmp_path, nodes, number):
+    result = beside(tmp_path, nodes, number)
+
+    assert bridge_of(result) == {"identical": (1, 6, 0, 0), "added": (1, number.size, 0, number.size)}
+    assert result.balanced
+
+
+@pytest.mark.parametrize(
+    ("nodes", "number"),
+    [
+        ("y = LayerNormalization(h, x, v)", ONES),
+        ("y = LayerNormalization(h, v)", ZEROS),
+        ("y = Conv(h, x, v)", ONES),
+        ("i = MatMul(h, x) y = Add(i, v)", ONES),
+        ("y = Gemm(h, x, v)", MASK),
+        ("y = Gemm(h, x, v)", np.full(3, 1e-3, "f4")),
+        ("y = MatMul(h, v)", np.zeros((3, 3), "f4")),
+        ("y = MatMul(h, v)", np.triu(np.full((3, 3), -1e5), 1).astype("f4")),
+        ("i = MatMul(h, x) y = Add(i, v)", ramp(3)),
+    ],
+)
+def test_number_that_changes_what_is_computed_is_unexpected(tmp_path, nodes, number):
+    result = beside(tmp_path, nodes, number)
+
+    assert bridge_of(result)["unexpected"] == (1, number.size, number.size, number.size)
+    assert not result.balanced
+
+
+def test_bias_that_was_zeroed_is_no_filler(tmp_path):
+    result = beside(tmp_path, "y = Conv(h, x, v)", ZEROS, (parameter("conv.bias", ramp(3)),))
+
+    assert not result.balanced
+    assert {finding.id for finding in result.findings} == {"missing", "unexpected"}
+
+
+# what a note says
+
+
+def extra(tmp_path, note: str, nodes: str = "y = MatMul(h, v)"):
+    """A matrix that PyTorch does not have, and a note that says where it is from."""
+    proto = text_model(
+        f'g (float[1] x) => (float[1] y) {{ h = Gemm(x, "fc.weight") {nodes} }}',
+        {"fc.weight": FC, "v": noise(8, 8)},
+    )
+    if note == "folded":
+        proto = dynamo_like(proto, folded={"v": ["val_7"]})
+    elif note == "buffer":
+        proto = dynamo_like(proto, folded={"v": ["rotary.inv_freq"]})
+    elif note == "scale":
+        proto.graph.quantization_annotation.add(tensor_name="x").quant_parameter_tensor_names.add(
+            key="SCALE_TENSOR", value="v"
+        )
+    elif note:
+        proto = with_origins(proto, {"v": {INPUT_KIND: note}})
+    return reconcile(
+        tmp_path, proto, manifest_of(parameter("fc.weight", FC), buffer("rotary.inv_freq", ramp(4)))
+    )
+
+
+@pytest.mark.parametrize("note", ["", "folded", "buffer", "scale", "CONSTANT_TENSOR", "BUFFER", "PARAMETER"])
+def test_no_note_makes_a_matrix_to_multiply_by_the_exporters(tmp_path, note):
+    result = extra(tmp_path, note)
+
+    assert not result.balanced
+    assert [subject for finding in result.findings for subject in finding.subjects] == [
+        "v" if note != "buffer" else "rotary.inv_freq"
+    ]
+
+
+@pytest.mark.parametrize("note", ["folded", "CONSTANT_TENSOR"])
+def test_table_that_the_exporter_folded_and_adds_is_added(tmp_path, note):
+    result = extra(tmp_path, note, "i = Relu(h) y = Add(i, v)")
+
+    assert bridge_of(result)["added"] == (1, 64, 0, 64)
+    assert result.balanced

@@ -6,9 +6,22 @@ import dataclasses
 
 import numpy as np
 import pytest
-from models import bridge_of, dynamo_like, manifest_of, parameter, ramp, reconcile, text_model
+from models import (
+    bridge_of,
+    dynamo_like,
+    lines_of,
+    manifest_of,
+    noise,
+    parameter,
+    quantized,
+    ramp,
+    reconcile,
+    table,
+    text_model,
+)
 
-from analyzer.content import encode_values, row_digests
+from analyzer.content import Array, encode_values, row_digests
+from analyzer.reconcile import Reconciliation
 
 TABLE = ramp(5, 3)
 
@@ -68,3 +81,169 @@ def test_a_shorter_table_under_its_own_name_was_cut(tmp_path):
 def test_without_contents_the_width_must_fit(tmp_path):
     assert bridge_of(run(tmp_path, TABLE[:2].copy(), "none")) == {"sliced": (1, 15, -9, -9)}
     assert not run(tmp_path, ramp(2, 4), "none").balanced
+
+
+# without a note, by a manifest's digests and by the values
+
+
+both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
+
+ROWS = noise(20, 6)
+
+
+def given(tmp_path, proto, *, at_hand: bool, content="full", known: Array = ROWS) -> Reconciliation:
+    manifest = manifest_of(table("wpe.weight", known))
+    return reconcile(tmp_path, proto, manifest, content, {"wpe.weight": known} if at_hand else None)
+
+
+def added(stored: Array):
+    shape = ",".join(map(str, stored.shape))
+    return text_model(
+        f"g (float[{shape}] x) => (float[{shape}] y) {{ y = Add(x, v) }}", {"v": np.ascontiguousarray(stored)}
+    )
+
+
+@both
+@pytest.mark.parametrize("content", ["sampled", "full"])
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (ROWS[3:9], {"sliced": (1, 120, -84, -84)}),
+        (ROWS[None, :7], {"sliced": (1, 120, -78, -78)}),
+        (np.tile(ROWS[:4], (2, 1, 1)), {"gathered": (1, 120, -96, -72)}),
+        (ROWS[[4, 0, 4, 4]], {"gathered": (1, 120, -108, -96)}),
+        (np.tile(ROWS, (3, 1, 1)), {"broadcast": (1, 120, 0, 240)}),
+        (np.moveaxis(ROWS[[[0, 1], [1, 0]]], -1, 0), {"gathered": (1, 120, -108, -96)}),
+    ],
+    ids=["slice", "batch axis", "repeated slice", "gather", "repeat", "axis moved"],
+)
+def test_nameless_rows_are_known_by_themselves(tmp_path, stored, expected, content, at_hand):
+    result = given(tmp_path, added(stored), at_hand=at_hand, content=content)
+
+    assert bridge_of(result) == expected
+    assert result.parameters[0].decided_by == "content:rows"
+    assert result.balanced
+
+
+@both
+@pytest.mark.parametrize("position", [0, 1, 35])
+def test_one_ulp_in_a_nameless_row_is_seen(tmp_path, position, at_hand):
+    stored = ROWS[3:9].copy()
+    flat = stored.reshape(-1)
+    flat[position] = np.nextafter(flat[position], np.float32(np.inf))
+
+    result = given(tmp_path, added(stored), at_hand=at_hand)
+
+    assert lines_of(result) == {"wpe.weight": "missing"}
+    assert not result.balanced
+
+
+@both
+def test_rows_that_a_mask_has_overwritten_hold_nothing_and_are_passed_over(tmp_path, at_hand):
+    stored = ROWS[:6].copy()
+    stored[2:4] = np.finfo("f2").min
+
+    result = given(tmp_path, added(stored), at_hand=at_hand)
+
+    assert bridge_of(result) == {"gathered": (1, 120, -96, -84)}
+
+
+@both
+@pytest.mark.parametrize("number", [0.0, 7.0, -9999.0])
+def test_rows_overwritten_with_another_number_were_changed(tmp_path, number, at_hand):
+    stored = ROWS[:6].copy()
+    stored[2:4] = number
+
+    assert not given(tmp_path, added(stored), at_hand=at_hand).balanced
+
+
+@both
+def test_rows_may_be_cast(tmp_path, at_hand):
+    changed = ROWS[3:9].astype("f2")
+    changed[1, 0] *= 2
+
+    result = given(tmp_path, added(ROWS[3:9].astype("f2")), at_hand=at_hand)
+
+    assert [str(line) for line in result.parameters[0].chain] == ["sliced", "cast"]
+    assert result.balanced
+    assert not given(tmp_path, added(changed), at_hand=at_hand).balanced
+
+
+def coded(tensors: dict[str, Array]):
+    return text_model(
+        "g (float[1] x) => (float[1] y) { d = DequantizeLinear(v_quantized, v_scale, v_zero_point) y = Add(x, d) }",
+        tensors,
+    )
+
+
+@both
+@pytest.mark.parametrize("off", [0, 3])
+def test_rows_may_be_quantized(tmp_path, off, at_hand):
+    tensors = quantized("v", ROWS[3:9])
+    tensors["v_quantized"][1, 0] += np.int8(off if tensors["v_quantized"][1, 0] < 0 else -off)
+
+    result = given(tmp_path, coded(tensors), at_hand=at_hand)
+
+    assert result.balanced == (off == 0)
+    assert lines_of(result) == {"wpe.weight": "quantized" if off == 0 else "missing"}
+
+
+@both
+def test_codes_of_nothing_are_no_rows(tmp_path, at_hand):
+    tensors = {
+        "v_quantized": np.zeros((6, 6), "i1"),
+        "v_scale": np.asarray(100, "f4"),
+        "v_zero_point": np.asarray(0, "i1"),
+    }
+
+    assert not given(tmp_path, coded(tensors), at_hand=at_hand).balanced
+
+
+# what is no slice
+
+
+CUTS = {"cut": ROWS[:10], "turned": ROWS[::-1], "repeated": ROWS[[0] * 20]}
+USES = {
+    "matmul": ("y = MatMul(x, v)", True),
+    "gemm": ("y = Gemm<transB = 1>(x, v)", False),
+    "conv": ("w = Reshape(v, s) y = Conv(x, w)", False),
+    "lookup": ("y = Gather(v, x)", False),
+}
+
+
+@both
+@pytest.mark.parametrize("note", [False, True], ids=["nameless", "noted"])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("cut", CUTS)
+def test_weight_or_lookup_table_that_was_cut_is_no_slice(tmp_path, cut, use, note, at_hand):
+    """What multiplies, or is looked up in at run time, must be there whole and in order."""
+    node, is_turned = USES[use]
+    stored = CUTS[cut].T if is_turned else CUTS[cut]
+    proto = text_model(
+        f"g (float[1] x) => (float[1] y) {{ {node} }}",
+        {"v": np.ascontiguousarray(stored), "s": np.array([-1])},
+    )
+    if note:
+        proto = dynamo_like(proto, folded={"v": ["wpe.weight"]})
+
+    result = given(tmp_path, proto, at_hand=at_hand)
+
+    assert lines_of(result) == {"wpe.weight": "differing" if note else "missing"}
+    assert not result.balanced
+
+
+@both
+def test_constant_table_has_no_rows_to_know(tmp_path, at_hand):
+    ones = np.ones((20, 6), "f4")
+
+    assert lines_of(given(tmp_path, added(ones[:5]), at_hand=at_hand, known=ones)) == {
+        "wpe.weight": "missing"
+    }
+
+
+def test_table_without_digests_is_not_looked_for_beside_one_that_has_them(tmp_path):
+    manifest = manifest_of(parameter("fc.weight", ROWS), table("wpe.weight", noise(9, 6, seed=3)))
+
+    result = reconcile(tmp_path, added(ROWS[3:9]), manifest)
+
+    assert lines_of(result)["fc.weight"] == "missing"
