@@ -318,13 +318,14 @@ class _Evidence:
             self._center, self._first = float(b.mean()), float(b.flat[0])
         self._count += b.size
         self._varies = self._varies or bool((b != self._first).any())
-        x, y = (part.reshape(-1) - self._center for part in (a, b))
-        self._sums += [x.sum(), y.sum(), x @ y, x @ x, y @ y]
+        with np.errstate(invalid="ignore", over="ignore"):
+            x, y = (part.reshape(-1) - self._center for part in (a, b))
+            self._sums += [x.sum(), y.sum(), x @ y, x @ x, y @ y]
         return True
 
     def is_enough(self, is_named: bool) -> bool:
         """Whether all that was looked at is one tensor and no accident."""
-        x, y, xy, xx, yy = self._sums / max(self._count, 1)
+        x, y, xy, xx, yy = (self._sums / max(self._count, 1)).tolist()
         spread = math.sqrt(max(xx - x * x, 0.0) * max(yy - y * y, 0.0))
         if not self._varies or spread == 0.0:
             return False

@@ -323,6 +323,13 @@ def test_codes_without_a_scale_are_not_compared(tmp_path):
     assert copied(audit(tmp_path, graph.proto())) == {}
 
 
+def test_numbers_whose_squares_are_none_are_like_nothing(tmp_path):
+    graph = Graph().plain("a", TABLE.astype("f8") * 1e200).dequantized("b", TABLE)
+    graph.tensors["b.s"] = graph.tensors["b.s"].astype("f8") * 1e200
+
+    assert copied(audit(tmp_path, graph.proto())) == {}
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_what_is_no_number_is_like_nothing(tmp_path, number):
     graph = Graph().plain("a", TABLE).dequantized("b", TABLE)
