@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from exports import CONFIGS, Exports
-from onnx import numpy_helper
+from exports import CONFIGS, Exported, Exports
+from models import Values, packed, quantized, without_values
+from onnx import helper, numpy_helper
 
 from analyzer import audit_model, load_manifest, reconcile_ledger
+from analyzer.content import Array, sample_positions
 from analyzer.reconcile import Line, Reconciliation
 
 pytest.importorskip("torch")
@@ -246,3 +251,348 @@ def test_a_changed_folded_convolution_is_found(exported: Exports, tmp_path: Path
     result = reconcile_ledger(audit_model(tmp_path / "model.onnx"), load_manifest(files.manifest_path))
 
     assert weight.name in {subject for finding in result.findings for subject in finding.subjects}
+
+
+# What is found by which evidence: the table of docs/how-it-counts.md, "What tampering is found".
+#
+# A file that was tampered with is reconciled three times: at samples and whole against the manifest, which has digests
+# and samples but no values, and whole against the checkpoint.
+
+
+def stored(graph: onnx.GraphProto, ending: str) -> onnx.TensorProto:
+    return next(t for t in graph.initializer if t.name.endswith(ending))
+
+
+def matrices(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
+    """The square weights of attention, in the order of the file; nameless but for the exporter's notes."""
+    return [
+        t for t in graph.initializer if list(t.dims) == [32, 32] and t.name.startswith(("val_", "onnx::"))
+    ]
+
+
+def put(tensor: onnx.TensorProto, array: Array) -> None:
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+
+
+def between(numel: int) -> int:
+    """A position that is not sampled."""
+    return next(iter(set(range(numel)) - set(sample_positions(numel).tolist())))
+
+
+def change(tensor: onnx.TensorProto, position: int, by: Callable[[Any], Any]) -> None:
+    array = numpy_helper.to_array(tensor).copy()
+    array.reshape(-1)[position] = by(array.reshape(-1)[position])
+    put(tensor, array)
+
+
+def one_ulp(number: Any) -> Any:
+    return np.nextafter(number, type(number)(np.inf))
+
+
+def as_it_is(graph: onnx.GraphProto) -> None:
+    pass
+
+
+def as_halves(graph: onnx.GraphProto) -> None:
+    for tensor in graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            with np.errstate(over="ignore"):  # a mask's number becomes infinity
+                put(tensor, numpy_helper.to_array(tensor).astype(np.float16))
+
+
+def replace_matrices(
+    graph: onnx.GraphProto,
+    make: Callable[[str, Array], dict[str, Array]],
+    node: Callable[[onnx.NodeProto, list[str]], None],
+) -> None:
+    for tensor in matrices(graph):
+        name = tensor.name
+        tensors = make(name, numpy_helper.to_array(tensor))
+        graph.initializer.remove(tensor)
+        graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in tensors.items())
+        for reader in [n for n in graph.node if name in n.input]:
+            node(reader, list(tensors))
+
+
+def in_eight_bits(graph: onnx.GraphProto) -> None:
+    def decode(reader: onnx.NodeProto, names: list[str]) -> None:
+        output = names[0].replace("_quantized", "_dequantized")
+        graph.node.insert(
+            list(graph.node).index(reader), helper.make_node("DequantizeLinear", names, [output])
+        )
+        reader.input[1] = output
+
+    replace_matrices(graph, quantized, decode)
+
+
+def in_four_bits(graph: onnx.GraphProto) -> None:
+    def pack(reader: onnx.NodeProto, names: list[str]) -> None:
+        reader.op_type, reader.domain = "MatMulNBits", "com.microsoft"
+        reader.input[1:] = names
+        how = {"K": 32, "N": 32, "bits": 4, "block_size": 16}
+        reader.attribute.extend(helper.make_attribute(key, value) for key, value in how.items())
+
+    replace_matrices(graph, lambda name, array: packed(name, array.T), pack)
+
+
+def bias_at_a_sample(graph: onnx.GraphProto) -> None:
+    change(stored(graph, "query.bias"), 3, one_ulp)
+
+
+def word_at_a_sample(graph: onnx.GraphProto) -> None:
+    change(stored(graph, "embeddings.weight"), 0, one_ulp)
+
+
+def word_between_the_samples(graph: onnx.GraphProto) -> None:
+    table = stored(graph, "position_embeddings.weight")
+    change(table, between(64 * 32), one_ulp)
+
+
+def matrix_between_the_samples(graph: onnx.GraphProto) -> None:
+    # Of a transposed matrix, what stands between the samples of PyTorch's.
+    row, column = divmod(between(32 * 32), 32)
+    change(matrices(graph)[0], column * 32 + row, one_ulp)
+
+
+def swap(one: onnx.TensorProto, other: onnx.TensorProto) -> None:
+    ours, theirs = numpy_helper.to_array(one).copy(), numpy_helper.to_array(other).copy()
+    put(one, theirs)
+    put(other, ours)
+
+
+def swap_matrices(graph: onnx.GraphProto) -> None:
+    first, second = matrices(graph)[:2]
+    swap(first, second)
+
+
+def swap_rows(graph: onnx.GraphProto) -> None:
+    """Of the table of positions, of which a static export keeps as many rows as it has positions."""
+    rows = next(t for t in graph.initializer if len(t.dims) == 3 and t.dims[2] == 32)
+    array = numpy_helper.to_array(rows).copy()
+    array[:, [0, 1]] = array[:, [1, 0]]
+    put(rows, array)
+
+
+def swap_biases(graph: onnx.GraphProto) -> None:
+    swap(stored(graph, "layer.0.output.dense.bias"), stored(graph, "layer.1.output.dense.bias"))
+
+
+def scale_matrix(graph: onnx.GraphProto) -> None:
+    put(matrices(graph)[0], numpy_helper.to_array(matrices(graph)[0]) * np.float32(2))
+
+
+def turn_matrix(graph: onnx.GraphProto) -> None:
+    put(matrices(graph)[0], numpy_helper.to_array(matrices(graph)[0]).T)
+
+
+def turn_codes(graph: onnx.GraphProto) -> None:
+    put(stored(graph, "_quantized"), numpy_helper.to_array(stored(graph, "_quantized")).T)
+
+
+def turn_columns(graph: onnx.GraphProto) -> None:
+    put(matrices(graph)[0], numpy_helper.to_array(matrices(graph)[0])[:, ::-1])
+
+
+def cut_matrix(graph: onnx.GraphProto) -> None:
+    put(matrices(graph)[0], numpy_helper.to_array(matrices(graph)[0])[:, :-4])
+
+
+def replace_head(graph: onnx.GraphProto) -> None:
+    tensor = stored(graph, "predictions.transform.dense.bias")
+    put(tensor, np.random.default_rng(0).standard_normal(32).astype(np.float32))
+
+
+def zero_bias(graph: onnx.GraphProto) -> None:
+    put(stored(graph, "value.bias"), np.zeros(32, np.float32))
+
+
+def truncate(graph: onnx.GraphProto) -> None:
+    tensor = stored(graph, "position_embeddings.weight")
+    put(tensor, numpy_helper.to_array(tensor)[:-1])
+
+
+def add_matrix(graph: onnx.GraphProto) -> None:
+    graph.initializer.append(
+        numpy_helper.from_array(np.random.default_rng(0).random((32, 32)).astype("f4"), "val_999")
+    )
+    graph.node.append(helper.make_node("MatMul", ["x", "val_999"], ["y_999"]))
+
+
+def add_noted_matrix(graph: onnx.GraphProto) -> None:
+    add_matrix(graph)
+    note = graph.value_info.add(name="val_999").metadata_props.add()
+    note.key, note.value = "pkg.onnxscript.optimizer.folded_from", "['val_998']"
+
+
+def drop_bias(graph: onnx.GraphProto) -> None:
+    graph.initializer.remove(stored(graph, "key.bias"))
+
+
+def code_at_a_sample(steps: int) -> Callable[[onnx.GraphProto], None]:
+    return lambda graph: change(
+        stored(graph, "_quantized"), 0, lambda c: c + type(c)(steps if c < 100 else -steps)
+    )
+
+
+def code_between_the_samples(graph: onnx.GraphProto) -> None:
+    row, column = divmod(between(32 * 32), 32)
+    change(stored(graph, "_quantized"), column * 32 + row, lambda c: c + type(c)(3 if c < 100 else -3))
+
+
+def by_three(byte: Any) -> Any:
+    low = int(byte) & 15
+    return type(byte)(int(byte) & 0xF0 | (low + 3 if low < 12 else low - 3))
+
+
+def four_bits_at_a_sample(graph: onnx.GraphProto) -> None:
+    change(stored(graph, "_Q4"), 0, by_three)
+
+
+def four_bits_between_the_samples(graph: onnx.GraphProto) -> None:
+    position = next(p for p in range(0, 32 * 32, 2) if p not in sample_positions(32 * 32))
+    change(stored(graph, "_Q4"), position // 2, by_three)
+
+
+def another_zero_point(graph: onnx.GraphProto) -> None:
+    change(stored(graph, "_zero_point"), 0, lambda c: c + type(c)(3))
+
+
+def another_scale(graph: onnx.GraphProto) -> None:
+    change(stored(graph, "_scale"), 0, lambda s: s * type(s)(1.5))
+
+
+def half_of_nothing(graph: onnx.GraphProto) -> None:
+    change(stored(graph, "query.bias"), 0, lambda _: np.float16(6e-8))
+
+
+def convolution_between_the_samples(by: float) -> Callable[[onnx.GraphProto], None]:
+    def tamper(graph: onnx.GraphProto) -> None:
+        weight = next(t for t in graph.initializer if len(t.dims) == 4 and t.dims[2] == 3)
+        change(weight, between(int(np.prod(weight.dims))), lambda w: w * type(w)(by))
+
+    return tamper
+
+
+def swap_folded_biases(graph: onnx.GraphProto) -> None:
+    biases = [t for t in graph.initializer if t.name.endswith("convolution.weight_bias")]
+    pairs = (
+        (one, other) for one in biases for other in biases if one is not other and one.dims == other.dims
+    )
+    swap(*next(pairs))
+
+
+def turn_kernel(graph: onnx.GraphProto) -> None:
+    weight = next(t for t in graph.initializer if len(t.dims) == 4 and t.dims[2] == 3)
+    put(weight, numpy_helper.to_array(weight).transpose(0, 1, 3, 2))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tampering, and whether it is found at samples, whole, and whole against the checkpoint."""
+
+    tamper: Callable[[onnx.GraphProto], None]
+    found: tuple[bool, bool, bool]
+    prepare: Callable[[onnx.GraphProto], None] = as_it_is
+    name: str = "bert"
+    via: str | None = None
+    static: bool = False
+
+
+ALWAYS, WHOLE, BY_VALUES, NEVER = (
+    (True, True, True),
+    (False, True, True),
+    (False, False, True),
+    (False, False, False),
+)
+
+CASES = {
+    "one ulp at a sample": Case(bias_at_a_sample, ALWAYS),
+    "one ulp between the samples": Case(word_between_the_samples, WHOLE),
+    "one ulp between the samples of a transposed matrix": Case(matrix_between_the_samples, WHOLE),
+    "one ulp between the samples of a nameless matrix": Case(
+        matrix_between_the_samples, WHOLE, via="torchscript"
+    ),
+    "one half ulp at a sample of a cast file": Case(bias_at_a_sample, ALWAYS, as_halves),
+    "one half ulp between the samples of a cast file": Case(word_between_the_samples, WHOLE, as_halves),
+    "the smallest half for zero": Case(half_of_nothing, ALWAYS, as_halves),
+    "two biases swapped": Case(swap_biases, ALWAYS),
+    "two matrices swapped": Case(swap_matrices, ALWAYS),
+    "two nameless matrices swapped": Case(swap_matrices, ALWAYS, via="torchscript"),
+    "a matrix times two": Case(scale_matrix, ALWAYS),
+    "a nameless matrix times two": Case(scale_matrix, ALWAYS, via="torchscript"),
+    "a square matrix turned": Case(turn_matrix, ALWAYS),
+    "a nameless square matrix turned": Case(turn_matrix, ALWAYS, via="torchscript"),
+    "an 8-bit square matrix turned": Case(turn_codes, ALWAYS, in_eight_bits),
+    "a matrix's columns in another order": Case(turn_columns, ALWAYS),
+    "a matrix cut": Case(cut_matrix, ALWAYS),
+    "a head replaced": Case(replace_head, ALWAYS),
+    "a bias zeroed": Case(zero_bias, ALWAYS),
+    "a bias dropped": Case(drop_bias, ALWAYS),
+    "a table truncated": Case(truncate, ALWAYS),
+    "two rows of a static slice swapped": Case(swap_rows, NEVER, static=True),
+    "a matrix added": Case(add_matrix, ALWAYS),
+    "a matrix added with a forged note": Case(add_noted_matrix, ALWAYS),
+    "an 8-bit code off by 3 at a sample": Case(code_at_a_sample(3), ALWAYS, in_eight_bits),
+    "an 8-bit code off by 3 between the samples": Case(code_between_the_samples, BY_VALUES, in_eight_bits),
+    "a 4-bit code off by 3 at a sample": Case(four_bits_at_a_sample, ALWAYS, in_four_bits),
+    "a 4-bit code off by 3 between the samples": Case(four_bits_between_the_samples, BY_VALUES, in_four_bits),
+    "another zero point": Case(another_zero_point, ALWAYS, in_eight_bits),
+    "another scale": Case(another_scale, ALWAYS, in_eight_bits),
+    "a folded kernel's element times 1.01 between the samples": Case(
+        convolution_between_the_samples(1.01), WHOLE, name="resnet"
+    ),
+    "a folded kernel's element by one ulp": Case(
+        convolution_between_the_samples(1 + 2**-23), NEVER, name="resnet"
+    ),
+    "two folded biases swapped": Case(swap_folded_biases, ALWAYS, name="resnet"),
+    "a folded kernel turned": Case(turn_kernel, ALWAYS, name="resnet"),
+}
+
+
+def three_ways(made: Exported, path: Path) -> list[Reconciliation]:
+    """A manifest has small tensors whole; without them it knows a tiny model as it knows a large one."""
+    manifest = load_manifest(made.files.manifest_path)
+    vectors = {t.name for t in manifest.tensors if len(t.shape) <= 1}
+    manifest = replace(
+        manifest, values={name: text for name, text in manifest.values.items() if name in vectors}
+    )
+    state = made.resolved.model.state_dict(keep_vars=True)
+    values = Values({name: tensor.detach().numpy() for name, tensor in state.items()})
+    ledger = audit_model(path)
+    return [
+        reconcile_ledger(ledger, manifest, "sampled"),
+        reconcile_ledger(ledger, manifest, "full"),
+        reconcile_ledger(ledger, without_values(manifest), "full", weights=values),
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_tampering_is_found_by_the_evidence_that_shows_it(
+    exported: Exports, tmp_path: Path, name: str
+) -> None:
+    case = CASES[name]
+    made = exported(case.name, via=case.via, **({"static": True} if case.static else {}))
+    model = onnx.load(made.files.model)
+    case.prepare(model.graph)
+    onnx.save(model, tmp_path / "model.onnx")
+    whole = [result.balanced for result in three_ways(made, tmp_path / "model.onnx")]
+    before = {tensor.name: tensor.SerializeToString() for tensor in model.graph.initializer}
+
+    case.tamper(model.graph)
+    onnx.save(model, tmp_path / "model.onnx")
+    results = three_ways(made, tmp_path / "model.onnx")
+
+    after = {tensor.name: tensor.SerializeToString() for tensor in model.graph.initializer}
+    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    assert whole == [True, True, True]
+    assert changed
+    assert tuple(not result.balanced for result in results) == case.found
+    assert not case.found[2] or culprits(results[2], changed)
+
+
+def culprits(result: Reconciliation, changed: set[str]) -> set[str]:
+    """What was named: changed tensors, what their scales and zero points belong to, and the parameters in them."""
+    stems = tuple(re.sub(r"_(quantized|scale|zero_point|Q4|scales)$", "", name) for name in changed)
+    subjects = {subject for finding in result.findings for subject in finding.subjects}
+    in_them = {line.parameter for line in result.entries if line.key[1].startswith(stems)}
+    return {subject for subject in subjects if subject.startswith(stems) or subject in in_them}

@@ -45,6 +45,7 @@ from analyzer.reconcile.lines import (
 )
 from analyzer.reconcile.names import align
 from analyzer.reconcile.nearest import find_nearest
+from analyzer.reconcile.orientation import settle_turned
 from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.outside import settle_outside
 from analyzer.reconcile.recurrent import match_recurrent
@@ -83,6 +84,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_packed_copies,
     match_deduplicated,
     match_rotary,
+    settle_turned,
     settle_fillers,
     settle_suspects,
     settle_outside,

@@ -160,12 +160,12 @@ class Books:
         """Whether an entry is read by another module than a parameter's, that has one of this shape itself.
 
         Then it is the wrong place for equal content: somebody has swapped two layers. Modules inside one another are
-        no others: one may read what the other keeps.
+        no others: one may read what the other keeps. Vectors are left out: a bias is fused with the next normalization.
         """
         modules, homes = self.reader_modules(entry), {module_of(name) for name in tensor.names}
         if entry.tensor.key in self.misfits:
             return True
-        if isinstance(tensor, Buffer) or not modules:
+        if isinstance(tensor, Buffer) or len(tensor.shape) < 2 or not modules:
             return False
         if any(_is_in(one, other) or _is_in(other, one) for one in modules for other in homes):
             return False

@@ -1,0 +1,146 @@
+"""Square weights that stand the other way round than all others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import pytest
+from models import (
+    bridge_of,
+    dynamo_like,
+    lines_of,
+    manifest_of,
+    noise,
+    parameters_of,
+    quantized,
+    reconcile,
+    text_model,
+)
+
+from analyzer.content import Array
+from analyzer.reconcile import Reconciliation
+
+both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
+
+KNOWN = {"up.weight": noise(12, 8), "down.weight": noise(8, 12, seed=1), "square.weight": noise(8, 8, seed=2)}
+
+
+def file_of(
+    *turned: str, read: str = "MatMul(x, {})", known: dict[str, Array] | None = None
+) -> onnx.ModelProto:
+    """Each weight under a name of the file's own, some of them transposed."""
+    known = known or KNOWN
+    nodes = " ".join(f"y{i} = {read.format(f'v{i}')}" for i in range(len(known)))
+    stored = {
+        f"v{i}": array.T.copy() if name.partition(".")[0] in turned else array
+        for i, (name, array) in enumerate(known.items())
+    }
+    return text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+
+
+def run(
+    tmp_path,
+    proto: onnx.ModelProto,
+    content: Any = "full",
+    *,
+    at_hand: bool = False,
+    known: dict[str, Array] | None = None,
+) -> Reconciliation:
+    known = known or KNOWN
+    return reconcile(tmp_path, proto, manifest_of(*parameters_of(known)), content, known if at_hand else None)
+
+
+@both
+@pytest.mark.parametrize("content", ["sampled", "full"])
+@pytest.mark.parametrize(
+    ("turned", "line"),
+    [
+        (("up", "down", "square"), "transposed"),
+        (("up", "down"), "differing"),
+        ((), "renamed"),
+        (("square",), "differing"),
+        (("up", "square"), "transposed"),
+        (("up",), "renamed"),
+    ],
+    ids=[
+        "all turned",
+        "all but the square",
+        "none",
+        "the square alone",
+        "mixed, square turned",
+        "mixed, square straight",
+    ],
+)
+def test_square_weight_stands_as_those_do_whose_shape_shows_it(tmp_path, turned, line, content, at_hand):
+    result = run(tmp_path, file_of(*turned), content, at_hand=at_hand)
+
+    assert lines_of(result)["square.weight"] == line
+    assert result.balanced == (line != "differing")
+
+
+@both
+def test_what_was_turned_is_named_with_its_entry(tmp_path, at_hand):
+    result = run(tmp_path, file_of("up", "down"), at_hand=at_hand)
+
+    assert [(finding.id, finding.subjects) for finding in result.findings] == [
+        ("differing", ("square.weight",))
+    ]
+    assert result.parameters[2].decided_by == "content:turned"
+    assert bridge_of(result)["differing"] == (1, 64, 0, 0)
+
+
+@both
+def test_note_of_the_exporter_does_not_say_which_way_it_stands(tmp_path, at_hand):
+    folded = {f"v{i}": [name] for i, name in enumerate(KNOWN)}
+
+    assert run(
+        tmp_path, dynamo_like(file_of("up", "down", "square"), folded=folded), at_hand=at_hand
+    ).balanced
+    assert not run(tmp_path, dynamo_like(file_of("up", "down"), folded=folded), at_hand=at_hand).balanced
+
+
+@both
+def test_where_all_are_square_nothing_shows_it(tmp_path, at_hand):
+    known = {"one.weight": noise(8, 8), "other.weight": noise(8, 8, seed=1)}
+
+    assert run(tmp_path, file_of("one", known=known), at_hand=at_hand, known=known).balanced
+
+
+@both
+def test_operator_that_transposes_says_it_itself(tmp_path, at_hand):
+    proto = file_of("up", "down")
+    proto.graph.node[2].CopyFrom(onnx.helper.make_node("Gemm", ["x", "v2"], ["y2"], transB=1))
+
+    assert run(tmp_path, proto, at_hand=at_hand).balanced
+
+
+@both
+def test_parameter_that_is_no_layers_weight_may_stand_as_it_likes(tmp_path, at_hand):
+    known = {name.replace("square.weight", "square.projection"): array for name, array in KNOWN.items()}
+
+    assert run(tmp_path, file_of("up", "down", known=known), at_hand=at_hand, known=known).balanced
+
+
+@both
+def test_symmetric_weight_stands_both_ways(tmp_path, at_hand):
+    known = {**KNOWN, "square.weight": KNOWN["square.weight"] + KNOWN["square.weight"].T}
+
+    assert run(tmp_path, file_of("up", "down", "square", known=known), at_hand=at_hand, known=known).balanced
+
+
+@both
+@pytest.mark.parametrize("is_turned", [True, False])
+def test_codes_are_looked_at_as_their_readers_decode_them(tmp_path, is_turned, at_hand):
+    proto = file_of("up", "down")
+    square = KNOWN["square.weight"]
+    codes = quantized("v2", square.T.copy() if is_turned else square)
+    del proto.graph.initializer[2]
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in codes.items())
+    proto.graph.node.insert(0, onnx.helper.make_node("DequantizeLinear", list(codes), ["v2"]))
+
+    assert run(tmp_path, proto, at_hand=at_hand).balanced == is_turned
+
+
+def test_names_alone_show_nothing(tmp_path):
+    assert run(tmp_path, file_of("up", "down"), "none").parameters[2].line != "differing"
