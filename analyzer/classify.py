@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.encodings import CODES, find_encoding, logical_numel
 from analyzer.ledger import Entry, Evidence, Role
-from analyzer.model import Carrier, GraphPath, Model, StoredTensor
+from analyzer.model import Carrier, GraphPath, Model, Place, StoredTensor
 from analyzer.scopes import (
     Provenance,
     common_scope,
@@ -64,7 +64,7 @@ _LEARNED_LEAVES = frozenset(
 """Last parts of a dotted name that are learned wherever PyTorch, or a framework that names alike, writes them."""
 
 
-NodeScopes = dict[tuple[GraphPath, int], tuple[str, str]]
+NodeScopes = dict[Place, tuple[str, str]]
 """(scope, rule) of the nodes that tell where they come from, by (graph path, position)."""
 
 

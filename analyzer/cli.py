@@ -139,7 +139,7 @@ def export(
     bert-base-uncased) or package.module:factory.
     """
     exporter = _import_exporter("export")
-    grouped.patterns()  # a malformed one is found before minutes are spent
+    grouped.check()  # before minutes are spent
     files = exporter.export_source(
         source, directory, say=_hush if output.quiet else say, **dataclasses.asdict(sourced), **options
     )
@@ -184,7 +184,7 @@ def inspect(
     """
     from analyzer.artifact import is_artifact
 
-    grouped.patterns()
+    grouped.check()
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder or a URL")
     _check_artifact(bounded, models if len(models) == 1 else ())
@@ -285,7 +285,7 @@ def reconcile(
     SOURCE is a manifest.json, a .safetensors file or a .bin/.pt state dict (or
     the index of several), or whatever export takes.
     """
-    grouped.patterns()
+    grouped.check()
     _check_artifact(bounded, [model])
     source = against if against is not None else _beside(model)
     check_outputs(outputs, [*_inputs(model), Path(source)])
@@ -379,6 +379,7 @@ def compare(
     a: str, b: str, grouped: Grouped, bounded: Bounded, outputs: tuple[Path, ...], output: Output
 ) -> None:
     """Models A and B side by side, or their saved JSON reports."""
+    grouped.check()
     is_custom = bool(grouped.patterns())
     sides = (a, b)
     _check_artifact(bounded, sides)

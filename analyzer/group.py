@@ -1,4 +1,4 @@
-"""Entries and nodes -> subgraphs: by scope, or by the user's own patterns, which may overlap.
+"""Entries and nodes -> subgraphs: by keys, or by the user's own patterns, which may overlap.
 
 Totals are logical parameters, stored elements and payload bytes. A tied or copied tensor counts its parameters once.
 """
@@ -6,12 +6,13 @@ Totals are logical parameters, stored elements and payload bytes. A tied or copi
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
 from analyzer.errors import LedgerError, UsageError
+from analyzer.keys import ACCOUNTS, Label, label_members, label_order
 from analyzer.ledger import (
     Entry,
     Finding,
@@ -25,68 +26,57 @@ from analyzer.ledger import (
 )
 
 __all__ = [
-    "KEYS",
     "UNGROUPED",
-    "UNSCOPED",
     "Trainability",
     "find_overlap",
     "group_by",
     "group_by_patterns",
     "parse_patterns",
+    "total_by",
 ]
-
-UNSCOPED = "[unscoped]"
-"""The group of what has no scope."""
-
-UNREAD = "[unread]"
-"""The group, by operator, of what no node reads."""
-
-ROOT = "[root]"
-"""The group of the outermost module's own tensors, whose scope is ""."""
 
 UNGROUPED = "[ungrouped]"
 """What no pattern of the user's matches."""
 
 OVERLAP = "[overlap]"
 
-_DEEPEST = 64
-"""Depths that are tried; modules are nested a dozen deep, and a name can be made of a hundred thousand parts."""
-
-_FEW_GROUPS = 3
-"""The default depth is the first that gives this many groups: a head beside one large body says little."""
-
 
 def group_by(
     ledger: Ledger, by: str = "scope", depth: int | None = None, known: Trainability | None = None
 ) -> Grouping:
-    """Partition the ledger by a key: every entry is in exactly one group.
+    """Partition the ledger by one key or several: every entry is in exactly one group.
 
     Args:
         ledger: the account of one model.
-        by: one of `KEYS`.
-        depth: leading parts of the scope that name a group; None takes the first depth with three groups or more.
+        by: one of `analyzer.keys.KEYS`, or several with commas between them; or `bytes`, the accounts.
+        depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
+            with three groups or more, for blocks 1.
         known: what the PyTorch side says of the entries; groups then count trainable and frozen parameters.
 
     Raises:
-        UsageError: `by` is no key, or `depth` is below 1.
+        UsageError: `by` names no key, or `depth` is below 1.
     """
-    if by not in KEYS:
-        raise UsageError(f"--by {by}: not a key; choose one of {', '.join(KEYS)}")
-    if depth is not None and depth < 1:
-        raise UsageError(f"--depth {depth}: must be 1 or more")
-    if by == "bytes":
+    if by == ACCOUNTS:
         return _checked(ledger, _by_account(ledger, known))
-    if by == "scope" and depth is None:
-        depth = _default_depth(ledger.entries)
-    key_of = KEYS[by](depth or 1)
+    labels = label_members(ledger, by, depth)
+    members: dict[Label, list[Entry]] = defaultdict(list)
+    for entry, label in zip(ledger.entries, labels.entries, strict=True):
+        members[label].append(entry)
+    nodes = Counter(labels.nodes.values()) if labels.nodes is not None else Counter[Label]()
+    names = sorted(members.keys() | nodes.keys(), key=label_order)
+    groups = tuple(_total(name, members.get(name, ()), nodes[name], known) for name in names)
+    nothing = _total((), (), 0, known)
+    return _checked(
+        ledger, Grouping(by, labels.depth, groups, nothing, nothing), has_nodes=labels.nodes is not None
+    )
+
+
+def total_by(entries: Iterable[Entry], key: Callable[[Entry], str]) -> tuple[Group, ...]:
+    """Totals of entries that have a text in common, in natural order."""
     members: dict[str, list[Entry]] = defaultdict(list)
-    for entry in ledger.entries:
-        members[key_of(entry)].append(entry)
-    nodes = _count_nodes(ledger, by, depth or 1)
-    names = sorted(members.keys() | nodes.keys(), key=natural_order)
-    groups = tuple(_total(name, members.get(name, ()), nodes.get(name, 0), known) for name in names)
-    nothing = _total("", (), 0, known)
-    return _checked(ledger, Grouping(by, depth if by == "scope" else None, groups, nothing, nothing))
+    for entry in entries:
+        members[key(entry)].append(entry)
+    return tuple(_total((name,), members[name], 0, None) for name in sorted(members, key=natural_order))
 
 
 def _by_account(ledger: Ledger, known: Trainability | None) -> Grouping:
@@ -95,11 +85,11 @@ def _by_account(ledger: Ledger, known: Trainability | None) -> Grouping:
     for entry in ledger.entries:
         members[entry.role.value].append(entry)
     groups = tuple(
-        replace(_total(account.name, members.get(account.name, ()), 0, known), nbytes=account.nbytes)
+        replace(_total((account.name,), members.get(account.name, ()), 0, known), nbytes=account.nbytes)
         for account in ledger.accounts
     )
-    nothing = _total("", (), 0, known)
-    return Grouping("bytes", None, groups, nothing, nothing)
+    nothing = _total((), (), 0, known)
+    return Grouping(ACCOUNTS, None, groups, nothing, nothing)
 
 
 def parse_patterns(texts: Iterable[str]) -> dict[str, re.Pattern[str]]:
@@ -145,10 +135,11 @@ def group_by_patterns(
         Grouping(
             by="group",
             depth=None,
-            groups=tuple(_total(name, members[name], nodes[name], known) for name in patterns),
-            overlap=_total(OVERLAP, again, nodes_again, known),
-            ungrouped=_total(UNGROUPED, left, nodes_left, known),
+            groups=tuple(_total((name,), members[name], nodes[name], known) for name in patterns),
+            overlap=_total((OVERLAP,), again, nodes_again, known),
+            ungrouped=_total((UNGROUPED,), left, nodes_left, known),
         ),
+        has_nodes=True,
     )
 
 
@@ -163,53 +154,12 @@ def find_overlap(grouping: Grouping) -> tuple[Finding, ...]:
     return (Finding("overlapping-groups", Severity.NOTE, message),)
 
 
-def _by_scope(depth: int) -> Callable[[Entry], str]:
-    return lambda entry: _scope_group(entry.scope, depth) if entry.has_scope else UNSCOPED
-
-
-def _scope_group(scope: str, depth: int) -> str:
-    if scope.count(".") < depth:  # as it is, nearly always where groups are many
-        return scope or ROOT
-    return ".".join(scope.split(".", depth)[:depth])
-
-
-KEYS: dict[str, Callable[[int], Callable[[Entry], str]]] = {
-    "scope": _by_scope,
-    "op": lambda depth: lambda entry: entry.read_by or UNREAD,
-    "dtype": lambda depth: lambda entry: entry.tensor.dtype.name,
-    "role": lambda depth: lambda entry: entry.role.value,
-    "bytes": lambda depth: lambda entry: entry.role.value,
-}
-"""What a ledger can be partitioned by."""
-
-
-def _default_depth(entries: Sequence[Entry]) -> int:
-    learned = {entry.scope for entry in entries if entry.role is Role.PARAMETER and entry.has_scope}
-    deepest = max((scope.count(".") + 1 for scope in learned), default=1)
-    for depth in range(1, min(deepest, _DEEPEST)):
-        if len({_scope_group(scope, depth) for scope in learned}) >= _FEW_GROUPS:
-            return depth
-    return deepest
-
-
-def _count_nodes(ledger: Ledger, by: str, depth: int) -> dict[str, int]:
-    """Nodes per group; a node has no dtype and no role, so those keys have none."""
-    counts: dict[str, int] = defaultdict(int)
-    for node in ledger.model.nodes():
-        if by == "op":
-            counts[node.op_type] += 1
-        elif by == "scope":
-            scope = ledger.node_scopes.get((node.graph_path, node.position))
-            counts[UNSCOPED if scope is None else _scope_group(scope, depth)] += 1
-    return dict(counts)
-
-
 def _match_nodes(ledger: Ledger, patterns: Mapping[str, re.Pattern[str]]) -> tuple[dict[str, int], int, int]:
     """Nodes per pattern (searched in their scope), how often one counts again, and how many match none."""
     counts = dict.fromkeys(patterns, 0)
     again = left = 0
     for node in ledger.model.nodes():
-        scope = ledger.node_scopes.get((node.graph_path, node.position))
+        scope = ledger.node_scopes.get(node.place)
         matching = [name for name, pattern in patterns.items() if scope is not None and pattern.search(scope)]
         for name in matching:
             counts[name] += 1
@@ -227,29 +177,48 @@ def _matches(entry: Entry, pattern: re.Pattern[str], known: Trainability | None)
     return any(pattern.search(text) for text in texts)
 
 
-def _total(name: str, entries: Sequence[Entry], nodes: int, known: Trainability | None) -> Group:
+def _total(label: Label, entries: Sequence[Entry], nodes: int, known: Trainability | None) -> Group:
     trainable = frozen = None
     if known is not None:
         flags = [(entry, known[entry.tensor.key][1]) for entry in entries if entry.tensor.key in known]
         trainable = sum(entry.parameters for entry, is_trainable in flags if is_trainable)
         frozen = sum(entry.parameters for entry, is_trainable in flags if not is_trainable)
-    parameters = stored_elements = nbytes = 0
+    parameters = unshared = stored_elements = nbytes = learned_nbytes = 0
+    applications: set[int] = set()
     for entry in entries:
-        parameters += entry.parameters
         stored_elements += entry.tensor.numel
         nbytes += entry.tensor.nbytes
-    return Group(name, parameters, stored_elements, nbytes, len(entries), nodes, trainable, frozen)
+        if entry.role is Role.PARAMETER:
+            learned_nbytes += entry.tensor.nbytes
+        if entry.parameters:
+            parameters += entry.parameters
+            unshared += entry.parameters * entry.applications
+            applications.add(entry.applications)
+    return Group(
+        name=" / ".join(label),
+        label=label,
+        parameters=parameters,
+        unshared_parameters=unshared,
+        applications=applications.pop() if len(applications) == 1 else 1,
+        stored_elements=stored_elements,
+        nbytes=nbytes,
+        learned_nbytes=learned_nbytes,
+        tensors=len(entries),
+        nodes=nodes,
+        trainable=trainable,
+        frozen=frozen,
+    )
 
 
-def _checked(ledger: Ledger, grouping: Grouping) -> Grouping:
+def _checked(ledger: Ledger, grouping: Grouping, *, has_nodes: bool = False) -> Grouping:
     """Raise unless sum(groups) - overlap + ungrouped is the ledger's own total, for every total."""
     wanted = {
         "parameters": ledger.parameters,
         "stored_elements": ledger.stored_elements,
-        "nbytes": ledger.file_nbytes if grouping.by == "bytes" else ledger.stored_nbytes,
+        "nbytes": ledger.file_nbytes if grouping.by == ACCOUNTS else ledger.stored_nbytes,
         "tensors": len(ledger.entries),
     }
-    if grouping.by not in ("dtype", "role", "bytes"):
+    if has_nodes:
         wanted["nodes"] = sum(1 for _ in ledger.model.nodes())
     for total, value in wanted.items():
         of = attrgetter(total)

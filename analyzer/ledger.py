@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.content import ContentMode
 from analyzer.functions import Calls
-from analyzer.model import Key, Model, StoredTensor
+from analyzer.model import Key, Model, Place, StoredTensor
 from analyzer.wiring import Wiring
 
 if TYPE_CHECKING:  # 0.1 s, which a saved report and `--help` need not spend
@@ -21,13 +21,16 @@ if TYPE_CHECKING:  # 0.1 s, which a saved report and `--help` need not spend
 
 __all__ = [
     "Account",
+    "Blocks",
     "Entry",
     "Evidence",
     "Finding",
     "Group",
     "Grouping",
     "Ledger",
+    "Member",
     "Role",
+    "Run",
     "Severity",
     "Trainability",
     "natural_order",
@@ -81,6 +84,10 @@ class Entry:
     """Learned elements that count here: its logical elements, 0 for a copy and for what is not learned."""
     logical_numel: int
     """Elements that it stands for: K x N for a packed 4-bit weight, else what it stores."""
+    applications: int = 1
+    """How many nodes compute with it or with its copies, past those that only move or re-encode it; at least 1."""
+    shared_with: tuple[str, ...] = ()
+    """Scopes other than its own whose nodes read it, sorted."""
     copy_of: Key | None = None
     """The entry whose content it repeats: as it stands, transposed, cast, or within a quantization step."""
 
@@ -149,9 +156,17 @@ class Group:
     """Totals of the entries and nodes that share a key."""
 
     name: str
+    label: tuple[str, ...] = ()
+    """The parts of its name, one for each key."""
     parameters: int = 0
+    unshared_parameters: int = 0
+    """Parameters if every use of a tensor had one of its own."""
+    applications: int = 1
+    """How often each of its learned tensors is used; 1 where they differ."""
     stored_elements: int = 0
     nbytes: int = 0
+    learned_nbytes: int = 0
+    """Bytes of learned tensors, copies included."""
     tensors: int = 0
     nodes: int = 0
     trainable: int | None = None
@@ -174,6 +189,51 @@ class Grouping:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """Where an entry or a node stands among the repeated blocks of a model."""
+
+    block: str
+    """`stem`, `block.0` to `block.N-1`, `head`."""
+    part: str = ""
+    """What it belongs to inside the block, such as `attention`; "" where that is not told."""
+
+    def label(self, depth: int) -> str:
+        """At depth 1 the block, below it the part too.
+
+        >>> Member("block.3", "attention").label(1), Member("block.3", "attention").label(2)
+        ('block.3', 'block.3.attention')
+        """
+        return f"{self.block}.{self.part}" if depth > 1 and self.part else self.block
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Blocks that repeat each other, one after the other."""
+
+    first: int
+    """Number of its first block."""
+    count: int
+    modules: tuple[str, ...] = ()
+    """The PyTorch module that each of them is, where names tell; else none."""
+    rule: str = "structure:tandem-repeat"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The repeated blocks of a model, with what comes before and after: a partition of entries and of nodes."""
+
+    runs: tuple[Run, ...]
+    entries: Mapping[Key, Member]
+    nodes: Mapping[Place, Member]
+    roles: Mapping[Key, str]
+    """What each learned tensor does, by the operator that reads it: attention, feed-forward, norm, ..."""
+
+    @property
+    def count(self) -> int:
+        return sum(run.count for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """A share of the bytes on disk."""
 
@@ -193,7 +253,7 @@ class Ledger:
     findings: tuple[Finding, ...]
     wiring: Wiring = field(compare=False, repr=False)
     """Who provides and who reads each value."""
-    node_scopes: Mapping[tuple[tuple[str, ...], int], str] = field(default_factory=dict)
+    node_scopes: Mapping[Place, str] = field(default_factory=dict)
     """Scope of each node that has one, by (graph path, position)."""
     shared_nbytes: int = 0
     """Payload bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
@@ -201,6 +261,8 @@ class Ledger:
     """How far contents were looked at."""
     calls: tuple[Calls, ...] = ()
     """How often each local function is called."""
+    blocks: Blocks | None = None
+    """The repeated blocks; None where nobody has looked for them (`analyzer.blocks.find_blocks`)."""
 
     @property
     def parameters(self) -> int:

@@ -30,6 +30,7 @@ __all__ = [
     "NoPayload",
     "Node",
     "Payload",
+    "Place",
     "StoredTensor",
     "Vertex",
     "label",
@@ -44,6 +45,9 @@ unique only within one graph."""
 Key = tuple[GraphPath, str]
 """What identifies a stored tensor: its graph and its name there."""
 
+
+Place = tuple[GraphPath, int]
+"""What identifies a node: its graph and its position there."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """An empty mapping that records share: most nodes have no attributes of interest, and a dict each is 64 bytes."""
@@ -179,6 +183,10 @@ class Node(NamedTuple):
     """Which of several functions of one name it calls."""
 
     @property
+    def place(self) -> Place:
+        return self.graph_path, self.position
+
+    @property
     def is_standard(self) -> bool:
         """Whether the operator is one that ONNX or onnxruntime defines: of any other, a name says nothing."""
         return self.domain in _STANDARD or self.domain.startswith(("com.microsoft", "com.ms."))
@@ -197,7 +205,7 @@ class Graph:
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     tensors: tuple[StoredTensor, ...]
-    parent: tuple[GraphPath, int] | None = None
+    parent: Place | None = None
     """The If, Loop or Scan node that holds it, by (graph path, position); None for the main graph and for functions."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """`value_info[*].metadata_props`, by value name."""

@@ -50,6 +50,18 @@ class Grouped:
     depth: int | None
     groups: tuple[str, ...]
 
+    def check(self) -> None:
+        """Find a malformed option before any work.
+
+        Raises:
+            UsageError: as said.
+        """
+        from analyzer.keys import ACCOUNTS, parse_keys
+
+        self.patterns()
+        if self.by != ACCOUNTS:
+            parse_keys(self.by)
+
     def patterns(self) -> dict[str, re.Pattern[str]]:
         """The user's groups, compiled.
 
@@ -120,7 +132,10 @@ grouping = _bundle(
     "grouped",
     Grouped,
     click.option(
-        "--by", type=click.Choice(["scope", "op", "dtype", "role", "bytes"]), default="scope", help="The key."
+        "--by",
+        default="scope",
+        metavar="KEY[,KEY]",
+        help="scope, block, op, dtype, role (two: a,b), or bytes alone.  [scope]",
     ),
     click.option("--depth", type=click.IntRange(1), help="Leading parts of the scope that name a group."),
     click.option(

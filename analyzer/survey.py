@@ -11,7 +11,7 @@ from pathlib import Path
 from analyzer.artifact import MODEL_SUFFIX, is_model_file
 from analyzer.content import ContentMode
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.group import group_by
+from analyzer.group import total_by
 from analyzer.ledger import Evidence, Finding, Group, Ledger, natural_order
 from analyzer.model import File
 from analyzer.ranges import is_url
@@ -240,7 +240,7 @@ def _row(path: str, ledger: Ledger) -> Surveyed:
         stored_nbytes=ledger.stored_nbytes,
         shared_nbytes=ledger.shared_nbytes,
         basis=ledger.basis,
-        roles=group_by(ledger, "role").groups,
-        dtypes=group_by(ledger, "dtype").groups,
+        roles=total_by(ledger.entries, lambda entry: entry.role.value),
+        dtypes=total_by(ledger.entries, lambda entry: entry.tensor.dtype.name),
         findings=tuple(replace(finding, subjects=()) for finding in ledger.findings),
     )

@@ -9,7 +9,9 @@ from models import audit, ramp, text_model
 
 from analyzer import group
 from analyzer.errors import LedgerError, UsageError
-from analyzer.group import KEYS, group_by, group_by_patterns, natural_order, parse_patterns
+from analyzer.group import group_by, group_by_patterns, parse_patterns
+from analyzer.keys import KEYS
+from analyzer.ledger import natural_order
 from analyzer.ledger import Group, Grouping, Ledger
 
 WEIGHTS = {
@@ -142,7 +144,7 @@ def test_tensor_of_the_outermost_module_is_in_the_root_group(tmp_path):
 
 @pytest.mark.parametrize(("by", "depth"), [("colour", None), ("scope", 0), ("scope", -1)])
 def test_key_or_depth_that_does_not_exist_is_refused(ledger, by, depth):
-    with pytest.raises(UsageError, match="--by colour: not a key" if by == "colour" else "must be 1 or more"):
+    with pytest.raises(UsageError, match="'colour' is not one of" if by == "colour" else "must be 1 or more"):
         group_by(ledger, by, depth)
 
 

@@ -1,0 +1,185 @@
+"""A ledger and a key, `scope` or `scope,dtype` -> which group each entry and each node is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from analyzer.blocks import find_blocks
+from analyzer.errors import UsageError
+from analyzer.ledger import Entry, Ledger, Role, natural_order
+from analyzer.model import Place
+
+__all__ = [
+    "ACCOUNTS",
+    "KEYS",
+    "ROOT",
+    "UNREAD",
+    "UNSCOPED",
+    "Label",
+    "Labels",
+    "label_members",
+    "label_order",
+    "parse_keys",
+]
+
+ACCOUNTS = "bytes"
+"""The key that is no key of entries, and stands alone: every byte of the files by its account."""
+
+UNSCOPED = "[unscoped]"
+"""The group of what has no scope."""
+
+UNREAD = "[unread]"
+"""The group, by operator, of what no node reads."""
+
+ROOT = "[root]"
+"""The group of the outermost module's own tensors, whose scope is ""."""
+
+STEM, HEAD = "stem", "head"
+
+_DEEPEST = 64
+"""Depths that are tried; modules are nested a dozen deep, and a name can be made of a hundred thousand parts."""
+
+_FEW_GROUPS = 3
+"""The default depth is the first that gives this many groups: a head beside one large body says little."""
+
+Label = tuple[str, ...]
+"""What a group is called: one text for each key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Which group each entry and each node is in."""
+
+    by: str
+    """The keys, with commas between them."""
+    depth: int | None
+    """Leading parts of a scope, or of a block, that name a group; None for keys that have no depth."""
+    entries: tuple[Label, ...]
+    """In the ledger's order."""
+    nodes: Mapping[Place, Label] | None
+    """None where a key says nothing of nodes, which have no dtype and no role."""
+
+
+def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -> Labels:
+    """Put every entry, and every node where the keys tell, into exactly one group.
+
+    Args:
+        ledger: the account of one model.
+        by: one of `KEYS`, or several with commas between them.
+        depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
+            with three groups or more, for blocks 1.
+
+    Raises:
+        UsageError: `by` names no key, or one twice, or `depth` is below 1.
+    """
+    names = parse_keys(by)
+    if depth is not None and depth < 1:
+        raise UsageError(f"--depth {depth}: must be 1 or more")
+    if depth is None and "scope" in names:
+        depth = _default_depth(ledger.entries)
+    found = [KEYS[name](ledger, depth or 1) for name in names]
+    has_depth = "scope" in names or "block" in names
+    by_node = [nodes for _, nodes in found if nodes is not None]
+    return Labels(
+        by=by,
+        depth=(depth or 1) if has_depth else None,
+        entries=tuple(zip(*(entries for entries, _ in found), strict=True)),
+        nodes=(
+            {place: tuple(nodes[place] for nodes in by_node) for place in by_node[0]}
+            if len(by_node) == len(found)
+            else None
+        ),
+    )
+
+
+def parse_keys(by: str) -> tuple[str, ...]:
+    """The keys that `--by` names.
+
+    >>> parse_keys("scope,dtype")
+    ('scope', 'dtype')
+
+    Raises:
+        UsageError: one is no key, or stands twice.
+    """
+    names = tuple(by.split(","))
+    for name in names:
+        if name not in KEYS:
+            alone = f"; {ACCOUNTS} stands alone" if name == ACCOUNTS else ""
+            raise UsageError(f"--by {by}: {name!r} is not one of {', '.join(KEYS)}{alone}")
+    if len(set(names)) < len(names):
+        raise UsageError(f"--by {by}: names a key twice")
+    return names
+
+
+def label_order(label: Label) -> tuple[tuple[bool, int, str], ...]:
+    """Sort key: numbers by their size, `stem` before the blocks and `head` after them, bracketed groups last."""
+    return tuple(_order(text) for text in label)
+
+
+def _order(text: str) -> tuple[bool, int, str]:
+    is_bracketed, natural = natural_order(text)
+    return is_bracketed, {STEM: -1, HEAD: 1}.get(text, 0), natural
+
+
+_Found = tuple[Sequence[str], Mapping[Place, str] | None]
+"""The labels of the entries, and those of the nodes."""
+
+
+def _by_scope(ledger: Ledger, depth: int) -> _Found:
+    scopes = ledger.node_scopes
+    nodes = {
+        node.place: _scope_group(scopes[node.place], depth) if node.place in scopes else UNSCOPED
+        for node in ledger.model.nodes()
+    }
+    entries = [_scope_group(e.scope, depth) if e.has_scope else UNSCOPED for e in ledger.entries]
+    return entries, nodes
+
+
+def _scope_group(scope: str, depth: int) -> str:
+    if scope.count(".") < depth:  # as it is, nearly always where groups are many
+        return scope or ROOT
+    return ".".join(scope.split(".", depth)[:depth])
+
+
+def _default_depth(entries: Sequence[Entry]) -> int:
+    learned = {entry.scope for entry in entries if entry.role is Role.PARAMETER and entry.has_scope}
+    deepest = max((scope.count(".") + 1 for scope in learned), default=1)
+    for depth in range(1, min(deepest, _DEEPEST)):
+        if len({_scope_group(scope, depth) for scope in learned}) >= _FEW_GROUPS:
+            return depth
+    return deepest
+
+
+def _by_block(ledger: Ledger, depth: int) -> _Found:
+    blocks = ledger.blocks or find_blocks(ledger)
+    nodes = {node.place: blocks.nodes[node.place].label(depth) for node in ledger.model.nodes()}
+    return [blocks.entries[entry.tensor.key].label(depth) for entry in ledger.entries], nodes
+
+
+def _by_op(ledger: Ledger, depth: int) -> _Found:
+    nodes = {node.place: node.op_type for node in ledger.model.nodes()}
+    return [entry.read_by or UNREAD for entry in ledger.entries], nodes
+
+
+def _by_dtype(ledger: Ledger, depth: int) -> _Found:
+    return [entry.tensor.dtype.name for entry in ledger.entries], None
+
+
+def _by_role(ledger: Ledger, depth: int) -> _Found:
+    """What learned tensors do; the role of the others."""
+    blocks = ledger.blocks or find_blocks(ledger)
+    return [
+        blocks.roles[entry.tensor.key] if entry.role is Role.PARAMETER else entry.role.value
+        for entry in ledger.entries
+    ], None
+
+
+KEYS: dict[str, Callable[[Ledger, int], _Found]] = {
+    "scope": _by_scope,
+    "block": _by_block,
+    "op": _by_op,
+    "dtype": _by_dtype,
+    "role": _by_role,
+}
+"""What a ledger can be partitioned by: a function of the ledger and a depth."""
