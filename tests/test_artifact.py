@@ -40,8 +40,8 @@ from analyzer.content import Array
 from analyzer.errors import ModelReadError, UsageError
 from analyzer.functions import count_calls
 from analyzer.graph import build_graph
-from analyzer.keys import KEYS
 from analyzer.group import group_by
+from analyzer.keys import KEYS
 from analyzer.ledger import Ledger, Role
 from analyzer.manifest import save_manifest
 from analyzer.model import Key

@@ -11,8 +11,7 @@ from analyzer import group
 from analyzer.errors import LedgerError, UsageError
 from analyzer.group import group_by, group_by_patterns, parse_patterns
 from analyzer.keys import KEYS
-from analyzer.ledger import natural_order
-from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.ledger import Group, Grouping, Ledger, natural_order
 
 WEIGHTS = {
     "embeddings.word.weight": ramp(7, 3),

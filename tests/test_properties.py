@@ -19,8 +19,8 @@ from models import external, manifest_of, parameter, save
 from onnx import helper, numpy_helper
 
 from analyzer.audit import audit_model
-from analyzer.keys import KEYS
 from analyzer.group import group_by, group_by_patterns, parse_patterns
+from analyzer.keys import KEYS
 from analyzer.ledger import Grouping, Ledger, Role
 from analyzer.reconcile import ContentMode, Reconciliation, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED

@@ -11,8 +11,8 @@ import pytest
 from models import audit, ramp, text_model
 
 from analyzer.errors import UsageError
-from analyzer.keys import KEYS
 from analyzer.group import group_by, group_by_patterns, parse_patterns
+from analyzer.keys import KEYS
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.render.json import render_json
 from analyzer.report import Inspection

@@ -28,8 +28,8 @@ from analyzer.content import (
     sample,
 )
 from analyzer.dtypes import DType
-from analyzer.keys import KEYS
 from analyzer.group import group_by, group_by_patterns, parse_patterns
+from analyzer.keys import KEYS
 from analyzer.ledger import Evidence, Ledger, Role, Severity
 from analyzer.manifest import (
     BatchNorm,
