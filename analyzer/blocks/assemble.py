@@ -1,0 +1,160 @@
+"""The layouts of all graphs of a model -> the spots of its nodes and entries, in runs that are numbered through."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from analyzer.blocks.flow import Flow, Weights, find_holders
+from analyzer.blocks.units import OUTSIDE, Layout, Slot, lay_out
+from analyzer.ledger import Entry, Role
+from analyzer.model import GraphPath, Model, Place
+from analyzer.wiring import Reader, Wiring
+
+__all__ = ["Arrangement", "Spot", "arrange"]
+
+_Order = tuple[int, ...]
+"""A place in the order of the whole model: the component, then in each graph that it is in, from the outermost."""
+
+_MANY = 2
+"""Nodes with weights without which a graph has no blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where something is: in a unit of a block of a run; outside, before a run."""
+
+    run: int
+    """Number of the run; outside, how many are before it."""
+    block: int = OUTSIDE
+    unit: int = 0
+    is_after: bool = False
+    """Outside: whether the last run of its model file is before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The runs of a model, and the spots of its nodes and entries."""
+
+    counts: tuple[int, ...]
+    """Blocks of each run."""
+    nodes: Mapping[Place, Spot]
+    entries: tuple[Spot, ...]
+    """In the order of the entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """One graph with its layout, and where it is in the whole."""
+
+    flow: Flow
+    layout: Layout
+    prefix: _Order
+    held: tuple[GraphPath, int] | None
+    """The graph and the vertex that all of it is in, where that is in a block."""
+
+    def order(self, vertex: int) -> _Order:
+        slot = self.layout.slots[vertex]
+        return (*self.prefix, slot.run, int(slot.block != OUTSIDE), self.layout.places[vertex], vertex)
+
+
+def arrange(model: Model, entries: Sequence[Entry], wiring: Wiring, flows: Mapping[GraphPath, Flow]) -> Arrangement:
+    """Find the runs of all graphs, and number them in the order of the computation."""
+    laid = _lay_out_all(model, flows)
+    keys = sorted(
+        (*graph.prefix, run, 1)
+        for graph in laid.values()
+        if graph.held is None
+        for run in range(len(graph.layout.counts))
+    )
+    counts = {
+        (*graph.prefix, run, 1): count for graph in laid.values() for run, count in enumerate(graph.layout.counts)
+    }
+    finder = _Finder(laid, keys)
+    nodes = {
+        (path, position): finder.spot(path, vertex)
+        for path, graph in laid.items()
+        for position, vertex in graph.flow.vertices.items()
+    }
+    found = tuple(finder.spot_of_entry(entry, wiring.readers(entry.tensor)) for entry in entries)
+    return Arrangement(tuple(counts[key] for key in keys), nodes, found)
+
+
+def _lay_out_all(model: Model, flows: Mapping[GraphPath, Flow]) -> dict[GraphPath, _Laid]:
+    """Every graph, after the one that it is in."""
+    holders = find_holders(model)
+    laid: dict[GraphPath, _Laid] = {}
+    waiting = [graph.path for graph in model.graphs]
+    roots = 0
+    while waiting:
+        held_back: list[GraphPath] = []
+        for path in waiting:
+            holder = holders.get(path)
+            if holder is not None and holder[0] not in laid:
+                held_back.append(path)
+                continue
+            laid[path] = _lay_out_one(flows[path], holder, laid, roots)
+            roots += holder is None
+        if len(held_back) == len(waiting):  # functions that call each other in a circle
+            holders = {path: place for path, place in holders.items() if path not in held_back}
+        waiting = held_back
+    return laid
+
+
+def _lay_out_one(flow: Flow, holder: Place | None, laid: Mapping[GraphPath, _Laid], number: int) -> _Laid:
+    is_large = sum(1 for sizes in flow.sizes if sizes) >= _MANY
+    layout = lay_out(flow) if is_large else Layout.empty(len(flow.nodes))
+    if holder is None:
+        return _Laid(flow, layout, (number,), None)
+    around = laid[holder[0]]
+    vertex = around.flow.vertices[holder[1]]
+    if around.held is not None:
+        return _Laid(flow, layout, around.prefix, around.held)
+    is_inside = around.layout.slots[vertex].block != OUTSIDE
+    return _Laid(flow, layout, around.order(vertex), (holder[0], vertex) if is_inside else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """Answers where vertices and entries are."""
+
+    laid: Mapping[GraphPath, _Laid]
+    keys: Sequence[_Order]
+    """Of the runs, in order."""
+
+    def spot(self, path: GraphPath, vertex: int) -> Spot:
+        graph = self.laid[path]
+        if graph.held is not None:
+            path, vertex = graph.held
+            graph = self.laid[path]
+        slot = graph.layout.slots[vertex]
+        if slot.block != OUTSIDE:
+            return Spot(bisect.bisect_left(self.keys, (*graph.prefix, slot.run, 1)), slot.block, slot.unit)
+        return self._outside(graph.order(vertex))
+
+    def spot_of_entry(self, entry: Entry, readers: Iterable[Reader]) -> Spot:
+        """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
+        found = sorted(self._ordered(readers))
+        if not found:
+            return Spot(0)
+        spots = [self.spot(path, vertex) for _, path, vertex in (found if entry.role is not Role.PARAMETER else found[:1])]
+        if any((spot.run, spot.block) != (spots[0].run, spots[0].block) for spot in spots):
+            order = found[0][0]
+            return self._outside(order) if spots[0].block == OUTSIDE else Spot(spots[0].run)
+        return spots[0]
+
+    def _ordered(self, readers: Iterable[Reader]) -> Iterator[tuple[_Order, GraphPath, int]]:
+        for node, slot in readers:
+            path = node.graph_path
+            graph = self.laid[path]
+            vertex = graph.flow.vertex(node, slot)
+            if graph.held is not None:
+                path, vertex = graph.held
+            yield self.laid[path].order(vertex), path, vertex
+
+    def _outside(self, order: _Order) -> Spot:
+        run = bisect.bisect_left(self.keys, order)
+        is_after = run > 0 and self.keys[run - 1][0] == order[0]
+        is_last = run == len(self.keys) or self.keys[run][0] != order[0]
+        return Spot(run, is_after=is_after and is_last)

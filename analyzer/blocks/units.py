@@ -1,0 +1,185 @@
+"""Sections of a flow -> runs of repeated blocks, and where each vertex stands: in a block, before them or after them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from analyzer.blocks.flow import Flow
+from analyzer.blocks.repeats import Repeat, Unit, find_repeats
+from analyzer.blocks.sections import Cutter, Section, Sections
+
+__all__ = ["OUTSIDE", "Layout", "Slot", "lay_out"]
+
+OUTSIDE = -1
+"""The block of what is in none."""
+
+
+class Slot(NamedTuple):
+    """A place among the runs of one graph."""
+
+    run: int
+    """Number of the run; of what is in no block, how many runs come before it."""
+    block: int
+    unit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The runs of one graph, and the slot of each vertex."""
+
+    counts: tuple[int, ...]
+    """Blocks of each run."""
+    slots: tuple[Slot, ...]
+    places: tuple[int, ...]
+    """Number of the section in which each vertex is first needed."""
+
+    @classmethod
+    def empty(cls, count: int) -> Layout:
+        """Of a graph without blocks."""
+        return cls((), (Slot(0, OUTSIDE),) * count, tuple(range(count)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A branch with what follows it up to the next, or where there are no branches one section with weights."""
+
+    start: int
+    stop: int
+    """Its sections, from `start` to before `stop`."""
+    sizes: Unit
+    tails: tuple[tuple[int, Unit], ...] = ()
+    """The sections after the first that have weights, and the weights."""
+
+
+def lay_out(flow: Flow) -> Layout:
+    """Find the runs of blocks of one graph."""
+    cutter = Cutter(flow)
+    sections = cutter.cut()
+    runs = _runs(flow, sections)
+    outside = {end for end, (_, slot) in runs.by_end.items() if slot.block == OUTSIDE}
+    refined = cutter.refine(sections, outside)
+    if refined is not None:
+        sections, runs = refined, _runs(flow, refined)
+    order = [slot for _, slot in sorted(runs.by_end.values())]
+    positions = {end: position for end, (position, _) in runs.by_end.items()}
+    places = _places(flow, sections, positions, len(order))
+    slots = _slots(flow, sections, places, order)
+    return Layout(tuple(runs.counts), tuple(slots), tuple(places))
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The runs of all chains of a flow."""
+
+    counts: list[int]
+    by_end: dict[int, tuple[int, Slot]]
+    """Of each section, by its end: its number, over all chains, and its slot."""
+
+
+def _runs(flow: Flow, sections: Sections) -> _Runs:
+    runs = _Runs([], {})
+    for chain in sections.chains:
+        found, slots = _lay_out_chain(flow, chain.sections, len(runs.counts))
+        runs.counts.extend(found)
+        for section, slot in zip(chain.sections, slots, strict=True):
+            runs.by_end[section.end] = (len(runs.by_end), slot)
+    return runs
+
+
+def _lay_out_chain(flow: Flow, sections: Sequence[Section], first_run: int) -> tuple[list[int], list[Slot]]:
+    """How many blocks each run of a chain has, and the slot of each section."""
+    weights = [_weights(flow, section) for section in sections]
+    has_branches = sum(section.is_branch for section in sections) > 1
+    units = _units(sections, weights, has_branches)
+    repeats = find_repeats([unit.sizes for unit in units], variants=has_branches)
+    slots: list[Slot] = []
+    for number, repeat in enumerate(repeats):
+        starts = units[repeat.start].start
+        slots += [Slot(first_run + number, OUTSIDE)] * (starts - len(slots))
+        for position in range(repeat.start, repeat.end):
+            block, unit = divmod(position - repeat.start, repeat.period)
+            stop = units[position].stop
+            if block == repeat.count - 1:
+                stop = _stop_of_last(units, repeat, unit)
+            slots += [Slot(first_run + number, block, unit)] * (stop - len(slots))
+    slots += [Slot(first_run + len(repeats), OUTSIDE)] * (len(sections) - len(slots))
+    return [repeat.count for repeat in repeats], slots
+
+
+def _weights(flow: Flow, section: Section) -> Unit:
+    vertices = [*section.inner, section.end]
+    return tuple(sorted(size for vertex in vertices if not flow.static[vertex] for size in flow.sizes[vertex]))
+
+
+def _units(sections: Sequence[Section], weights: Sequence[Unit], has_branches: bool) -> list[_Unit]:
+    starts = [
+        position
+        for position, section in enumerate(sections)
+        if (section.is_branch if has_branches else weights[position])
+    ]
+    return [
+        _Unit(
+            start,
+            stop,
+            weights[start],
+            tuple((position, weights[position]) for position in range(start + 1, stop) if weights[position]),
+        )
+        for start, stop in zip(starts, [*starts[1:], len(sections)], strict=True)
+    ]
+
+
+def _stop_of_last(units: Sequence[_Unit], repeat: Repeat, unit: int) -> int:
+    """Where a unit of the last block ends: it takes of what follows as much as the other blocks have of it."""
+    last = units[repeat.start + repeat.period * (repeat.count - 1) + unit]
+    if unit < repeat.period - 1:
+        return last.stop
+    others = [units[repeat.start + repeat.period * block + unit] for block in range(repeat.count - 1)]
+    tails = Counter(tuple(sizes for _, sizes in other.tails) for other in others)
+    common = min(tails, key=lambda tail: (-tails[tail], len(tail)))
+    kept = 0
+    for (_, sizes), expected in zip(last.tails, common, strict=False):
+        if sizes != expected:
+            break
+        kept += 1
+    end = last.tails[kept - 1][0] if kept else last.start
+    idle = min(other.stop - 1 - (other.tails[-1][0] if other.tails else other.start) for other in others)
+    limit = last.tails[kept][0] if kept < len(last.tails) else last.stop
+    return min(end + 1 + idle, limit)
+
+
+def _places(flow: Flow, sections: Sections, positions: Mapping[int, int], nowhere: int) -> list[int]:
+    """The section, by number, in which each vertex is first needed; what leads nowhere follows what it reads."""
+    places = [positions.get(anchor, nowhere) for anchor in sections.anchors]
+    for vertex, before in enumerate(flow.before):
+        if places[vertex] == nowhere and before:
+            places[vertex] = max(_next(places[s], s, positions, nowhere) for s in before)
+    for vertex in range(len(places) - 1, -1, -1):
+        for conduit in flow.conduits[vertex]:
+            places[conduit] = min(places[conduit], places[vertex])
+    return places
+
+
+def _next(place: int, source: int, positions: Mapping[int, int], nowhere: int) -> int:
+    """Where what reads a vertex is, if nothing else tells: after a point, the next section."""
+    return min(place + 1, nowhere - 1) if source in positions and place < nowhere else place
+
+
+def _slots(flow: Flow, sections: Sections, places: Sequence[int], order: Sequence[Slot]) -> list[Slot]:
+    """The slot of each vertex. What several blocks need, and has no weights, is before them."""
+    end = Slot(order[-1].run, OUTSIDE) if order else Slot(0, OUTSIDE)
+    slots = [order[place] if place < len(order) else end for place in places]
+    shared = [False] * len(slots)
+    for vertex in range(len(slots) - 1, -1, -1):
+        for conduit in flow.conduits[vertex]:
+            shared[conduit] = shared[conduit] or shared[vertex] or slots[conduit][:2] != slots[vertex][:2]
+    carries = [False] * len(slots)
+    for vertex, before in enumerate(flow.before):
+        if sections.sides[vertex] or flow.static[vertex]:
+            carries[vertex] = bool(flow.sizes[vertex]) or any(carries[source] for source in before)
+            is_shared = shared[vertex] if flow.static[vertex] else sections.sides[vertex]
+            if is_shared and not carries[vertex]:
+                slots[vertex] = Slot(slots[vertex].run, OUTSIDE)
+    return slots
