@@ -22,7 +22,8 @@ _SUMS: Mapping[str, frozenset[int]] = {
 """onnxruntime's sum and norm in one node, and the inputs that are the norm's. (docs/ContribOperators.md)"""
 
 _SUM_OUTPUT = 3
-"""Their output that is the sum before the norm; where it is used, the norm begins what comes next."""
+"""Their output that is the sum before the norm. The norm is what follows the sum: of a block whose norms come last the
+end, else the beginning of the next."""
 
 _MOST_WEIGHTS = 64
 """Weights of one node, merged by arithmetic on weights, that are told apart."""
@@ -86,16 +87,17 @@ class Flow:
                 read, stored, is_given = [], {}, False
             is_static = not is_given and all(flow.static[vertex] for _, vertex in read)
             norm = _SUMS.get(node.op_type, frozenset())
-            is_sum = bool(norm) and len(node.outputs) > _SUM_OUTPUT and bool(node.outputs[_SUM_OUTPUT])
             inside = list(weights.inside.get(node.place, ()))
-            own_sizes = [size for slot, size in stored.items() if size and not (is_sum and slot in norm)]
+            own_sizes = [size for slot, size in stored.items() if size and slot not in norm]
             first = flow._add(node, read, inside + own_sizes, is_static)
-            producers.update((name, first) for name in node.outputs if name)
-            if is_sum:
+            last = first
+            if norm:
                 sizes = [size for slot, size in stored.items() if size and slot in norm]
-                second = flow._add(node, [(0, first)], sizes, is_static)
-                flow.firsts[second] = first
-                producers[node.outputs[0]] = second
+                last = flow._add(node, [(0, first)], sizes, is_static)
+                flow.firsts[last] = first
+            for number, name in enumerate(node.outputs):
+                if name:
+                    producers[name] = first if norm and number == _SUM_OUTPUT else last
         flow.outputs = [producers[name] for name in graph.outputs if name in producers]
         return flow
 

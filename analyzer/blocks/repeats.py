@@ -57,8 +57,12 @@ def find_repeats(units: Sequence[Unit], *, variants: bool = False) -> tuple[Repe
         low = found[-1].end if found else 0
         high = taken[position + 1][0] if position + 1 < len(taken) else len(units)
         found.append(_phase(units, (start, end, period), low, high))
-    periods = sorted({repeat.period for repeat in found}) or (range(1, _LONGEST_VARIANT + 1) if variants else ())
-    return tuple(_add_variants(units, found, periods))
+    if found:
+        return tuple(_add_variants(units, found, sorted({repeat.period for repeat in found})))
+    if not variants:
+        return ()
+    tries = [_add_variants(units, (), (period,)) for period in range(1, _LONGEST_VARIANT + 1)]
+    return tuple(max(tries, key=lambda repeats: _agreement(units, repeats)))
 
 
 _Stretch = tuple[int, int, int]
@@ -133,6 +137,17 @@ def _add_variants(units: Sequence[Unit], found: Sequence[Repeat], periods: Itera
             every += _variants(units, period, low, high)
         every.sort(key=lambda repeat: repeat.start)
     return every
+
+
+def _agreement(units: Sequence[Unit], repeats: Iterable[Repeat]) -> tuple[int, int]:
+    """How much blocks have in common with those before them: equal units, and elements of equal weights."""
+    equal = elements = 0
+    for repeat in repeats:
+        for position in range(repeat.start + repeat.period, repeat.end):
+            before, unit = units[position - repeat.period], units[position]
+            equal += before == unit
+            elements += _elements(Counter(before) & Counter(unit))
+    return equal, elements
 
 
 def _variants(units: Sequence[Unit], period: int, low: int, high: int) -> Iterator[Repeat]:

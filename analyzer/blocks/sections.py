@@ -7,7 +7,7 @@ bottleneck of convolutions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from analyzer.blocks.dominators import NONE, PostDominators, post_dominators
@@ -60,14 +60,14 @@ class Cutter:
             return
         self._tree = post_dominators(flow.after, self._end)
         self._weighty = _count_weights(flow, self._tree)
-        self._ways = _ways(flow, self._tree)
+        self._ways = _Ways.of(flow, self._tree)
 
     def cut(self) -> Sections:
         """One chain to the output, and one for each other stream that several of its sections need."""
         count = len(self.flow.nodes)
         if self._end == NONE:
             return Sections((), [NONE] * count, [False] * count)
-        return self._cut([_main(self.flow, self._tree, self._ways)])
+        return self._cut([self._ways.down(self.flow, self._end)])
 
     def refine(self, sections: Sections, hosts: Set[int]) -> Sections | None:
         """Give streams that end in one of some sections a chain of their own; None where there are none."""
@@ -92,19 +92,12 @@ class Cutter:
         sides = [anchor != owner for anchor, owner in zip(anchors, owners, strict=True)]
         return Sections(chains, anchors, sides)
 
-    def _segments(self, points: Set[int]) -> list[list[int]]:
-        """The other ways from the sources, each down to a point or to where a longer one has been."""
-        seen = set(points)
-        segments: list[list[int]] = []
-        for source in self._ways:
-            segment, vertex = [], source
-            while vertex not in seen:
-                seen.add(vertex)
-                segment.append(vertex)
-                vertex = self._tree.parent[vertex]
-            if segment and self._weighty[segment[-1]] >= _FEW:
-                segments.append(segment)
-        return segments
+    def _segments(self, points: Set[int]) -> Iterator[list[int]]:
+        """The other ways that end at a point."""
+        for point in sorted(points):
+            for child in self._ways.children.get(point, ()):
+                if child not in points and self._weighty[child] >= _FEW:
+                    yield self._ways.down(self.flow, child)
 
 
 def _heaviest(flow: Flow) -> int:
@@ -128,35 +121,61 @@ def _count_weights(flow: Flow, tree: PostDominators) -> list[int]:
     return found
 
 
-def _ways(flow: Flow, tree: PostDominators) -> list[int]:
-    """Where ways to the end begin, those that most lies on first."""
-    depth = tree.depth
-    sources = [
-        vertex
-        for vertex, before in enumerate(flow.before)
-        if depth[vertex] != NONE and not flow.static[vertex] and all(depth[source] == NONE for source in before)
-    ]
-    return sorted(sources, key=lambda vertex: (-depth[vertex], vertex))
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """The ways in the tree from the sources of a flow to its end."""
+
+    children: Mapping[int, Sequence[int]]
+    """The vertices on these ways that have each as their immediate post-dominator."""
+    longest: Mapping[int, int]
+    """The depth of the deepest source above each."""
+
+    @classmethod
+    def of(cls, flow: Flow, tree: PostDominators) -> _Ways:
+        depth = tree.depth
+        sources = [
+            vertex
+            for vertex, before in enumerate(flow.before)
+            if depth[vertex] != NONE
+            and not flow.static[vertex]
+            and all(depth[source] == NONE for source in before)
+        ]
+        longest: dict[int, int] = {}
+        children: dict[int, list[int]] = defaultdict(list)
+        for source in sorted(sources, key=lambda vertex: (-depth[vertex], vertex)):
+            vertex = source
+            while vertex != NONE and vertex not in longest:
+                longest[vertex] = depth[source]
+                children[tree.parent[vertex]].append(vertex)
+                vertex = tree.parent[vertex]
+        return cls(children, longest)
+
+    def down(self, flow: Flow, vertex: int) -> list[int]:
+        """The way to a vertex that leads from point to point: at a sum over that of which the others are computed."""
+        way = []
+        while vertex != NONE:
+            way.append(vertex)
+            found = self.children.get(vertex, ())
+            direct = sorted(set(flow.before[vertex]).intersection(found)) if len(found) > 1 else found
+            origin = next((child for child in direct[:-1] if _leads_to_any(flow, child, direct)), NONE)
+            if origin == NONE:
+                origin = max(direct or found, key=lambda child: (self.longest[child], -child), default=NONE)
+            vertex = origin
+        return way[::-1]
 
 
-def _main(flow: Flow, tree: PostDominators, ways: Iterable[int]) -> list[int]:
-    """The way that leads on from point to point: at a sum the longest that is itself a summand."""
-    longest: dict[int, int] = {}
-    children: dict[int, list[int]] = defaultdict(list)
-    for source in ways:
-        vertex = source
-        while vertex != NONE and vertex not in longest:
-            longest[vertex] = tree.depth[source]
-            children[tree.parent[vertex]].append(vertex)
-            vertex = tree.parent[vertex]
-    way, vertex = [], children[NONE][0] if children[NONE] else NONE
-    while vertex != NONE:
-        way.append(vertex)
-        direct = set(flow.before[vertex])
-        vertex = max(
-            children[vertex], key=lambda child: (child in direct, longest[child], -child), default=NONE
-        )
-    return way[::-1]
+def _leads_to_any(flow: Flow, origin: int, vertices: Sequence[int]) -> bool:
+    """Whether one of some vertices is computed from another one."""
+    waiting = [vertex for vertex in vertices if vertex > origin]
+    seen = set(waiting)
+    while waiting:
+        for source in flow.before[waiting.pop()]:
+            if source == origin:
+                return True
+            if source > origin and source not in seen:
+                seen.add(source)
+                waiting.append(source)
+    return False
 
 
 def _anchors(flow: Flow, tree: PostDominators, points: set[int]) -> tuple[list[int], list[int]]:

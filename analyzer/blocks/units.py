@@ -168,18 +168,18 @@ def _next(place: int, source: int, positions: Mapping[int, int], nowhere: int) -
 
 
 def _slots(flow: Flow, sections: Sections, places: Sequence[int], order: Sequence[Slot]) -> list[Slot]:
-    """The slot of each vertex. What several blocks need, and has no weights, is before them."""
+    """The slot of each vertex. What several blocks need is before them, but for a lone weight: that is the first's."""
     end = Slot(order[-1].run, OUTSIDE) if order else Slot(0, OUTSIDE)
     slots = [order[place] if place < len(order) else end for place in places]
     shared = [False] * len(slots)
     for vertex in range(len(slots) - 1, -1, -1):
         for conduit in flow.conduits[vertex]:
             shared[conduit] = shared[conduit] or shared[vertex] or slots[conduit][:2] != slots[vertex][:2]
-    carries = [False] * len(slots)
+    carries = [0] * len(slots)
     for vertex, before in enumerate(flow.before):
         if sections.sides[vertex] or flow.static[vertex]:
-            carries[vertex] = bool(flow.sizes[vertex]) or any(carries[source] for source in before)
+            carries[vertex] = min(2, len(flow.sizes[vertex]) + sum(carries[source] for source in before))
             is_shared = shared[vertex] if flow.static[vertex] else sections.sides[vertex]
-            if is_shared and not carries[vertex]:
+            if is_shared and carries[vertex] != 1:
                 slots[vertex] = Slot(slots[vertex].run, OUTSIDE)
     return slots
