@@ -6,13 +6,13 @@ import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzer.blocks.flow import Flow, Weights, find_holders
-from analyzer.blocks.units import OUTSIDE, Layout, Slot, lay_out
+from analyzer.blocks.flow import Flow, find_holders
+from analyzer.blocks.units import OUTSIDE, Layout, lay_out
 from analyzer.ledger import Entry, Role
 from analyzer.model import GraphPath, Model, Place
 from analyzer.wiring import Reader, Wiring
 
-__all__ = ["Arrangement", "Spot", "arrange"]
+__all__ = ["OUTSIDE", "Arrangement", "Spot", "arrange"]
 
 _Order = tuple[int, ...]
 """A place in the order of the whole model: the component, then in each graph that it is in, from the outermost."""
@@ -42,6 +42,8 @@ class Arrangement:
     nodes: Mapping[Place, Spot]
     entries: tuple[Spot, ...]
     """In the order of the entries."""
+    readers: tuple[Reader | None, ...] = ()
+    """What reads each entry first, in the order of the entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ class _Laid:
         return (*self.prefix, slot.run, int(slot.block != OUTSIDE), self.layout.places[vertex], vertex)
 
 
-def arrange(model: Model, entries: Sequence[Entry], wiring: Wiring, flows: Mapping[GraphPath, Flow]) -> Arrangement:
+def arrange(
+    model: Model, entries: Sequence[Entry], wiring: Wiring, flows: Mapping[GraphPath, Flow]
+) -> Arrangement:
     """Find the runs of all graphs, and number them in the order of the computation."""
     laid = _lay_out_all(model, flows)
     keys = sorted(
@@ -69,7 +73,9 @@ def arrange(model: Model, entries: Sequence[Entry], wiring: Wiring, flows: Mappi
         for run in range(len(graph.layout.counts))
     )
     counts = {
-        (*graph.prefix, run, 1): count for graph in laid.values() for run, count in enumerate(graph.layout.counts)
+        (*graph.prefix, run, 1): count
+        for graph in laid.values()
+        for run, count in enumerate(graph.layout.counts)
     }
     finder = _Finder(laid, keys)
     nodes = {
@@ -77,8 +83,13 @@ def arrange(model: Model, entries: Sequence[Entry], wiring: Wiring, flows: Mappi
         for path, graph in laid.items()
         for position, vertex in graph.flow.vertices.items()
     }
-    found = tuple(finder.spot_of_entry(entry, wiring.readers(entry.tensor)) for entry in entries)
-    return Arrangement(tuple(counts[key] for key in keys), nodes, found)
+    read = [sorted(finder.ordered(wiring.readers(entry.tensor))) for entry in entries]
+    return Arrangement(
+        counts=tuple(counts[key] for key in keys),
+        nodes=nodes,
+        entries=tuple(map(finder.spot_of_entry, entries, read)),
+        readers=tuple(found[0][1] if found else None for found in read),
+    )
 
 
 def _lay_out_all(model: Model, flows: Mapping[GraphPath, Flow]) -> dict[GraphPath, _Laid]:
@@ -133,25 +144,26 @@ class _Finder:
             return Spot(bisect.bisect_left(self.keys, (*graph.prefix, slot.run, 1)), slot.block, slot.unit)
         return self._outside(graph.order(vertex))
 
-    def spot_of_entry(self, entry: Entry, readers: Iterable[Reader]) -> Spot:
-        """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
-        found = sorted(self._ordered(readers))
-        if not found:
-            return Spot(0)
-        spots = [self.spot(path, vertex) for _, path, vertex in (found if entry.role is not Role.PARAMETER else found[:1])]
-        if any((spot.run, spot.block) != (spots[0].run, spots[0].block) for spot in spots):
-            order = found[0][0]
-            return self._outside(order) if spots[0].block == OUTSIDE else Spot(spots[0].run)
-        return spots[0]
+    def ordered(self, readers: Iterable[Reader]) -> Iterator[tuple[_Order, Reader]]:
+        """Readers with their places in the order of the computation."""
+        for reader in readers:
+            path, vertex = self._where(reader)
+            yield self.laid[path].order(vertex), reader
 
-    def _ordered(self, readers: Iterable[Reader]) -> Iterator[tuple[_Order, GraphPath, int]]:
-        for node, slot in readers:
-            path = node.graph_path
-            graph = self.laid[path]
-            vertex = graph.flow.vertex(node, slot)
-            if graph.held is not None:
-                path, vertex = graph.held
-            yield self.laid[path].order(vertex), path, vertex
+    def _where(self, reader: Reader) -> tuple[GraphPath, int]:
+        path = reader.node.graph_path
+        graph = self.laid[path]
+        return graph.held or (path, graph.flow.vertex(*reader))
+
+    def spot_of_entry(self, entry: Entry, readers: Sequence[tuple[_Order, Reader]]) -> Spot:
+        """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
+        if not readers:
+            return Spot(0)
+        asked = readers[:1] if entry.role is Role.PARAMETER else readers
+        spots = [self.spot(*self._where(reader)) for _, reader in asked]
+        if any((spot.run, spot.block) != (spots[0].run, spots[0].block) for spot in spots):
+            return self._outside(readers[0][0]) if spots[0].block == OUTSIDE else Spot(spots[0].run)
+        return spots[0]
 
     def _outside(self, order: _Order) -> Spot:
         run = bisect.bisect_left(self.keys, order)

@@ -70,6 +70,7 @@ class Flow:
         """Number the nodes of one graph. A value that is read before it is computed does not flow."""
         flow = cls()
         producers: dict[str, int] = {}
+        scales: set[str] = set()  # of activations: what a product is multiplied by, and no way for what flows
         for node in graph.nodes:
             read: list[tuple[int, int]] = []
             stored: dict[int, int] = {}
@@ -78,7 +79,7 @@ class Flow:
             for slot, name in enumerate(names):
                 if name in producers:
                     read.append((slot, producers[name]))
-                elif name:
+                elif name and name not in scales:
                     found = wiring.find(graph.path, name)
                     if isinstance(found, StoredTensor):
                         stored[slot] = weights.sizes.get(found.key, 0)
@@ -95,8 +96,10 @@ class Flow:
                 sizes = [size for slot, size in stored.items() if size and slot in norm]
                 last = flow._add(node, [(0, first)], sizes, is_static)
                 flow.firsts[last] = first
+            if node.op_type == "DynamicQuantizeLinear":
+                scales.update(node.outputs[1:])
             for number, name in enumerate(node.outputs):
-                if name:
+                if name and name not in scales:
                     producers[name] = first if norm and number == _SUM_OUTPUT else last
         flow.outputs = [producers[name] for name in graph.outputs if name in producers]
         return flow

@@ -1,7 +1,7 @@
 """A sequence of units -> its tandem repeats: stretches in which a period of units comes again and again.
 
-After Main and Lorentz, "An O(n log n) algorithm for finding all repetitions in a string" (1984), for short periods only,
-with what repeats approximately added at both ends: the first layer of a stage often has a weight more.
+After Main and Lorentz, "An O(n log n) algorithm for finding all repetitions in a string" (1984), for short periods
+only, with what repeats approximately added at both ends: the first layer of a stage often has a weight more.
 """
 
 from __future__ import annotations
@@ -113,7 +113,12 @@ def _phase(units: Sequence[Unit], stretch: _Stretch, low: int, high: int) -> Rep
         _extend(units, Repeat(first, period, (end - first) // period), low, high)
         for first in range(start, start + min(period, (end - start) % period + 1))
     ]
-    return max(found, key=lambda repeat: (repeat.count, sum(units[repeat.start + (repeat.count > 2) * period]), -repeat.start))
+
+    def rank(repeat: Repeat) -> tuple[int, int, int]:
+        inner = repeat.start + (repeat.count > 2) * period  # the first block may be a variant
+        return repeat.count, sum(units[inner]), -repeat.start
+
+    return max(found, key=rank)
 
 
 def _extend(units: Sequence[Unit], repeat: Repeat, low: int, high: int) -> Repeat:

@@ -207,7 +207,8 @@ def _chains(
             continue
         start = previous.get(anchor, NONE)
         reached[vertex] = any(
-            source == start or (anchors[source] == anchor and reached[source]) for source in flow.before[vertex]
+            source == start or (anchors[source] == anchor and reached[source])
+            for source in flow.before[vertex]
         )
         if flow.sizes[vertex] and not flow.static[vertex]:
             section = sections[anchor]

@@ -1,4 +1,4 @@
-"""Sections of a flow -> runs of repeated blocks, and where each vertex stands: in a block, before them or after them."""
+"""Sections of a flow -> runs of repeated blocks, and where each vertex is: in a block, before or after them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def _lay_out_chain(flow: Flow, sections: Sequence[Section], first_run: int) -> t
 
 def _weights(flow: Flow, section: Section) -> Unit:
     vertices = [*section.inner, section.end]
-    return tuple(sorted(size for vertex in vertices if not flow.static[vertex] for size in flow.sizes[vertex]))
+    return tuple(
+        sorted(size for vertex in vertices if not flow.static[vertex] for size in flow.sizes[vertex])
+    )
 
 
 def _units(sections: Sequence[Section], weights: Sequence[Unit], has_branches: bool) -> list[_Unit]:

@@ -1,0 +1,117 @@
+"""Runs of blocks + scopes -> the PyTorch module that each block is, and entries put right by their names.
+
+Structure says how many blocks there are; where names tell, they say what belongs to which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from analyzer.blocks.assemble import OUTSIDE, Arrangement, Spot
+from analyzer.ledger import Entry, Role
+
+__all__ = ["Modules", "name_blocks", "put_right"]
+
+_MOST = 0.9
+"""Share of a block's elements that lie in one module, for the block to be that module."""
+
+_DEEPEST = 32
+"""Parts of a scope that are looked at."""
+
+Modules = tuple[tuple[str, ...], ...]
+"""For each run the module of each block, or nothing."""
+
+_Weights = Mapping[str, int]
+"""Elements by scope."""
+
+
+def name_blocks(found: Arrangement, entries: Sequence[Entry]) -> Modules:
+    """The module of each block of each run: the shortest that tells the blocks of the run apart.
+
+    Blocks that all use one module's weights (ALBERT) are that module each.
+    """
+    weights: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    for entry, spot in zip(entries, found.entries, strict=True):
+        if spot.block != OUTSIDE and entry.role is Role.PARAMETER and entry.has_scope:
+            weights[spot.run, spot.block][entry.scope] += entry.logical_numel
+    return tuple(
+        _name_run([weights.get((run, block), Counter()) for block in range(count)])
+        for run, count in enumerate(found.counts)
+    )
+
+
+def _name_run(blocks: Sequence[_Weights]) -> tuple[str, ...]:
+    known = [block for block in blocks if block]
+    if len(known) == 1 and blocks[0]:
+        module = _deepest_common(blocks[0])
+        return (module,) * len(blocks) if module else ()
+    if len(known) < len(blocks):
+        return ()
+    for depth in range(1, _DEEPEST):
+        names = [_module_at(block, depth) for block in blocks]
+        if not all(names):
+            return ()
+        if len(set(names)) == len(names):
+            return tuple(names)
+    return ()
+
+
+def _module_at(block: _Weights, depth: int) -> str:
+    """The module of a depth in which most of a block lies; "" where none is."""
+    totals: Counter[str] = Counter()
+    for scope, elements in block.items():
+        if scope.count(".") + 1 >= depth:
+            totals[".".join(scope.split(".", depth)[:depth])] += elements
+    module, elements = max(totals.items(), key=lambda item: item[1], default=("", 0))
+    return module if elements >= _MOST * sum(block.values()) else ""
+
+
+def _deepest_common(block: _Weights) -> str:
+    module = ""
+    for depth in range(1, _DEEPEST):
+        deeper = _module_at(block, depth)
+        if not deeper:
+            break
+        module = deeper
+    return module
+
+
+def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:
+    """The spots of the entries: a learned tensor whose name puts it in the module of a block is in that block.
+
+    One that structure puts there, and that has a name in no such module, is outside: after the last block of the last
+    run, if it was found in that, else before the run.
+    """
+    owners = {
+        name: (run, block)
+        for run, names in reversed(list(enumerate(modules)))
+        for block, name in reversed(list(enumerate(names)))
+    }
+    parents = {part for name in owners for part in _ancestors(name)}
+    spots = []
+    for entry, spot in zip(entries, found.entries, strict=True):
+        if entry.role is Role.PARAMETER and entry.has_scope and owners:
+            owner = next((owners[part] for part in _ancestors(entry.scope) if part in owners), None)
+            if owner is not None:
+                is_shared = len(set(modules[owner[0]])) == 1
+                if (spot.run, spot.block) != owner and not (
+                    is_shared and spot.run == owner[0] and spot.block != OUTSIDE
+                ):
+                    spot = Spot(*owner, spot.unit if spot.block != OUTSIDE else 0)
+            elif spot.block != OUTSIDE and modules[spot.run] and entry.scope not in parents:
+                spot = _outside(found, spot)
+        spots.append(spot)
+    return tuple(spots)
+
+
+def _outside(found: Arrangement, spot: Spot) -> Spot:
+    is_last = spot.run == len(found.counts) - 1 and spot.block == found.counts[spot.run] - 1
+    return Spot(spot.run + is_last, is_after=is_last)
+
+
+def _ancestors(scope: str) -> Iterable[str]:
+    """A scope, and the modules around it, the deepest first."""
+    while scope:
+        yield scope
+        scope = scope.rpartition(".")[0]
