@@ -15,7 +15,7 @@ from analyzer.blocks.flow import Flow, weigh
 from analyzer.blocks.modules import name_blocks, put_right
 from analyzer.blocks.roles import ATTENTION, CONVOLUTION, FEED_FORWARD, LINEAR, OTHER, RECURRENT, Roles
 from analyzer.ledger import Blocks, Entry, Ledger, Member, Role, Run
-from analyzer.model import GraphPath, Key
+from analyzer.model import GraphPath
 from analyzer.wiring import Reader
 
 __all__ = ["find_blocks"]
@@ -37,15 +37,13 @@ def find_blocks(ledger: Ledger) -> Blocks:
     modules = name_blocks(found, entries)
     spots = put_right(found, entries, modules)
     roles = _roles(entries, spots, found.readers, flows)
-    parts = _parts(entries, spots, roles)
-    firsts = [sum(found.counts[:run]) for run in range(len(found.counts))]
+    namer = _Namer(found.counts, _parts(spots, roles))
+    keys = [entry.tensor.key for entry in entries]
     return Blocks(
-        runs=tuple(map(Run, firsts, found.counts, modules)),
-        entries={
-            entry.tensor.key: _member(spot, firsts, parts) for entry, spot in zip(entries, spots, strict=True)
-        },
-        nodes={place: _member(spot, firsts, parts) for place, spot in found.nodes.items()},
-        roles=roles,
+        runs=tuple(map(Run, namer.firsts, found.counts, modules)),
+        entries={key: namer.member(spot) for key, spot in zip(keys, spots, strict=True)},
+        nodes={place: namer.member(spot) for place, spot in found.nodes.items()},
+        roles={key: role for key, role in zip(keys, roles, strict=True) if role},
     )
 
 
@@ -54,15 +52,15 @@ def _roles(
     spots: Sequence[Spot],
     readers: Sequence[Reader | None],
     flows: Mapping[GraphPath, Flow],
-) -> dict[Key, str]:
+) -> list[str]:
+    """What each learned tensor does; "" for the others."""
     asked = {path: Roles(flow) for path, flow in flows.items()}
-    roles = {}
+    roles = []
     for entry, spot, reader in zip(entries, spots, readers, strict=True):
-        if entry.role is Role.PARAMETER:
-            is_inside = spot.block != OUTSIDE
-            roles[entry.tensor.key] = (
-                OTHER if reader is None else asked[reader.node.graph_path].of(reader, entry.tensor, is_inside)
-            )
+        role = "" if entry.role is not Role.PARAMETER else OTHER
+        if role and reader is not None:
+            role = asked[reader.node.graph_path].of(reader, entry.tensor, spot.block != OUTSIDE)
+        roles.append(role)
     return roles
 
 
@@ -70,14 +68,12 @@ _MAIN = (ATTENTION, RECURRENT, CONVOLUTION, FEED_FORWARD, LINEAR)
 """What a unit is called after, if any of its weights do it."""
 
 
-def _parts(
-    entries: Sequence[Entry], spots: Sequence[Spot], roles: Mapping[Key, str]
-) -> dict[tuple[int, int], str]:
+def _parts(spots: Sequence[Spot], roles: Sequence[str]) -> dict[tuple[int, int], str]:
     """What each unit of the blocks of a run is called; units of one kind are numbered. A lone unit has no name."""
     doing: dict[tuple[int, int], set[str]] = defaultdict(set)
-    for entry, spot in zip(entries, spots, strict=True):
-        if spot.block != OUTSIDE and entry.role is Role.PARAMETER:
-            doing[spot.run, spot.unit].add(roles[entry.tensor.key])
+    for spot, role in zip(spots, roles, strict=True):
+        if spot.block != OUTSIDE and role:
+            doing[spot.run, spot.unit].add(role)
     kinds = {
         unit: next((role for role in _MAIN if role in found), OTHER) for unit, found in sorted(doing.items())
     }
@@ -93,7 +89,22 @@ def _parts(
     return parts
 
 
-def _member(spot: Spot, firsts: Sequence[int], parts: Mapping[tuple[int, int], str]) -> Member:
-    if spot.block == OUTSIDE:
-        return Member(HEAD if spot.is_after else STEM)
-    return Member(f"block.{firsts[spot.run] + spot.block}", parts.get((spot.run, spot.unit), ""))
+class _Namer:
+    """Calls spots by their names, each once made."""
+
+    def __init__(self, counts: Sequence[int], parts: Mapping[tuple[int, int], str]) -> None:
+        self.firsts = [sum(counts[:run]) for run in range(len(counts))]
+        self._parts = parts
+        self._members: dict[Spot, Member] = {}
+
+    def member(self, spot: Spot) -> Member:
+        found = self._members.get(spot)
+        if found is None:
+            found = self._members[spot] = self._make(spot)
+        return found
+
+    def _make(self, spot: Spot) -> Member:
+        if spot.block == OUTSIDE:
+            return Member(HEAD if spot.is_after else STEM)
+        name = f"block.{self.firsts[spot.run] + spot.block}"
+        return Member(name, self._parts.get((spot.run, spot.unit), ""))

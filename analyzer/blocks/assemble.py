@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from analyzer.blocks.flow import Flow, find_holders
-from analyzer.blocks.units import OUTSIDE, Layout, lay_out
+from analyzer.blocks.units import OUTSIDE, Layout, Slot, lay_out
 from analyzer.ledger import Entry, Role
 from analyzer.model import GraphPath, Model, Place
 from analyzer.wiring import Reader, Wiring
@@ -21,8 +22,7 @@ _MANY = 2
 """Nodes with weights without which a graph has no blocks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """Where something is: in a unit of a block of a run; outside, before a run."""
 
     run: int
@@ -78,17 +78,15 @@ def arrange(
         for run, count in enumerate(graph.layout.counts)
     }
     finder = _Finder(laid, keys)
-    nodes = {
-        (path, position): finder.spot(path, vertex)
-        for path, graph in laid.items()
-        for position, vertex in graph.flow.vertices.items()
-    }
-    read = [sorted(finder.ordered(wiring.readers(entry.tensor))) for entry in entries]
+    nodes: dict[Place, Spot] = {}
+    for path in laid:
+        finder.add_nodes(path, nodes)
+    read = [finder.in_order(wiring.readers(entry.tensor)) for entry in entries]
     return Arrangement(
         counts=tuple(counts[key] for key in keys),
         nodes=nodes,
         entries=tuple(map(finder.spot_of_entry, entries, read)),
-        readers=tuple(found[0][1] if found else None for found in read),
+        readers=tuple(found[0] if found else None for found in read),
     )
 
 
@@ -133,6 +131,8 @@ class _Finder:
     laid: Mapping[GraphPath, _Laid]
     keys: Sequence[_Order]
     """Of the runs, in order."""
+    _spots: dict[tuple[GraphPath, Slot], Spot] = field(default_factory=dict)
+    """Those in blocks that have been asked for."""
 
     def spot(self, path: GraphPath, vertex: int) -> Spot:
         graph = self.laid[path]
@@ -140,30 +140,46 @@ class _Finder:
             path, vertex = graph.held
             graph = self.laid[path]
         slot = graph.layout.slots[vertex]
-        if slot.block != OUTSIDE:
-            return Spot(bisect.bisect_left(self.keys, (*graph.prefix, slot.run, 1)), slot.block, slot.unit)
-        return self._outside(graph.order(vertex))
+        if slot.block == OUTSIDE:
+            return self._outside(graph.order(vertex))
+        found = self._spots.get((path, slot))
+        if found is None:
+            run = bisect.bisect_left(self.keys, (*graph.prefix, slot.run, 1))
+            found = self._spots[path, slot] = Spot(run, slot.block, slot.unit)
+        return found
 
-    def ordered(self, readers: Iterable[Reader]) -> Iterator[tuple[_Order, Reader]]:
-        """Readers with their places in the order of the computation."""
-        for reader in readers:
-            path, vertex = self._where(reader)
-            yield self.laid[path].order(vertex), reader
+    def add_nodes(self, path: GraphPath, nodes: dict[Place, Spot]) -> None:
+        """The spots of all nodes of a graph."""
+        graph = self.laid[path]
+        slots, spots = graph.layout.slots, self._spots
+        for position, vertex in enumerate(graph.flow.vertices):
+            found = spots.get((path, slots[vertex])) if graph.held is None else None
+            nodes[path, position] = found or self.spot(path, vertex)
+
+    def in_order(self, readers: list[Reader]) -> list[Reader]:
+        """Readers in the order of the computation."""
+        return readers if len(readers) < 2 else sorted(readers, key=self._order)
+
+    def _order(self, reader: Reader) -> tuple[_Order, int, int]:
+        path, vertex = self._where(reader)
+        return self.laid[path].order(vertex), reader.node.position, reader.slot
 
     def _where(self, reader: Reader) -> tuple[GraphPath, int]:
         path = reader.node.graph_path
         graph = self.laid[path]
         return graph.held or (path, graph.flow.vertex(*reader))
 
-    def spot_of_entry(self, entry: Entry, readers: Sequence[tuple[_Order, Reader]]) -> Spot:
+    def spot_of_entry(self, entry: Entry, readers: Sequence[Reader]) -> Spot:
         """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
         if not readers:
             return Spot(0)
-        asked = readers[:1] if entry.role is Role.PARAMETER else readers
-        spots = [self.spot(*self._where(reader)) for _, reader in asked]
-        if any((spot.run, spot.block) != (spots[0].run, spots[0].block) for spot in spots):
-            return self._outside(readers[0][0]) if spots[0].block == OUTSIDE else Spot(spots[0].run)
-        return spots[0]
+        first = self.spot(*self._where(readers[0]))
+        if entry.role is Role.PARAMETER or len(readers) == 1:
+            return first
+        others = (self.spot(*self._where(reader)) for reader in readers[1:])
+        if any(other[:2] != first[:2] for other in others):
+            return first if first.block == OUTSIDE else Spot(first.run)
+        return first
 
     def _outside(self, order: _Order) -> Spot:
         run = bisect.bisect_left(self.keys, order)

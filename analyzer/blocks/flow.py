@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
-from analyzer.wiring import NAMED, GraphInput, Wiring
+from analyzer.wiring import NAMED, Provider, Wiring
 
 __all__ = ["Flow", "Weights", "find_holders", "weigh"]
 
@@ -24,6 +24,9 @@ _SUMS: Mapping[str, frozenset[int]] = {
 _SUM_OUTPUT = 3
 """Their output that is the sum before the norm. The norm is what follows the sum: of a block whose norms come last the
 end, else the beginning of the next."""
+
+_SUM = "\0"
+"""What the sum is called until the norm has read it: no name in a file."""
 
 _MOST_WEIGHTS = 64
 """Weights of one node, merged by arithmetic on weights, that are told apart."""
@@ -41,6 +44,11 @@ class Weights:
     """Values of the graph around it that the nested graphs of a node read."""
 
 
+_NOTHING, _GIVEN, _STORED = -1, -2, -3
+"""What provides a name, where no vertex does: nothing that flows; the caller, or the graph around; from -3 downwards
+the stored tensors."""
+
+
 @dataclass(slots=True)
 class Flow:
     """Vertices in an order in which each comes after what it reads. A node has one, a sum with a norm has two."""
@@ -54,54 +62,48 @@ class Flow:
     """Of the learned tensors that each computes with; of a static vertex, those that it hands on."""
     static: list[bool] = field(default_factory=list)
     """Whether it computes with nothing but the file's contents and the shapes of values."""
-    conduits: list[list[int]] = field(default_factory=list)
-    """The static vertices that each reads."""
-    operands: list[tuple[int, int]] = field(default_factory=list)
-    """The dynamic vertices that provide its first two inputs; -1 where none does."""
-    vertices: dict[int, int] = field(default_factory=dict)
+    conduits: dict[int, list[int]] = field(default_factory=dict)
+    """The static vertices that a vertex reads."""
+    vertices: list[int] = field(default_factory=list)
     """By position of the node: its vertex, of two the second."""
     outputs: list[int] = field(default_factory=list)
     """Vertices that provide the graph's outputs."""
     firsts: dict[int, int] = field(default_factory=dict)
     """Of nodes with two vertices: the first, by the second."""
+    _codes: dict[str, int] = field(default_factory=dict)
+    """The vertex, or else what, provides each name."""
+    _stored: list[int] = field(default_factory=list)
+    """Learned elements of the stored tensors that are read by name."""
 
     @classmethod
     def of(cls, graph: Graph, wiring: Wiring, weights: Weights) -> Flow:
         """Number the nodes of one graph. A value that is read before it is computed does not flow."""
         flow = cls()
-        producers: dict[str, int] = {}
-        scales: set[str] = set()  # of activations: what a product is multiplied by, and no way for what flows
+        codes = flow._codes
+        codes[""] = _NOTHING
+        for name, provider in wiring.providers[graph.path].items():
+            codes[name] = flow._code(provider, weights)
+        inside, captured = weights.inside, weights.captured
         for node in graph.nodes:
-            read: list[tuple[int, int]] = []
-            stored: dict[int, int] = {}
-            is_given = False
-            names = node.inputs + weights.captured.get(node.place, ()) if weights.captured else node.inputs
-            for slot, name in enumerate(names):
-                if name in producers:
-                    read.append((slot, producers[name]))
-                elif name and name not in scales:
-                    found = wiring.find(graph.path, name)
-                    if isinstance(found, StoredTensor):
-                        stored[slot] = weights.sizes.get(found.key, 0)
-                    is_given = is_given or isinstance(found, Node | GraphInput)
-            if node.op_type in _SHAPE_READERS:
-                read, stored, is_given = [], {}, False
-            is_static = not is_given and all(flow.static[vertex] for _, vertex in read)
-            norm = _SUMS.get(node.op_type, frozenset())
-            inside = list(weights.inside.get(node.place, ()))
-            own_sizes = [size for slot, size in stored.items() if size and slot not in norm]
-            first = flow._add(node, read, inside + own_sizes, is_static)
-            last = first
-            if norm:
-                sizes = [size for slot, size in stored.items() if size and slot in norm]
-                last = flow._add(node, [(0, first)], sizes, is_static)
-                flow.firsts[last] = first
+            names = node.inputs
+            if captured and (more := captured.get(node.place)):
+                names += more
+            for name in names:
+                if name not in codes:
+                    codes[name] = flow._code(wiring.find(graph.path, name), weights)
+            if node.op_type in _SUMS:
+                flow._add_sum(node)
+                continue
+            within = inside.get(node.place, ()) if inside else ()
+            vertex = flow._add(node, () if node.op_type in _SHAPE_READERS else names, within)
+            flow.vertices.append(vertex)
+            for name in node.outputs:
+                codes[name] = vertex
+            codes[""] = _NOTHING
             if node.op_type == "DynamicQuantizeLinear":
-                scales.update(node.outputs[1:])
-            for number, name in enumerate(node.outputs):
-                if name and name not in scales:
-                    producers[name] = first if norm and number == _SUM_OUTPUT else last
-        flow.outputs = [producers[name] for name in graph.outputs if name in producers]
+                # Scales of activations: what a product is multiplied by, and no way for what flows.
+                codes.update(dict.fromkeys(node.outputs[1:], _NOTHING))
+        flow.outputs = [code for name in graph.outputs if (code := codes.get(name, _NOTHING)) >= 0]
         return flow
 
     def vertex(self, node: Node, slot: int) -> int:
@@ -109,42 +111,73 @@ class Flow:
         second = self.vertices[node.position]
         return self.firsts.get(second, second) if slot not in _SUMS.get(node.op_type, ()) else second
 
-    def _add(self, node: Node, read: list[tuple[int, int]], sizes: list[int], is_static: bool) -> int:
-        vertex = len(self.nodes)
-        moving = {slot: source for slot, source in read if not self.static[source]}
-        conduits = [source for _, source in read if self.static[source]]
-        for source in conduits:
-            sizes += self.sizes[source]
-        before = list(dict.fromkeys(moving.values())) if not is_static else []
+    def is_dynamic(self, name: str) -> bool:
+        """Whether a value depends on what the graph is given."""
+        code = self._codes.get(name, _NOTHING)
+        return code == _GIVEN or (code >= 0 and not self.static[code])
+
+    def _code(self, provider: Provider | None, weights: Weights) -> int:
+        if isinstance(provider, StoredTensor):
+            self._stored.append(weights.sizes.get(provider.key, 0))
+            return _STORED - len(self._stored) + 1
+        return _NOTHING if provider is None else _GIVEN
+
+    def _add(self, node: Node, names: Sequence[str], inside: Sequence[int] = ()) -> int:
+        codes, static = self._codes, self.static
+        vertex = len(static)
+        before: list[int] = []
+        sizes: Sequence[int] = inside
+        is_static = True
+        for name in names:
+            code = codes[name]
+            if code >= 0:
+                if not static[code]:
+                    before.append(code)
+                    continue
+                self.conduits.setdefault(vertex, []).append(code)
+                sizes = (*sizes, *self.sizes[code])
+            elif code == _GIVEN:
+                is_static = False
+            elif code <= _STORED and (size := self._stored[_STORED - code]):
+                sizes = (*sizes, size)
+        if len(before) > 1:
+            before = list(dict.fromkeys(before))
+        for source in before:
+            self.after[source].append(vertex)
         self.nodes.append(node)
         self.before.append(before)
         self.after.append([])
-        self.conduits.append(conduits)
-        self.sizes.append(tuple(sorted(sizes)[-_MOST_WEIGHTS:]))
-        self.static.append(is_static)
-        self.operands.append((moving.get(0, -1), moving.get(1, -1)))
-        self.vertices[node.position] = vertex
-        for source in before:
-            self.after[source].append(vertex)
+        self.sizes.append(tuple(sorted(sizes)[-_MOST_WEIGHTS:]) if len(sizes) > 1 else tuple(sizes))
+        static.append(is_static and not before)
         return vertex
+
+    def _add_sum(self, node: Node) -> None:
+        """The sum of a node that is a sum and a norm, then the norm."""
+        norm = _SUMS[node.op_type]
+        names = list(enumerate(node.inputs))
+        first = self._add(node, [name for slot, name in names if slot not in norm])
+        self._codes[_SUM] = first
+        second = self._add(node, [_SUM, *(name for slot, name in names if slot in norm)])
+        self.firsts[second] = first
+        self.vertices.append(second)
+        for number, name in enumerate(node.outputs):
+            if name:
+                self._codes[name] = first if number == _SUM_OUTPUT else second
 
 
 def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
     """Sizes of all learned tensors, and of those that a node holds inside it, at any depth."""
-    sizes = {entry.tensor.key: entry.logical_numel for entry in entries if entry.role is Role.PARAMETER}
+    learned = [(entry, entry.tensor.key) for entry in entries if entry.role is Role.PARAMETER]
     holders = find_holders(model)
     inside: dict[Place, list[int]] = defaultdict(list)
-    for graph in model.graphs:
-        for tensor in graph.tensors:
-            size = sizes.get(tensor.key, 0)
-            if not size:
-                continue
-            if tensor.node is not None and tensor.carrier not in NAMED:
-                inside[graph.path, tensor.node].append(size)
-            for place in _around(graph.path, holders):
-                inside[place].append(size)
+    for entry, (path, _) in learned:
+        tensor = entry.tensor
+        if tensor.node is not None and tensor.carrier not in NAMED:
+            inside[path, tensor.node].append(entry.logical_numel)
+        for place in _around(path, holders) if path in holders else ():
+            inside[place].append(entry.logical_numel)
     return Weights(
-        sizes=sizes,
+        sizes={key: entry.logical_numel for entry, key in learned},
         inside={place: tuple(sorted(found)[-_MOST_WEIGHTS:]) for place, found in inside.items()},
         captured=_captured(model, wiring),
     )

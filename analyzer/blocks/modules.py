@@ -88,19 +88,25 @@ def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) ->
         for run, names in reversed(list(enumerate(modules)))
         for block, name in reversed(list(enumerate(names)))
     }
+    if not owners:
+        return found.entries
+    shared = {run for run, names in enumerate(modules) if len(set(names)) == 1}
     parents = {part for name in owners for part in _ancestors(name)}
+    wanted: dict[str, tuple[int, int] | None] = {}
     spots = []
     for entry, spot in zip(entries, found.entries, strict=True):
-        if entry.role is Role.PARAMETER and entry.has_scope and owners:
-            owner = next((owners[part] for part in _ancestors(entry.scope) if part in owners), None)
-            if owner is not None:
-                is_shared = len(set(modules[owner[0]])) == 1
-                if (spot.run, spot.block) != owner and not (
-                    is_shared and spot.run == owner[0] and spot.block != OUTSIDE
-                ):
-                    spot = Spot(*owner, spot.unit if spot.block != OUTSIDE else 0)
-            elif spot.block != OUTSIDE and modules[spot.run] and entry.scope not in parents:
-                spot = _outside(found, spot)
+        if entry.role is Role.PARAMETER and entry.has_scope:
+            scope = entry.scope
+            if scope not in wanted:
+                wanted[scope] = next((owners[part] for part in _ancestors(scope) if part in owners), None)
+            owner = wanted[scope]
+            if owner is None:
+                if spot.block != OUTSIDE and modules[spot.run] and scope not in parents:
+                    spot = _outside(found, spot)
+            elif spot[:2] != owner and not (
+                spot.run == owner[0] and spot.run in shared and spot.block != OUTSIDE
+            ):
+                spot = Spot(*owner, spot.unit if spot.block != OUTSIDE else 0)
         spots.append(spot)
     return tuple(spots)
 

@@ -6,11 +6,10 @@ Sources: ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md; Vaswani e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 
-from analyzer.blocks.dominators import NONE
 from analyzer.blocks.flow import Flow
-from analyzer.model import StoredTensor
+from analyzer.model import Node, StoredTensor
 from analyzer.wiring import Reader
 
 __all__ = [
@@ -118,6 +117,8 @@ _MOMENTS = frozenset(
 
 _SOFTMAX = frozenset({"BiasSoftmax", "QLinearSoftmax", "Softmax"})
 
+_TOLD_APART = _LINEAR | _PRODUCTS | _SOFTMAX | _ATTENTION
+
 _NEAR = 8
 """Steps between a moment, or a linear map, and the vectors that scale or shift what comes of it."""
 
@@ -131,13 +132,16 @@ class Roles:
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._is_linear = [
-            bool(flow.sizes[vertex]) and not flow.static[vertex] and node.op_type in _LINEAR
-            for vertex, node in enumerate(flow.nodes)
-        ]
-        self._is_attended = self._find_attended()
+        self._linear: set[int] = set()
+        self._products: set[int] = set()
+        self._soft: list[int] = []
+        self._attention: list[int] = []
+        for vertex, node in enumerate(flow.nodes):
+            if node.op_type in _TOLD_APART:
+                self._sort(vertex, node)
+        self._attended = self._find_attended()
         self._users: dict[int, int] = {}
-        for vertex in range(len(flow.nodes) - 1, -1, -1):
+        for vertex in sorted(flow.conduits, reverse=True):
             self._users.update(dict.fromkeys(flow.conduits[vertex], vertex))
 
     def of(self, reader: Reader, tensor: StoredTensor, is_inside: bool) -> str:
@@ -153,8 +157,8 @@ class Roles:
         if found is not None:
             return found
         is_stack = self._flow.nodes[vertex].op_type in _TABLES  # weights of experts, chosen by number
-        if self._is_linear[vertex] or is_stack:
-            return self._linear(vertex, is_inside)
+        if vertex in self._linear or is_stack:
+            return self._by_product(vertex, is_inside)
         if sum(dim != 1 for dim in tensor.shape) > 1:
             return ATTENTION if is_inside else EMBEDDING
         return self._vector(vertex, is_inside)
@@ -176,8 +180,8 @@ class Roles:
                 return role
         return None
 
-    def _linear(self, vertex: int, is_inside: bool) -> str:
-        if self._is_attended[vertex]:
+    def _by_product(self, vertex: int, is_inside: bool) -> str:
+        if vertex in self._attended:
             return ATTENTION
         return FEED_FORWARD if is_inside else LINEAR
 
@@ -199,49 +203,45 @@ class Roles:
                     op_type == "Mul" and flow.sizes[source] and self._vector(source, False) == NORM
                 ):
                     return NORM
-                if self._is_linear[source]:
-                    return self._linear(source, is_inside)
+                if source in self._linear:
+                    return self._by_product(source, is_inside)
                 if op_type in _CONVOLUTIONS:
                     return CONVOLUTION
         return OTHER
 
-    def _find_attended(self) -> list[bool]:
+    def _sort(self, vertex: int, node: Node) -> None:
+        if node.op_type in _LINEAR and self._flow.sizes[vertex]:
+            if not self._flow.static[vertex]:
+                self._linear.add(vertex)
+        elif node.op_type in _PRODUCTS and self._is_product(node):
+            self._products.add(vertex)
+        elif node.op_type in _SOFTMAX:
+            self._soft.append(vertex)
+        elif node.op_type in _ATTENTION:
+            self._attention.append(vertex)
+
+    def _find_attended(self) -> set[int]:
         """The linear maps whose results are multiplied as queries, keys or values, or that take what came of it."""
-        flow = self._flow
-        count = len(flow.nodes)
-        stops = [linear or self._may_attend(vertex) for vertex, linear in enumerate(self._is_linear)]
-        soft = [node.op_type in _SOFTMAX for node in flow.nodes]
-        to_soft, from_soft = _reach(flow.after, soft, stops, reverse=True), _reach(flow.before, soft, stops)
-        products = [
-            flow.nodes[vertex].op_type in _ATTENTION
-            or (self._may_attend(vertex) and (to_soft[vertex] or from_soft[vertex]))
-            for vertex in range(count)
-        ]
-        to_product = _reach(flow.after, products, self._is_linear, reverse=True)
-        from_product = _reach(flow.before, products, self._is_linear)
-        return [
-            self._is_linear[vertex] and (to_product[vertex] or from_product[vertex])
-            for vertex in range(count)
-        ]
+        before, after = self._flow.before, self._flow.after
+        stops = self._products | self._linear
+        near_soft = _reach(before, self._soft, stops) | _reach(after, self._soft, stops)
+        attending = [*(self._products & near_soft), *self._attention]
+        near = _reach(before, attending, self._linear) | _reach(after, attending, self._linear)
+        return near & self._linear
 
-    def _may_attend(self, vertex: int) -> bool:
+    def _is_product(self, node: Node) -> bool:
         """Whether it multiplies two activations."""
-        is_product = self._flow.nodes[vertex].op_type in _PRODUCTS
-        return is_product and not self._is_linear[vertex] and NONE not in self._flow.operands[vertex]
+        return len(node.inputs) > 1 and all(map(self._flow.is_dynamic, node.inputs[:2]))
 
 
-def _reach(
-    neighbours: Sequence[Sequence[int]],
-    targets: Sequence[bool],
-    stops: Sequence[bool],
-    *,
-    reverse: bool = False,
-) -> list[bool]:
-    """Whether a way along the neighbours leads to a target, without a stop on it."""
-    found = [False] * len(targets)
-    order = range(len(targets) - 1, -1, -1) if reverse else range(len(targets))
-    for vertex in order:
-        found[vertex] = any(
-            targets[next_] or (found[next_] and not stops[next_]) for next_ in neighbours[vertex]
-        )
+def _reach(neighbours: Sequence[Sequence[int]], starts: Iterable[int], stops: Set[int]) -> set[int]:
+    """What ways along the neighbours lead to, up to and with the first stop on each."""
+    found: set[int] = set()
+    waiting = list(starts)
+    while waiting:
+        for vertex in neighbours[waiting.pop()]:
+            if vertex not in found:
+                found.add(vertex)
+                if vertex not in stops:
+                    waiting.append(vertex)
     return found

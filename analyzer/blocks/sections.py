@@ -7,7 +7,7 @@ bottleneck of convolutions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from analyzer.blocks.dominators import NONE, PostDominators, post_dominators
@@ -102,10 +102,12 @@ class Cutter:
 
 def _heaviest(flow: Flow) -> int:
     """The output with the most elements on one way to it; without any, the last vertex."""
-    heaviest = [0] * len(flow.nodes)
-    for vertex, before in enumerate(flow.before):
-        carried = max((heaviest[source] for source in before), default=0)
-        heaviest[vertex] = carried + (0 if flow.static[vertex] else sum(flow.sizes[vertex]))
+    heaviest: list[int] = []
+    for before, sizes, is_static in zip(flow.before, flow.sizes, flow.static, strict=True):
+        carried = 0
+        for source in before:
+            carried = max(carried, heaviest[source])
+        heaviest.append(carried + sum(sizes) if sizes and not is_static else carried)
     outputs = [vertex for vertex in flow.outputs if not flow.static[vertex]]
     return max(outputs, key=lambda vertex: (heaviest[vertex], vertex), default=NONE)
 
@@ -136,9 +138,7 @@ class _Ways:
         sources = [
             vertex
             for vertex, before in enumerate(flow.before)
-            if depth[vertex] != NONE
-            and not flow.static[vertex]
-            and all(depth[source] == NONE for source in before)
+            if not before and depth[vertex] != NONE and not flow.static[vertex]
         ]
         longest: dict[int, int] = {}
         children: dict[int, list[int]] = defaultdict(list)
@@ -186,30 +186,32 @@ def _anchors(flow: Flow, tree: PostDominators, points: set[int]) -> tuple[list[i
         if vertex in points:
             anchors[vertex] = owners[vertex] = vertex
         elif tree.depth[vertex] != NONE:
-            anchors[vertex] = min(anchors[s] for s in flow.after[vertex] if anchors[s] != NONE)
+            first = count
+            for follower in flow.after[vertex]:
+                if NONE < anchors[follower] < first:
+                    first = anchors[follower]
+            anchors[vertex] = first
             owners[vertex] = owners[tree.parent[vertex]]
     return anchors, owners
 
 
 def _chains(
-    flow: Flow, segments: Iterable[list[int]], anchors: list[int], owners: list[int]
+    flow: Flow, segments: Sequence[list[int]], anchors: list[int], owners: list[int]
 ) -> tuple[Chain, ...]:
     chains = [Chain(tuple(map(Section, segment))) for segment in segments]
     sections = {section.end: section for chain in chains for section in chain.sections}
-    previous = {
-        after.end: before.end
-        for chain in chains
-        for before, after in zip(chain.sections, chain.sections[1:], strict=False)
-    }
+    previous: dict[int, int] = {}
+    for segment in segments:
+        previous.update(zip(segment, [NONE, *segment], strict=False))
     reached = [False] * len(flow.nodes)
     for vertex, anchor in enumerate(anchors):
         if anchor == NONE or anchor != owners[vertex] or vertex == anchor:
             continue
-        start = previous.get(anchor, NONE)
-        reached[vertex] = any(
-            source == start or (anchors[source] == anchor and reached[source])
-            for source in flow.before[vertex]
-        )
+        start = previous[anchor]
+        for source in flow.before[vertex]:
+            if source == start or (reached[source] and anchors[source] == anchor):
+                reached[vertex] = True
+                break
         if flow.sizes[vertex] and not flow.static[vertex]:
             section = sections[anchor]
             section.inner.append(vertex)

@@ -158,7 +158,7 @@ def _places(flow: Flow, sections: Sections, positions: Mapping[int, int], nowher
     for vertex, before in enumerate(flow.before):
         if places[vertex] == nowhere and before:
             places[vertex] = max(_next(places[s], s, positions, nowhere) for s in before)
-    for vertex in range(len(places) - 1, -1, -1):
+    for vertex in sorted(flow.conduits, reverse=True):
         for conduit in flow.conduits[vertex]:
             places[conduit] = min(places[conduit], places[vertex])
     return places
@@ -174,7 +174,7 @@ def _slots(flow: Flow, sections: Sections, places: Sequence[int], order: Sequenc
     end = Slot(order[-1].run, OUTSIDE) if order else Slot(0, OUTSIDE)
     slots = [order[place] if place < len(order) else end for place in places]
     shared = [False] * len(slots)
-    for vertex in range(len(slots) - 1, -1, -1):
+    for vertex in sorted(flow.conduits, reverse=True):
         for conduit in flow.conduits[vertex]:
             shared[conduit] = shared[conduit] or shared[vertex] or slots[conduit][:2] != slots[vertex][:2]
     carries = [0] * len(slots)
