@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from analyzer.blocks.assemble import OUTSIDE, Spot, arrange
 from analyzer.blocks.flow import Flow, weigh
-from analyzer.blocks.modules import name_blocks, put_right
+from analyzer.blocks.modules import lend_scopes, name_blocks, put_right
 from analyzer.blocks.roles import ATTENTION, CONVOLUTION, FEED_FORWARD, LINEAR, OTHER, RECURRENT, Roles
 from analyzer.ledger import Blocks, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
 from analyzer.wiring import Reader
 
-__all__ = ["find_blocks"]
+__all__ = ["find_blocks", "lend_scopes"]
 
 STEM, HEAD = "stem", "head"
 
@@ -69,7 +69,7 @@ _MAIN = (ATTENTION, RECURRENT, CONVOLUTION, FEED_FORWARD, LINEAR)
 
 
 def _parts(spots: Sequence[Spot], roles: Sequence[str]) -> dict[tuple[int, int], str]:
-    """What each unit of the blocks of a run is called; units of one kind are numbered. A lone unit has no name."""
+    """What each unit of the blocks of a run is called: `attention`, of two also `attention-2`; a lone unit nothing."""
     doing: dict[tuple[int, int], set[str]] = defaultdict(set)
     for spot, role in zip(spots, roles, strict=True):
         if spot.block != OUTSIDE and role:
@@ -77,15 +77,13 @@ def _parts(spots: Sequence[Spot], roles: Sequence[str]) -> dict[tuple[int, int],
     kinds = {
         unit: next((role for role in _MAIN if role in found), OTHER) for unit, found in sorted(doing.items())
     }
-    totals = Counter((run, kind) for (run, _), kind in kinds.items())
     units = Counter(run for run, _ in kinds)
     seen: Counter[tuple[int, str]] = Counter()
     parts = {}
     for (run, unit), kind in kinds.items():
         if units[run] > 1:
-            number = f".{seen[run, kind]}" if totals[run, kind] > 1 else ""
-            parts[run, unit] = f"{kind}{number}"
             seen[run, kind] += 1
+            parts[run, unit] = kind if seen[run, kind] == 1 else f"{kind}-{seen[run, kind]}"
     return parts
 
 

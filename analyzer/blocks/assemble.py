@@ -18,6 +18,9 @@ __all__ = ["OUTSIDE", "Arrangement", "Spot", "arrange"]
 _Order = tuple[int, ...]
 """A place in the order of the whole model: the component, then in each graph that it is in, from the outermost."""
 
+_DEEPEST = 256
+"""Length of the place in the order of a graph in which no more blocks are looked for: that of 64 within each other."""
+
 _MANY = 2
 """Nodes with weights without which a graph has no blocks."""
 
@@ -118,6 +121,8 @@ def _lay_out_one(flow: Flow, holder: Place | None, laid: Mapping[GraphPath, _Lai
         return _Laid(flow, layout, (number,), None)
     around = laid[holder[0]]
     vertex = around.flow.vertices[holder[1]]
+    if len(around.prefix) > _DEEPEST:
+        return _Laid(flow, Layout.empty(len(flow.nodes)), around.prefix, (holder[0], vertex))
     if around.held is not None:
         return _Laid(flow, layout, around.prefix, around.held)
     is_inside = around.layout.slots[vertex].block != OUTSIDE

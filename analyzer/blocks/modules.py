@@ -5,13 +5,15 @@ Structure says how many blocks there are; where names tell, they say what belong
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from analyzer.blocks.assemble import OUTSIDE, Arrangement, Spot
-from analyzer.ledger import Entry, Role
+from analyzer.ledger import Blocks, Entry, Role
 
-__all__ = ["Modules", "name_blocks", "put_right"]
+__all__ = ["Modules", "lend_scopes", "name_blocks", "put_right"]
 
 _MOST = 0.9
 """Share of a block's elements that lie in one module, for the block to be that module."""
@@ -116,8 +118,26 @@ def _outside(found: Arrangement, spot: Spot) -> Spot:
     return Spot(spot.run + is_last, is_after=is_last)
 
 
-def _ancestors(scope: str) -> Iterable[str]:
+def _ancestors(scope: str) -> list[str]:
     """A scope, and the modules around it, the deepest first."""
-    while scope:
-        yield scope
-        scope = scope.rpartition(".")[0]
+    parts = scope.split(".", _DEEPEST)[:_DEEPEST] if scope else []
+    return list(itertools.accumulate(parts, "{}.{}".format))[::-1]
+
+
+def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
+    """Give entries without a scope the module of their block, where other names tell which that is.
+
+    The last rung of the ladder of `analyzer.owners`.
+    """
+    modules = {
+        f"block.{run.first + number}": module
+        for run in blocks.runs
+        for number, module in enumerate(run.modules)
+    }
+    if not modules or all(entry.has_scope for entry in entries):
+        return tuple(entries)
+    found = []
+    for entry in entries:
+        module = "" if entry.has_scope else modules.get(blocks.entries[entry.tensor.key].block, "")
+        found.append(replace(entry, scope=module, scoped_by="structure:block") if module else entry)
+    return tuple(found)

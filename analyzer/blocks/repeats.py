@@ -21,6 +21,9 @@ Unit = tuple[int, ...]
 _LONGEST_PERIOD = 32
 """Units in one block."""
 
+_MOST_COMPARED = 1_000_000
+"""Pairs of units that are compared; of more units only shorter periods are found."""
+
 _LONGEST_VARIANT = 3
 """Units in one block where no two blocks are equal."""
 
@@ -96,7 +99,8 @@ def _choose(units: Sequence[Unit]) -> list[_Stretch]:
 
 def _stretches(units: Sequence[Unit]) -> Iterator[_Stretch]:
     """Longest stretches of at least two periods in which every unit is equal to the one a period later."""
-    for period in range(1, min(_LONGEST_PERIOD, len(units) // 2) + 1):
+    longest = min(_LONGEST_PERIOD, len(units) // 2, max(1, _MOST_COMPARED // max(1, len(units))))
+    for period in range(1, longest + 1):
         start = 0
         for position in range(len(units) - period + 1):
             is_last = position == len(units) - period

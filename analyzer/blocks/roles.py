@@ -226,7 +226,10 @@ class Roles:
         stops = self._products | self._linear
         near_soft = _reach(before, self._soft, stops) | _reach(after, self._soft, stops)
         attending = [*(self._products & near_soft), *self._attention]
-        near = _reach(before, attending, self._linear) | _reach(after, attending, self._linear)
+        fed = [
+            vertex for vertex in attending if not self._flow.sizes[vertex]
+        ]  # the others project by themselves
+        near = _reach(before, fed, self._linear) | _reach(after, attending, self._linear)
         return near & self._linear
 
     def _is_product(self, node: Node) -> bool:

@@ -19,6 +19,13 @@ _FEW = 4
 """Nodes with weights of which a chain of its own consists."""
 
 
+_DEEPEST = 8
+"""Streams that feed streams that feed streams."""
+
+_FAR = 4096
+"""Vertices between two summands that are looked at, to know whether one is computed from the other."""
+
+
 @dataclass(slots=True)
 class Section:
     """What lies before one point of a chain, after the point before it."""
@@ -81,9 +88,11 @@ class Cutter:
         return self._cut(segments + more) if more else None
 
     def _cut(self, segments: list[list[int]]) -> Sections:
-        while True:
+        for level in range(_DEEPEST + 1):
             points = {vertex for segment in segments for vertex in segment}
             anchors, owners = _anchors(self.flow, self._tree, points)
+            if level == _DEEPEST:
+                break
             more = [s for s in self._segments(points) if anchors[s[-1]] != owners[s[-1]]]
             if not more:
                 break
@@ -168,7 +177,7 @@ def _leads_to_any(flow: Flow, origin: int, vertices: Sequence[int]) -> bool:
     """Whether one of some vertices is computed from another one."""
     waiting = [vertex for vertex in vertices if vertex > origin]
     seen = set(waiting)
-    while waiting:
+    while waiting and len(seen) < _FAR:
         for source in flow.before[waiting.pop()]:
             if source == origin:
                 return True

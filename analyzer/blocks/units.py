@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ def _units(sections: Sequence[Section], weights: Sequence[Unit], has_branches: b
             weights[start],
             tuple((position, weights[position]) for position in range(start + 1, stop) if weights[position]),
         )
-        for start, stop in zip(starts, [*starts[1:], len(sections)], strict=True)
+        for start, stop in itertools.pairwise([*starts, len(sections)])
     ]
 
 
