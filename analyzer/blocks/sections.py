@@ -144,11 +144,7 @@ class _Ways:
     @classmethod
     def of(cls, flow: Flow, tree: PostDominators) -> _Ways:
         depth = tree.depth
-        sources = [
-            vertex
-            for vertex, before in enumerate(flow.before)
-            if not before and depth[vertex] != NONE and not flow.static[vertex]
-        ]
+        sources = [vertex for vertex in _starts(flow) if depth[vertex] != NONE]
         longest: dict[int, int] = {}
         children: dict[int, list[int]] = defaultdict(list)
         for source in sorted(sources, key=lambda vertex: (-depth[vertex], vertex)):
@@ -171,6 +167,26 @@ class _Ways:
                 origin = max(direct or found, key=lambda child: (self.longest[child], -child), default=NONE)
             vertex = origin
         return way[::-1]
+
+
+def _starts(flow: Flow) -> list[int]:
+    """What reads nothing but what the graph is given; and where the first weights are, on each way from there.
+
+    What is given may go other ways too: the numbers of tokens also make masks, and tell where a text ends.
+    """
+    found = []
+    carries: list[bool] = []
+    for vertex, before in enumerate(flow.before):
+        is_carrying = False
+        for source in before:
+            if carries[source]:
+                is_carrying = True
+                break
+        is_first = bool(flow.sizes[vertex]) and not is_carrying
+        if not flow.static[vertex] and (is_first or not before):
+            found.append(vertex)
+        carries.append((is_carrying or is_first) and not flow.static[vertex])
+    return found
 
 
 def _leads_to_any(flow: Flow, origin: int, vertices: Sequence[int]) -> bool:
