@@ -9,6 +9,7 @@ OnnxLedgerError             says what happened, where, and what to do next
 ├── ExportError             torch.onnx failed; the cause is chained
 ├── LedgerError             an identity of the account does not hold: a defect of onnxledger itself
 ├── UsageError              options that contradict each other or name nothing
+├── ConfigError             a config is unreadable or wrong; every mistake in it, each with its line
 └── MissingExtraError       names the extra to install
 ```
 
@@ -17,7 +18,10 @@ What an audit finds in a readable file is data (`analyzer.ledger.Finding`), neve
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
+    "ConfigError",
     "ExportError",
     "ExternalDataError",
     "LedgerError",
@@ -60,6 +64,14 @@ class LedgerError(OnnxLedgerError):
 
 class UsageError(OnnxLedgerError):
     """The options contradict each other or name nothing."""
+
+
+class ConfigError(OnnxLedgerError):
+    """A config cannot be used. Its message has a line for each mistake."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(self.mistakes))
 
 
 class MissingExtraError(OnnxLedgerError):

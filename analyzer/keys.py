@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.blocks import find_blocks
 from analyzer.errors import UsageError
-from analyzer.ledger import Entry, Ledger, Role, natural_order
+from analyzer.ledger import Blocks, Ledger, Role, natural_order
 from analyzer.model import Place
 
 __all__ = [
     "ACCOUNTS",
+    "DEEPEST",
     "KEYS",
+    "NESTED",
     "ROOT",
     "UNREAD",
     "UNSCOPED",
     "Label",
     "Labels",
+    "choose_key",
+    "first_telling_depth",
     "label_members",
     "label_order",
     "parse_keys",
@@ -37,11 +41,14 @@ ROOT = "[root]"
 
 STEM, HEAD = "stem", "head"
 
-_DEEPEST = 64
+DEEPEST = 64
 """Depths that are tried; modules are nested a dozen deep, and a name can be made of a hundred thousand parts."""
 
 _FEW_GROUPS = 3
 """The default depth is the first that gives this many groups: a head beside one large body says little."""
+
+NESTED = frozenset({"scope", "block"})
+"""Keys of which a group's name has parts, with dots between them, so that groups stand under each other."""
 
 Label = tuple[str, ...]
 """What a group is called: one text for each key."""
@@ -77,7 +84,9 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
     if depth is not None and depth < 1:
         raise UsageError(f"--depth {depth}: must be 1 or more")
     if depth is None and "scope" in names:
-        depth = _default_depth(ledger.entries)
+        depth = first_telling_depth(
+            {entry.scope for entry in ledger.entries if entry.role is Role.PARAMETER and entry.has_scope}
+        )
     found = [KEYS[name](ledger, depth or 1) for name in names]
     has_depth = "scope" in names or "block" in names
     by_node = [nodes for _, nodes in found if nodes is not None]
@@ -85,12 +94,35 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
         by=by,
         depth=(depth or 1) if has_depth else None,
         entries=tuple(zip(*(entries for entries, _ in found), strict=True)),
-        nodes=(
-            {place: tuple(nodes[place] for nodes in by_node) for place in by_node[0]}
-            if len(by_node) == len(found)
-            else None
-        ),
+        nodes=_join(by_node) if len(by_node) == len(found) else None,
     )
+
+
+def _join(by_key: Sequence[Mapping[Place, str]]) -> dict[Place, Label]:
+    if len(by_key) > 1:
+        return {place: tuple(nodes[place] for nodes in by_key) for place in by_key[0]}
+    labels = {text: (text,) for text in by_key[0].values()}  # one object for all nodes of a group
+    return {place: labels[text] for place, text in by_key[0].items()}
+
+
+def choose_key(ledger: Ledger) -> str:
+    """The key where nobody named one: scopes; blocks where no parameter has a scope and there are blocks."""
+    has_scopes = any(entry.parameters and entry.has_scope for entry in ledger.entries)
+    has_blocks = ledger.blocks is not None and ledger.blocks.count > 0
+    return "block" if has_blocks and not has_scopes else "scope"
+
+
+def first_telling_depth(scopes: Collection[str]) -> int:
+    """The first depth at which scopes are in three groups or more, else the deepest.
+
+    >>> first_telling_depth({"bert.embeddings", "bert.encoder.layer.0", "bert.encoder.layer.1", "cls"})
+    2
+    """
+    deepest = max((scope.count(".") + 1 for scope in scopes), default=1)
+    for depth in range(1, min(deepest, DEEPEST)):
+        if len({_scope_group(scope, depth) for scope in scopes}) >= _FEW_GROUPS:
+            return depth
+    return deepest
 
 
 def parse_keys(by: str) -> tuple[str, ...]:
@@ -142,19 +174,27 @@ def _scope_group(scope: str, depth: int) -> str:
     return ".".join(scope.split(".", depth)[:depth])
 
 
-def _default_depth(entries: Sequence[Entry]) -> int:
-    learned = {entry.scope for entry in entries if entry.role is Role.PARAMETER and entry.has_scope}
-    deepest = max((scope.count(".") + 1 for scope in learned), default=1)
-    for depth in range(1, min(deepest, _DEEPEST)):
-        if len({_scope_group(scope, depth) for scope in learned}) >= _FEW_GROUPS:
-            return depth
-    return deepest
-
-
 def _by_block(ledger: Ledger, depth: int) -> _Found:
-    blocks = ledger.blocks or find_blocks(ledger)
-    nodes = {node.place: blocks.nodes[node.place].label(depth) for node in ledger.model.nodes()}
-    return [blocks.entries[entry.tensor.key].label(depth) for entry in ledger.entries], nodes
+    blocks = _blocks_of(ledger)
+    names = {member: member.label(depth) for member in {*blocks.entries.values(), *blocks.nodes.values()}}
+    nodes = {place: names[member] for place, member in blocks.nodes.items()}
+    return [names[blocks.entries[entry.tensor.key]] for entry in ledger.entries], nodes
+
+
+def _blocks_of(ledger: Ledger) -> Blocks:
+    """The blocks that are known, or are found now.
+
+    Raises:
+        UsageError: they are not known, and there is no graph in which to find them.
+    """
+    if ledger.blocks is not None:
+        return ledger.blocks
+    if ledger.entries and not ledger.model.graphs:
+        raise UsageError(
+            f"--by block, --by role: the report on {ledger.model.path} does not say which blocks there are; "
+            "make it again with this version, or group by scope, op or dtype"
+        )
+    return find_blocks(ledger)
 
 
 def _by_op(ledger: Ledger, depth: int) -> _Found:
@@ -168,7 +208,7 @@ def _by_dtype(ledger: Ledger, depth: int) -> _Found:
 
 def _by_role(ledger: Ledger, depth: int) -> _Found:
     """What learned tensors do; the role of the others."""
-    blocks = ledger.blocks or find_blocks(ledger)
+    blocks = _blocks_of(ledger)
     return [
         blocks.roles[entry.tensor.key] if entry.role is Role.PARAMETER else entry.role.value
         for entry in ledger.entries

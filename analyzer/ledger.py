@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from analyzer.content import ContentMode
 from analyzer.functions import Calls
@@ -28,6 +28,7 @@ __all__ = [
     "Group",
     "Grouping",
     "Ledger",
+    "Match",
     "Member",
     "Role",
     "Run",
@@ -125,6 +126,9 @@ class Finding:
     """The tensors, nodes or files that it is about, sorted."""
 
 
+Match = Literal["all", "first"]
+"""Which of the user's groups have an entry: all that match it, so that groups may overlap, or the first."""
+
 Trainability = Mapping[Key, tuple[str, bool]]
 """PyTorch name and `requires_grad` of each entry's parameter, where the PyTorch side is known."""
 
@@ -186,10 +190,13 @@ class Grouping:
     groups: tuple[Group, ...]
     overlap: Group
     ungrouped: Group
+    match: Match | None = None
+    """Which of the user's groups that match an entry have it; None where the groups are not the user's."""
+    origin: str | None = None
+    """Where the user's groups come from, such as `--group`, `onnxledger.toml` or `preset bert`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """Where an entry or a node stands among the repeated blocks of a model."""
 
     block: str
@@ -254,7 +261,9 @@ class Ledger:
     wiring: Wiring = field(compare=False, repr=False)
     """Who provides and who reads each value."""
     node_scopes: Mapping[Place, str] = field(default_factory=dict)
-    """Scope of each node that has one, by (graph path, position)."""
+    """Scope of each node that has one, of its own or by its neighbours (`analyzer.owners`)."""
+    traced_scopes: Mapping[Place, str] = field(default_factory=dict)
+    """Those of them that the nodes tell of themselves, in their notes or their names (`analyzer.paths`)."""
     shared_nbytes: int = 0
     """Payload bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
     content: ContentMode = "sampled"
@@ -271,10 +280,10 @@ class Ledger:
 
     @property
     def graph(self) -> nx.MultiDiGraph[Vertex]:
-        """The model as a networkx graph, drawn anew each time (`analyzer.graph.build_graph`)."""
-        from analyzer.graph import build_graph  # networkx, 0.1 s that counting does not need
+        """The model as a networkx graph, drawn anew each time; docs/graph.md lists its attributes."""
+        from analyzer.graph import build_graph, describe_graph  # networkx, 0.1 s that counting does not need
 
-        return build_graph(self.model, self.wiring)
+        return describe_graph(build_graph(self.model, self.wiring), self)
 
     @property
     def stored_elements(self) -> int:
