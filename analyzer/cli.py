@@ -18,7 +18,10 @@ import click
 from click.core import ParameterSource
 
 from analyzer.collector import uncollected
-from analyzer.errors import MissingExtraError, OnnxLedgerError, UsageError
+from analyzer.commands import graph
+from analyzer.commands.reading import SEARCH_SECONDS, audit, check_artifact, list_inputs
+from analyzer.deadline import within
+from analyzer.errors import ConfigError, MissingExtraError, OnnxLedgerError, UsageError
 from analyzer.options import (
     Bounded,
     Grouped,
@@ -69,6 +72,8 @@ def main() -> None:
         # The reader of our output has left; without this Python complains once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_NO_ANSWER)
+    except ConfigError as error:
+        _explain(*(f"onnxledger: {mistake}" for mistake in error.mistakes))
     except OnnxLedgerError as error:
         _explain(f"onnxledger: {error}")
     except OSError as error:
@@ -80,8 +85,9 @@ def main() -> None:
     sys.exit(EXIT_NO_ANSWER)
 
 
-def _explain(message: str) -> None:
-    say(message)
+def _explain(*messages: str) -> None:
+    for message in messages:
+        say(message)
     if "--verbose" in sys.argv:
         click.echo(traceback.format_exc(), err=True)
 
@@ -91,6 +97,8 @@ def _explain(message: str) -> None:
 def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 
+
+command.add_command(graph.graph)
 
 _MODEL = click.Path(path_type=Path)
 
@@ -146,7 +154,7 @@ def export(
     from analyzer.report import ExportReport
     from analyzer.weights import Original
 
-    result = _reconcile(_audit(files.artifact, output), Original(files.manifest), None, output)
+    result = _reconcile(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)
     report = ExportReport(tuple(map(str, files.files)), _reconcile_report(result, grouped, None))
     emit(report, output)
     if not result.balanced:
@@ -187,14 +195,16 @@ def inspect(
     grouped.check()
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder or a URL")
-    _check_artifact(bounded, models if len(models) == 1 else ())
+    check_artifact(bounded, models if len(models) == 1 else ())
     is_one = bounded.artifact or is_artifact(models[0]) or not Path(models[0]).is_dir()
     if len(models) > 1 or not is_one:
         _inspect_many(models, content, bounded, judged, outputs, output)
         return
-    check_outputs(outputs, _inputs(models[0]))
+    check_outputs(outputs, list_inputs(models[0]))
     with uncollected():
-        _inspect_one(_audit(models[0], output, bounded, content), grouped, judged, digest, outputs, output)
+        _inspect_one(
+            audit(models[0], bounded, content, quiet=output.quiet), grouped, judged, digest, outputs, output
+        )
 
 
 def _inspect_one(
@@ -246,7 +256,7 @@ def _refuse_what_needs_one_model() -> None:
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.name in ("by", "depth", "groups", "digest"):
+        if given and option.name in ("by", "depth", "groups", "match", "preset", "digest"):
             raise UsageError(f"{option.opts[0]}: says something of one model; name one .onnx file")
 
 
@@ -286,11 +296,11 @@ def reconcile(
     the index of several), or whatever export takes.
     """
     grouped.check()
-    _check_artifact(bounded, [model])
+    check_artifact(bounded, [model])
     source = against if against is not None else _beside(model)
-    check_outputs(outputs, [*_inputs(model), Path(source)])
+    check_outputs(outputs, [*list_inputs(model), Path(source)])
     original = _original(source, sourced, output, **made)
-    ledger = _audit(model, output, bounded)
+    ledger = audit(model, bounded, quiet=output.quiet)
     check_outputs(outputs, ledger.model.paths)
     result = _reconcile(ledger, original, content, output)
     report = _reconcile_report(result, grouped, _now() if judged.stamp else None)
@@ -345,14 +355,14 @@ def recover(
     from analyzer.recover import recover_state, save_state
     from analyzer.report import RecoverReport
 
-    _check_artifact(bounded, [model])
+    check_artifact(bounded, [model])
     path, reports = _state_file(outputs)
     source = against if against is not None else _find_beside(model)
-    read = [*_inputs(model), *_read_of(source)]
+    read = [*list_inputs(model), *_read_of(source)]
     check_state_file(path, read)
     check_outputs(reports, [*read, path])
     original = _names(source, sourced, output, is_asked=against is not None)
-    ledger = _audit(model, output, bounded)
+    ledger = audit(model, bounded, quiet=output.quiet)
     check_state_file(path, ledger.model.paths)
     check_outputs(reports, ledger.model.paths)
     refused: Mapping[Key, str] = {}
@@ -380,51 +390,21 @@ def compare(
 ) -> None:
     """Models A and B side by side, or their saved JSON reports."""
     grouped.check()
-    is_custom = bool(grouped.patterns())
     sides = (a, b)
-    _check_artifact(bounded, sides)
-    check_outputs(outputs, [path for side in sides for path in _inputs(side)])
-    from analyzer.compare import compare_ledgers
+    check_artifact(bounded, sides)
+    check_outputs(outputs, [path for side in sides for path in list_inputs(side)])
+    from analyzer.compare import compare_ledgers, group_alike
     from analyzer.saved import is_saved_report, load_report
 
     ours, theirs = (
-        load_report(side) if is_saved_report(Path(side)) else _audit(side, output, bounded) for side in sides
+        load_report(side) if is_saved_report(Path(side)) else audit(side, bounded, quiet=output.quiet)
+        for side in sides
     )
-    if grouped.depth is None and grouped.by == "scope" and not is_custom:
-        depth = min(_group(side, grouped).depth or 1 for side in (ours, theirs))
-        grouped = dataclasses.replace(grouped, depth=depth)
-    emit(compare_ledgers(ours, theirs, _group(ours, grouped), _group(theirs, grouped)), output, outputs)
-
-
-def _check_artifact(bounded: Bounded, models: Sequence[str]) -> None:
-    """Refuse `--artifact` where none of the models is a folder.
-
-    Raises:
-        UsageError: as said.
-    """
-    if bounded.artifact and not any(Path(model).is_dir() for model in models):
-        raise UsageError("--artifact: says what one folder holds; name that folder and nothing else")
-
-
-def _inputs(model: str) -> list[Path]:
-    """What is read of a model before its files are known."""
-    from analyzer.artifact import EXPORT_NOTE
-
-    return [Path(model), Path(model, EXPORT_NOTE)]
-
-
-def _audit(
-    path: Path | str,
-    output: Output,
-    bounded: Bounded | None = None,
-    content: ContentMode | None = None,
-) -> Ledger:
-    from analyzer.audit import audit_model
-
-    limit = bounded.max_objects if bounded is not None else None
-    is_artifact = bounded is not None and bounded.artifact and Path(path).is_dir()
-    with progress(f"reading {Path(path).name or path}", output.quiet) as tick:
-        return audit_model(path, artifact=is_artifact, content=content, max_objects=limit, progress=tick)
+    if grouped.has_own:
+        groupings = _group(ours, grouped), _group(theirs, grouped)
+    else:
+        groupings = group_alike(ours, theirs, grouped.by, grouped.depth)
+    emit(compare_ledgers(ours, theirs, *groupings), output, outputs)
 
 
 def _original(source: str, sourced: Sourced, output: Output, *, random_weights: bool, seed: int) -> Original:
@@ -537,12 +517,14 @@ def _reconcile_report(result: Reconciliation, grouped: Grouped, stamp: str | Non
 
 
 def _group(ledger: Ledger, grouped: Grouped, known: Trainability | None = None) -> Grouping:
-    from analyzer.group import group_by, group_by_patterns
+    from analyzer.group import group_by
+    from analyzer.patterns import group_by_patterns
 
-    patterns = grouped.patterns()
-    if patterns:
-        return group_by_patterns(ledger, patterns, known)
-    return group_by(ledger, grouped.by, grouped.depth, known)
+    own = grouped.own_groups(ledger, known)
+    if own is None:
+        return group_by(ledger, grouped.by, grouped.depth, known)
+    with within(SEARCH_SECONDS, f"{own.origin}: a regex takes too long; write it without nested repeats"):
+        return group_by_patterns(ledger, own.patterns, known, match=own.match, origin=own.origin)
 
 
 def _judge(findings: tuple[Finding, ...], judged: Judged) -> None:

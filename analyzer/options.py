@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.config import Config
+    from analyzer.ledger import Ledger, Match, Trainability
+    from analyzer.patterns import OwnGroups
 
 __all__ = [
     "Bounded",
@@ -42,35 +48,80 @@ class Output:
     verbose: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the config is read once and kept
 class Grouped:
-    """How entries are grouped."""
+    """How entries are grouped: by keys, or in the user's own groups."""
 
-    by: str
+    by: str | None
+    """Keys; None where they were not given."""
     depth: int | None
     groups: tuple[str, ...]
+    match: Match | None
+    preset: str | None
+    config: Path | None
+    no_config: bool
 
     def check(self) -> None:
-        """Find a malformed option before any work.
+        """Find a malformed option or config before any work.
 
         Raises:
-            UsageError: as said.
+            UsageError: an option is wrong, or contradicts another.
+            ConfigError: the config is.
         """
         from analyzer.keys import ACCOUNTS, parse_keys
+        from analyzer.patterns import parse_patterns
 
-        self.patterns()
-        if self.by != ACCOUNTS:
+        self._check_together()
+        parse_patterns(self.groups)
+        if self.preset is not None:
+            from analyzer.presets import check_preset
+
+            check_preset(self.preset)
+        if self.by not in (None, ACCOUNTS):
             parse_keys(self.by)
+        if not self.has_own and self.match is not None:
+            raise UsageError("--match: says who has what groups of your own share; give --group or --preset")
 
-    def patterns(self) -> dict[str, re.Pattern[str]]:
-        """The user's groups, compiled.
+    def _check_together(self) -> None:
+        options = {"--by": self.by, "--group": self.groups, "--preset": self.preset}
+        given = [option for option, value in options.items() if value]
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)}: each says what the groups are; give one of them")
+        if self.depth is not None and (self.groups or self.preset):
+            raise UsageError(f"--depth: cuts scopes, and {given[0]} makes other groups; give one of them")
+        if self.config is not None and self.no_config:
+            raise UsageError("--config and --no-config: give one of them")
+
+    @functools.cached_property
+    def settings(self) -> Config:
+        """What the project's config says."""
+        from analyzer.config import Config, load_config
+
+        return Config() if self.no_config else load_config(self.config)
+
+    @property
+    def has_own(self) -> bool:
+        """Whether the groups are the user's own: given here, or settled in the config and no key given here."""
+        is_settled = bool(self.settings.groups) and self.by is None and self.depth is None
+        return bool(self.groups) or self.preset is not None or is_settled
+
+    def own_groups(self, ledger: Ledger, known: Trainability | None = None) -> OwnGroups | None:
+        """The user's own groups of a model; None where it is grouped by keys.
 
         Raises:
-            UsageError: one is malformed.
+            UsageError: no preset fits the model.
         """
-        from analyzer.group import parse_patterns
+        from analyzer.patterns import OwnGroups, parse_patterns
 
-        return parse_patterns(self.groups)
+        settings = self.settings
+        if self.preset is not None:
+            from analyzer.presets import find_preset
+
+            return find_preset(self.preset, ledger, known, self.match)
+        match = self.match or settings.match or "all"
+        if self.groups:
+            return OwnGroups(parse_patterns(self.groups), match, "--group")
+        return OwnGroups(settings.groups, match, settings.origin) if self.has_own else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +184,28 @@ grouping = _bundle(
     Grouped,
     click.option(
         "--by",
-        default="scope",
         metavar="KEY[,KEY]",
-        help="scope, block, op, dtype, role (two: a,b), or bytes alone.  [scope]",
+        help="scope, block, op, dtype, role (two: a,b), or bytes alone.  [scope, else block]",
     ),
     click.option("--depth", type=click.IntRange(1), help="Leading parts of the scope that name a group."),
     click.option(
         "--group", "groups", multiple=True, metavar="NAME=REGEX", help="A group of your own. Repeatable."
     ),
+    click.option(
+        "--match",
+        type=click.Choice(["all", "first"]),
+        help="Who has what several groups match.  [all; of a preset first]",
+    ),
+    click.option(
+        "--preset", metavar="NAME", help="Groups of a model family: bert, gpt2, llama, ..., or auto."
+    ),
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Settings, such as groups.  [onnxledger.toml, else pyproject.toml]",
+    ),
+    click.option("--no-config", is_flag=True, help="Read no such file."),
 )
 
 judging = _bundle(

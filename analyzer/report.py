@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from analyzer.compare import Comparison
 from analyzer.components import ComponentTotals, count_components
-from analyzer.group import find_overlap
 from analyzer.ledger import Finding, Grouping, Ledger
+from analyzer.patterns import find_overlap
 from analyzer.reconcile import Reconciliation
 from analyzer.recover import Recovery
 from analyzer.survey import Survey
 
-__all__ = ["ExportReport", "Inspection", "ReconcileReport", "RecoverReport", "Report", "SurveyReport"]
+if TYPE_CHECKING:  # 0.1 s, which no other report needs
+    import networkx as nx
+
+    from analyzer.render.graph.model_explorer import Metric
+
+__all__ = [
+    "ExportReport",
+    "GraphReport",
+    "Inspection",
+    "ReconcileReport",
+    "RecoverReport",
+    "Report",
+    "SurveyReport",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,16 @@ class RecoverReport:
     lossless: bool = False
     """Whether tensors that lost bits were refused."""
     stamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """`graph`: a model as a graph, whole or collapsed. Its formats are its own (`analyzer.render.graph`)."""
+
+    graph: nx.MultiDiGraph[Any]
+    """`Ledger.graph`, or what `analyzer.collapse.collapse_graph` makes."""
+    metric: Metric = "parameters"
+    """What node data for Model Explorer say of each node."""
 
 
 def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
-from analyzer.ledger import Account, Entry, Evidence, Ledger, Role
+from analyzer.ledger import Account, Blocks, Entry, Evidence, Ledger, Member, Role, Run
 from analyzer.model import Carrier, File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.wiring import Wiring
 
@@ -49,6 +50,7 @@ def load_report(path: Path | str) -> Ledger:
 
 def _ledger(document: dict[str, Any]) -> Ledger:
     model = document["model"]
+    entries = tuple(_entry(item) for item in document["tensors"])
     return Ledger(
         model=Model(
             path=_text(model["path"]),
@@ -59,10 +61,32 @@ def _ledger(document: dict[str, Any]) -> Ledger:
             graphs=(),
             functions=(Function("", "", "", ()),) * _number(model["functions"]),
         ),
-        entries=tuple(_entry(item) for item in document["tensors"]),
+        entries=entries,
         accounts=tuple(Account(item["account"], _number(item["bytes"])) for item in document["accounts"]),
         findings=(),
         wiring=Wiring({}),
+        blocks=_blocks(document, entries),
+    )
+
+
+def _blocks(document: dict[str, Any], entries: Sequence[Entry]) -> Blocks | None:
+    """The blocks of a report, without nodes; None where it has none: an older version wrote it."""
+    if document.get("blocks") is None:
+        return None
+    placed = list(zip((entry.tensor.key for entry in entries), document["tensors"], strict=True))
+    return Blocks(
+        runs=tuple(
+            Run(
+                first=_number(run["first"]),
+                count=_number(run["count"]),
+                modules=tuple(map(_text, run["modules"])),
+                rule=_text(run["decided_by"]),
+            )
+            for run in document["blocks"]
+        ),
+        entries={key: Member(_text(item["block"]), _text(item["part"] or "")) for key, item in placed},
+        nodes={},
+        roles={key: _text(item["layer_role"]) for key, item in placed if item["role"] == Role.PARAMETER},
     )
 
 
@@ -102,5 +126,7 @@ def _entry(item: dict[str, Any]) -> Entry:
         read_by=_text(item["read_by"]),
         parameters=_number(item["parameters"]),
         logical_numel=item["parameters"] or item["stored_elements"],
+        applications=_number(item.get("applications", 1)),
+        shared_with=tuple(map(_text, item.get("shared_with", ()))),
         copy_of=copied,
     )

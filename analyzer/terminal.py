@@ -19,7 +19,16 @@ if TYPE_CHECKING:  # these bring rich and the whole analyzer, which `--help` doe
     from analyzer.render import TextOptions
     from analyzer.report import Report
 
-__all__ = ["check_outputs", "check_state_file", "emit", "is_terminal", "progress", "say"]
+__all__ = [
+    "check_outputs",
+    "check_state_file",
+    "emit",
+    "is_terminal",
+    "progress",
+    "refuse_inputs",
+    "say",
+    "write_files",
+]
 
 _NARROWEST = 80
 
@@ -67,6 +76,16 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
     """
     for path in outputs:
         _format_of(path)
+    refuse_inputs(outputs, inputs)
+
+
+def refuse_inputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Refuse to write over what is read.
+
+    Raises:
+        UsageError: an output is among it.
+    """
+    for path in outputs:
         if any(_is_same(path, other) for other in inputs):
             raise UsageError(f"-o {path}: is what is read here; name another file")
 
@@ -110,13 +129,22 @@ def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:
     plain = TextOptions(rows=output.rows, verbose=output.verbose)
     files = [(path, FORMATS[_format_of(path)](report, plain)) for path in outputs]
     text = FORMATS[output.style](report, _screen_options(plain))
+    write_files(files)
+    if not output.quiet:
+        click.echo(text, nl=False)
+
+
+def write_files(files: Sequence[tuple[Path, str]]) -> None:
+    """Write each text to its file.
+
+    Raises:
+        UsageError: one cannot be written.
+    """
     for path, content in files:
         try:
             path.write_text(content, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"-o {path}: cannot be written: {error.strerror or error}") from error
-    if not output.quiet:
-        click.echo(text, nl=False)
 
 
 def _format_of(path: Path) -> str:

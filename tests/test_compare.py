@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.compare import Comparison, Pair, Status, compare_ledgers
-from analyzer.group import group_by, group_by_patterns, parse_patterns
-from analyzer.ledger import Ledger
+from analyzer.compare import Comparison, Pair, Status, compare_ledgers, group_alike
+from analyzer.group import group_by
+from analyzer.ledger import Ledger, Run
+from analyzer.patterns import group_by_patterns, parse_patterns
 
 
 def made_of(folder: Path, **sizes: int) -> Ledger:
@@ -92,6 +94,56 @@ def test_groups_come_in_natural_order_whichever_side_has_them(tmp_path):
     names = [group.name for group in compare(a, b).groups if not group.name.startswith("[")]
 
     assert names == ["h1", "h2", "h10"]
+
+
+def test_groups_of_two_keys_meet_by_both(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=5), made_of(tmp_path / "b", x=3, z=4)
+
+    result = compare_ledgers(a, b, *group_alike(a, b, "scope,dtype", 1))
+
+    assert (result.by, result.depth) == ("scope,dtype", 1)
+    assert [(group.name, group.label, group.parameters) for group in result.groups] == [
+        ("x / FLOAT", ("x", "FLOAT"), Pair(6, 6)),
+        ("y / FLOAT", ("y", "FLOAT"), Pair(10, 0)),
+        ("z / FLOAT", ("z", "FLOAT"), Pair(0, 8)),
+    ]
+
+
+def test_both_are_grouped_at_the_lesser_of_their_depths(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=5, z=4), made_of(tmp_path / "b", **{"m.x": 3, "m.y": 5, "m.z": 4})
+
+    assert [group_by(side).depth for side in (a, b)] == [1, 2]
+    assert [grouping.depth for grouping in group_alike(a, b)] == [1, 1]
+    assert [grouping.depth for grouping in group_alike(a, b, depth=2)] == [2, 2]
+    assert [grouping.depth for grouping in group_alike(a, b, "dtype", 2)] == [None, None]
+
+
+def unnamed(ledger: Ledger, *, has_scopes: bool, count: int) -> Ledger:
+    """The ledger with so many blocks, and without scopes."""
+    entries = tuple(
+        entry if has_scopes else replace(entry, scope="", scoped_by="none") for entry in ledger.entries
+    )
+    runs = (Run(0, count),) if count else ()
+    return replace(ledger, entries=entries, blocks=replace(ledger.blocks, runs=runs))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "key"),
+    [
+        ((True, 2), (True, 2), "scope"),
+        ((False, 2), (False, 2), "block"),
+        ((True, 2), (False, 2), "block"),
+        ((True, 0), (False, 2), "scope"),
+        ((False, 0), (False, 2), "scope"),
+    ],
+)
+def test_key_is_one_that_both_sides_have(tmp_path, a, b, key):
+    sides = [
+        unnamed(made_of(tmp_path / name, x=3, y=5), has_scopes=has_scopes, count=count)
+        for name, (has_scopes, count) in (("a", a), ("b", b))
+    ]
+
+    assert [grouping.by for grouping in group_alike(*sides)] == [key, key]
 
 
 def test_own_groups_come_in_the_users_order_with_overlap_and_rest(tmp_path):

@@ -1,7 +1,9 @@
-"""Subgraphs: by key, by depth, by the user's own patterns."""
+"""Subgraphs: by one key or several, by depth."""
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,9 @@ from models import audit, ramp, text_model
 
 from analyzer import group
 from analyzer.errors import LedgerError, UsageError
-from analyzer.group import group_by, group_by_patterns, parse_patterns
-from analyzer.keys import KEYS
-from analyzer.ledger import Group, Grouping, Ledger, natural_order
+from analyzer.group import group_by
+from analyzer.keys import ACCOUNTS, KEYS, choose_key, label_order
+from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run, natural_order
 
 WEIGHTS = {
     "embeddings.word.weight": ramp(7, 3),
@@ -65,19 +67,20 @@ def test_depth_splits_groups_and_keeps_the_sum(ledger):
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 99])
-@pytest.mark.parametrize("by", sorted(KEYS))
-@pytest.mark.parametrize("total", ["parameters", "stored_elements", "nbytes", "tensors"])
-def test_groups_sum_to_the_totals_at_every_depth_and_key(ledger, by, depth, total):
-    wanted = {
-        "parameters": ledger.parameters,
-        "stored_elements": ledger.stored_elements,
-        "nbytes": ledger.file_nbytes if by == "bytes" else ledger.stored_nbytes,
-        "tensors": len(ledger.entries),
-    }
-
+@pytest.mark.parametrize("by", [*KEYS, ACCOUNTS, *map(",".join, itertools.permutations(KEYS, 2))])
+def test_groups_sum_to_the_totals_at_every_depth_and_key(ledger, by, depth):
     grouping = group_by(ledger, by, depth)
 
-    assert sum(getattr(part, total) for part in grouping.groups) == wanted[total]
+    sums = {
+        total: sum(getattr(part, total) for part in grouping.groups)
+        for total in ("parameters", "stored_elements", "nbytes", "tensors")
+    }
+    assert sums == {
+        "parameters": ledger.parameters,
+        "stored_elements": ledger.stored_elements,
+        "nbytes": ledger.file_nbytes if by == ACCOUNTS else ledger.stored_nbytes,
+        "tensors": len(ledger.entries),
+    }
 
 
 def test_nodes_are_counted_in_their_scope_and_sum_up(ledger):
@@ -114,7 +117,6 @@ def test_default_depth_goes_deeper_until_there_are_three_groups(tmp_path, names,
     ("by", "groups"),
     [
         ("dtype", {"FLOAT": 51, "INT64": 0}),
-        ("role", {"constant": 0, "parameter": 51}),
         ("op", {"Gather": 21, "Gemm": 24, "MatMul": 6, "Reshape": 0}),
     ],
 )
@@ -123,6 +125,130 @@ def test_other_keys_group_by_what_they_say(ledger, by, groups):
 
     assert parameters(grouping) == groups
     assert grouping.depth is None
+
+
+def with_blocks(ledger: Ledger, *, count: int = 2) -> Ledger:
+    """The ledger with what is of the encoder in blocks, as if they had been found."""
+
+    def place(entry: Entry) -> Member:
+        parts = entry.scope.split(".")
+        if parts[0] != "encoder":
+            return Member("head" if parts[0] == "pooler" else "stem")
+        return Member(f"block.{parts[2]}", "feed-forward")
+
+    return replace(
+        ledger,
+        blocks=Blocks(
+            runs=(Run(0, count),) if count else (),
+            entries={entry.tensor.key: place(entry) for entry in ledger.entries},
+            nodes={node.place: Member("stem") for node in ledger.model.nodes()},
+            roles={e.tensor.key: "linear" for e in ledger.entries if e.role is Role.PARAMETER},
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("by", "depth", "groups"),
+    [
+        ("block", None, {"stem": 21, "block.0": 12, "block.1": 12, "head": 6}),
+        (
+            "block",
+            2,
+            {"stem": 21, "block.0.feed-forward": 12, "block.1.feed-forward": 12, "head": 6},
+        ),
+        ("role", None, {"constant": 0, "linear": 51}),
+    ],
+)
+def test_blocks_and_roles_group_by_what_was_found(ledger, by, depth, groups):
+    assert parameters(group_by(with_blocks(ledger), by, depth)) == groups
+
+
+def test_two_keys_are_two_parts_of_one_name(ledger):
+    grouping = group_by(ledger, "scope,dtype", 1)
+
+    assert parameters(grouping) == {
+        "embeddings / FLOAT": 21,
+        "encoder / FLOAT": 24,
+        "pooler / FLOAT": 6,
+        "[unscoped] / INT64": 0,
+    }
+    assert grouping.groups[0].label == ("embeddings", "FLOAT")
+    assert grouping.depth == 1
+
+
+@pytest.mark.parametrize("by", ["scope,", "scope,scope", "scope,bytes", "scope, dtype", ""])
+def test_keys_that_do_not_go_together_are_refused(ledger, by):
+    with pytest.raises(UsageError, match="--by"):
+        group_by(ledger, by)
+
+
+# the key where nobody names one
+
+
+def without_scopes(ledger: Ledger) -> Ledger:
+    entries = tuple(replace(entry, scope="", scoped_by="none") for entry in ledger.entries)
+    return replace(ledger, entries=entries, node_scopes={})
+
+
+def test_scopes_are_chosen_where_any_parameter_has_one(ledger):
+    assert choose_key(with_blocks(ledger)) == "scope"
+    assert group_by(with_blocks(ledger)).by == "scope"
+
+
+def test_blocks_are_chosen_where_no_parameter_has_a_scope(ledger):
+    found = without_scopes(with_blocks(ledger))
+
+    assert choose_key(found) == "block"
+    assert parameters(group_by(found)) == {"stem": 21, "block.0": 12, "block.1": 12, "head": 6}
+
+
+def test_file_of_numbered_names_is_grouped_by_the_blocks_that_repeat(tmp_path):
+    layers = [
+        f"a{i} = MatMul(x{i}, w{i}) b{i} = Relu(a{i}) c{i} = MatMul(b{i}, v{i}) x{i + 1} = Add(x{i}, c{i})"
+        for i in range(4)
+    ]
+    weights = {f"{name}{i}": ramp(3, 3, start=10 * i + k) for i in range(4) for k, name in enumerate("wv")}
+    proto = text_model(f"g (float[1,3] x0) => (float[1,3] x4) {{ {' '.join(layers)} }}", weights)
+
+    grouping = group_by(audit(tmp_path, proto))
+
+    assert grouping.by == "block"
+    assert parameters(grouping)["block.0"] == parameters(grouping)["block.1"] == 18
+
+
+def test_scopes_that_are_asked_for_are_given_though_there_are_none(ledger):
+    found = without_scopes(with_blocks(ledger))
+
+    assert parameters(group_by(found, "scope")) == {"[unscoped]": 51}
+
+
+@pytest.mark.parametrize("count", [0, None])
+def test_without_scopes_and_without_blocks_the_key_is_the_scope(ledger, count):
+    bare = without_scopes(ledger)
+    found = replace(bare, blocks=None) if count is None else without_scopes(with_blocks(ledger, count=count))
+
+    assert choose_key(found) == "scope"
+
+
+# reuse
+
+
+def test_group_counts_what_it_would_hold_if_each_use_had_its_own(ledger):
+    entries = tuple(replace(e, applications=12) if "layer.0" in e.scope else e for e in ledger.entries)
+
+    groups = {part.name: part for part in group_by(replace(ledger, entries=entries), depth=3).groups}
+
+    used = groups["encoder.layer.0"]
+    assert (used.parameters, used.applications, used.unshared_parameters) == (12, 12, 144)
+    assert (groups["encoder.layer.1"].applications, groups["encoder.layer.1"].unshared_parameters) == (1, 12)
+
+
+def test_group_of_tensors_that_are_used_unlike_has_no_number_of_uses(ledger):
+    entries = tuple(replace(e, applications=12) if "layer.0" in e.scope else e for e in ledger.entries)
+
+    groups = {part.name: part for part in group_by(replace(ledger, entries=entries), depth=1).groups}
+
+    assert (groups["encoder"].applications, groups["encoder"].unshared_parameters) == (1, 144 + 12)
 
 
 def test_what_no_node_reads_is_a_group_by_operator(tmp_path):
@@ -156,68 +282,6 @@ def test_trainable_and_frozen_sum_to_the_groups_parameters(ledger):
     assert (groups["pooler"].trainable, groups["pooler"].frozen) == (6, 0)
 
 
-# the user's own groups
-
-
-def identity(grouping: Grouping, total: str) -> int:
-    """sum(groups) - overlap + ungrouped"""
-
-    def of(part: Group) -> int:
-        return getattr(part, total)
-
-    return sum(map(of, grouping.groups)) - of(grouping.overlap) + of(grouping.ungrouped)
-
-
-def test_own_groups_may_overlap_and_leave_things_out(ledger):
-    patterns = parse_patterns(["encoder=^encoder", "first=layer\\.0", "biases=bias$"])
-
-    grouping = group_by_patterns(ledger, patterns)
-
-    # 24 + 12 + 6 = 42, of which layer 0 counts 12 again, its bias and layer 1's 3 each: 24 distinct
-    assert parameters(grouping) == {"encoder": 24, "first": 12, "biases": 6}
-    assert (grouping.overlap.parameters, grouping.ungrouped.parameters) == (18, 27)
-
-
-@pytest.mark.parametrize("total", ["parameters", "stored_elements", "nbytes", "tensors", "nodes"])
-@pytest.mark.parametrize(
-    "texts", [["a=."], ["a=.", "b=.", "c=."], ["a=nothing at all"], ["a=layer", "b=fc", "c=^p"]]
-)
-def test_sum_less_overlap_plus_ungrouped_is_the_total(ledger, texts, total):
-    whole = group_by(ledger)
-
-    grouping = group_by_patterns(ledger, parse_patterns(texts))
-
-    assert identity(grouping, total) == sum(getattr(part, total) for part in whole.groups)
-
-
-def test_pattern_is_searched_in_name_and_in_pytorch_name(ledger):
-    known = {((), "pooler.weight"): ("bert.pooler.dense.weight", True)}
-
-    grouping = group_by_patterns(ledger, parse_patterns(["p=pooler\\.dense", "s=^shape$"]), known)
-
-    assert parameters(grouping)["p"] == 6
-    assert grouping.groups[1].tensors == 1
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["embeddings"], "write NAME=REGEX"),
-        (["=x"], "write NAME=REGEX"),
-        (["x="], "write NAME=REGEX"),
-        (["a=x", "a=y"], "'a' is given twice"),
-        (["a=("], "'a': .* in '\\('"),
-    ],
-)
-def test_malformed_pattern_is_refused_with_what_to_write(texts, message):
-    with pytest.raises(UsageError, match=message):
-        parse_patterns(texts)
-
-
-def test_pattern_may_hold_an_equals_sign():
-    assert parse_patterns(["a=x=y"])["a"].pattern == "x=y"
-
-
 # order
 
 
@@ -240,12 +304,20 @@ def test_natural_order_counts(ordered):
     assert backwards == ordered
 
 
+def test_blocks_come_between_stem_and_head_and_numbers_by_their_size():
+    names = ["[unscoped]", "head", "block.10", "block.2", "stem"]
+
+    names.sort(key=lambda name: label_order((name,)))
+
+    assert names == ["stem", "block.2", "block.10", "head", "[unscoped]"]
+
+
 def test_digits_of_other_scripts_and_superscripts_can_be_sorted():
     assert sorted(["x²", "x٣", "x1"], key=natural_order)
 
 
 def test_groups_that_do_not_sum_up_are_a_defect_and_no_result(ledger, monkeypatch):
-    monkeypatch.setattr(group, "_total", lambda name, entries, nodes, known: Group(name))
+    monkeypatch.setattr(group, "total_entries", lambda label, entries, nodes, known: Group("".join(label)))
 
     with pytest.raises(LedgerError, match="groups by scope do not sum up: parameters 0"):
         group_by(ledger)

@@ -19,9 +19,10 @@ from models import external, manifest_of, parameter, save
 from onnx import helper, numpy_helper
 
 from analyzer.audit import audit_model
-from analyzer.group import group_by, group_by_patterns, parse_patterns
+from analyzer.group import group_by
 from analyzer.keys import KEYS
 from analyzer.ledger import Grouping, Ledger, Role
+from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.reconcile import ContentMode, Reconciliation, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
 from analyzer.render.json import render_json
@@ -121,8 +122,8 @@ def totals(ledger: Ledger) -> dict[str, Any]:
 
 
 def groupings(ledger: Ledger) -> Iterator[Grouping]:
-    """By every key, at every depth, and by patterns that overlap."""
-    for by in KEYS:
+    """By every key and by two, at every depth, and by patterns that overlap."""
+    for by in (*KEYS, "scope,dtype", "op,block"):
         for depth in (None, 1, 2, 3):
             yield group_by(ledger, by, depth)
     for count in range(1, len(PATTERNS) + 1):

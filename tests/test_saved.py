@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from models import audit, ramp, text_model
 
 from analyzer.errors import UsageError
-from analyzer.group import group_by, group_by_patterns, parse_patterns
+from analyzer.group import group_by
 from analyzer.keys import KEYS
-from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.ledger import Blocks, Group, Grouping, Ledger, Member, Role, Run
+from analyzer.model import Key
+from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.render.json import render_json
 from analyzer.report import Inspection
 from analyzer.saved import is_saved_report, load_report
@@ -32,7 +35,20 @@ def ledger(tmp_path: Path) -> Ledger:
         """,
         {"enc.layer.0.weight": ramp(3, 3), "v": ramp(3, 3).T.copy()},
     )
-    return audit(tmp_path, proto)
+    found = audit(tmp_path, proto)
+    entries = tuple(
+        replace(entry, applications=index + 1, shared_with=("enc", "x")[:index])
+        for index, entry in enumerate(found.entries)
+    )
+    blocks = Blocks(
+        runs=(Run(0, 2, ("enc.layer.0", "enc.layer.1"), "name:modules"),),
+        entries={
+            e.tensor.key: Member(f"block.{i}", ("", "attention", "norm")[i]) for i, e in enumerate(entries)
+        },
+        nodes=found.blocks.nodes,
+        roles={e.tensor.key: f"role {i}" for i, e in enumerate(entries) if e.role is Role.PARAMETER},
+    )
+    return replace(found, entries=entries, blocks=blocks)
 
 
 @pytest.fixture
@@ -46,7 +62,8 @@ def totals(grouping: Grouping) -> dict[str, tuple[int, ...]]:
     """What a report holds of each group; a saved report has no nodes."""
 
     def of(group: Group) -> tuple[int, ...]:
-        return group.parameters, group.stored_elements, group.nbytes, group.tensors
+        uses = group.applications, group.unshared_parameters
+        return group.parameters, *uses, group.stored_elements, group.nbytes, group.tensors
 
     parts = (*grouping.groups, grouping.overlap, grouping.ungrouped)
     return {group.name: of(group) for group in parts if group.tensors}
@@ -65,10 +82,51 @@ def test_totals_are_the_models(ledger, path):
     assert saved.accounts == ledger.accounts
 
 
-@pytest.mark.parametrize("by", sorted(KEYS))
+@pytest.mark.parametrize("by", [None, *KEYS, "scope,dtype", "block,role", "op,block"])
 @pytest.mark.parametrize("depth", [None, 1, 2, 3])
 def test_groups_are_the_models(ledger, path, by, depth):
     assert totals(group_by(load_report(path), by, depth)) == totals(group_by(ledger, by, depth))
+
+
+def test_uses_and_blocks_are_the_models(ledger, path):
+    saved = load_report(path)
+
+    def uses(of: Ledger) -> dict[Key, tuple[int, tuple[str, ...]]]:
+        return {entry.tensor.key: (entry.applications, entry.shared_with) for entry in of.entries}
+
+    assert uses(saved) == uses(ledger)
+    assert saved.blocks == replace(ledger.blocks, nodes={})
+
+
+def test_report_of_an_older_version_has_every_group_that_needs_no_blocks(ledger, path):
+    make_old(path)
+
+    saved = load_report(path)
+
+    assert {(entry.applications, entry.shared_with) for entry in saved.entries} == {(1, ())}
+    for by in ("scope", "dtype", "op", "scope,dtype"):
+        assert totals(group_by(saved, by)).keys() == totals(group_by(ledger, by)).keys()
+        assert group_by(saved, by).groups[0].stored_elements == group_by(ledger, by).groups[0].stored_elements
+    assert group_by(saved).by == "scope"
+
+
+@pytest.mark.parametrize("by", ["block", "role", "scope,role"])
+def test_report_of_an_older_version_says_that_it_has_no_blocks(path, by):
+    make_old(path)
+
+    with pytest.raises(UsageError, match=r"the report on .*model\.onnx does not say .*; make it again"):
+        group_by(load_report(path), by)
+
+
+def make_old(path: Path) -> None:
+    """Take from a report what older versions did not write."""
+    document = json.loads(path.read_text())
+    for key in ("blocks", "tree"):
+        del document[key]
+    for tensor in document["tensors"]:
+        for key in ("applications", "shared_with", "block", "part", "layer_role"):
+            del tensor[key]
+    path.write_text(json.dumps(document))
 
 
 def test_own_groups_are_the_models(ledger, path):
@@ -146,6 +204,14 @@ def test_json_of_anything_else_is_said(path, document):
         lambda d: d["tensors"][0].update(shape=None),
         lambda d: d["tensors"][0].update(stored_elements="many"),
         lambda d: d["tensors"][0].update(decided_by="magic:wand"),
+        lambda d: d["tensors"][0].update(applications="often"),
+        lambda d: d["tensors"][0].update(shared_with=[3]),
+        lambda d: d["tensors"][0].update(block=None),
+        lambda d: d["tensors"][0].pop("part"),
+        lambda d: next(t for t in d["tensors"] if t["role"] == "parameter").update(layer_role=None),
+        lambda d: d.update(blocks=[3]),
+        lambda d: d["blocks"][0].update(count=-1),
+        lambda d: d["blocks"][0].pop("modules"),
     ],
     ids=[
         "no-tensors",
@@ -161,6 +227,14 @@ def test_json_of_anything_else_is_said(path, document):
         "shape-null",
         "elements-text",
         "evidence",
+        "uses-text",
+        "sharers-numbers",
+        "block-null",
+        "no-part",
+        "layer-role-null",
+        "blocks-numbers",
+        "block-count",
+        "no-modules",
     ],
 )
 def test_report_that_is_not_whole_is_said(path: Path, change: Callable[[dict[str, Any]], object]):

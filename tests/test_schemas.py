@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ from analyzer.content import (
     sample,
 )
 from analyzer.dtypes import DType
-from analyzer.group import group_by, group_by_patterns, parse_patterns
-from analyzer.keys import KEYS
-from analyzer.ledger import Evidence, Ledger, Role, Severity
+from analyzer.group import group_by
+from analyzer.keys import ACCOUNTS, KEYS
+from analyzer.ledger import Blocks, Evidence, Ledger, Member, Role, Run, Severity
 from analyzer.manifest import (
     BatchNorm,
     Buffer,
@@ -43,6 +44,7 @@ from analyzer.manifest import (
 )
 from analyzer.model import Carrier
 from analyzer.ownnames import read_own_names
+from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.reconcile import Line, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
 from analyzer.recover import recover_state
@@ -52,8 +54,8 @@ from analyzer.schemas import SCHEMAS, load_schema, schema_name
 from analyzer.survey import survey_models
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"manifest": "manifest-format.md"}
-KINDS = tuple(name for name in SCHEMAS if name != "manifest")
+PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"graph": "graph.md", "manifest": "manifest-format.md"}
+KINDS = tuple(name for name in SCHEMAS if name not in ("graph", "manifest"))
 
 MAPS = frozenset({"against", "casts", "opsets", "source", "values"})
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
@@ -313,7 +315,7 @@ def test_the_names_of_the_schemas_are_those_of_the_files() -> None:
 
 
 def test_an_unknown_schema_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="compare, export, inspect, manifest, reconcile, recover, survey"):
+    with pytest.raises(ValueError, match="compare, export, graph, inspect, manifest, reconcile, recover, survey"):
         load_schema("../inspect")
 
 
@@ -367,7 +369,9 @@ def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
     tensor, finding = inspect["$defs"]["tensor"]["properties"], inspect["$defs"]["finding"]["properties"]
     dtypes, line = [dtype.name for dtype in DType], [line.value for line in Line]
 
-    assert inspect["properties"]["by"]["enum"] == [*KEYS, "group"]
+    key = f"({'|'.join(KEYS)})"
+    for schema in (inspect, reconcile, load_schema("compare")):
+        assert schema["properties"]["by"]["pattern"] == f"^({key}(,{key})*|{ACCOUNTS}|group)$"
     assert inspect["properties"]["roles"]["propertyNames"]["enum"] == [role.value for role in Role]
     basis = inspect["properties"]["totals"]["properties"]["basis"]
     assert basis["required"] == basis["propertyNames"]["enum"] == [kind.value for kind in Evidence]
@@ -507,14 +511,70 @@ def test_a_row_of_a_list_is_one_line(tmp_path: Path) -> None:
         assert json.dumps(entry, sort_keys=True) in lines
 
 
-@pytest.mark.parametrize("by", KEYS)
-def test_an_inspection_by_any_key_matches_its_schema(by: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [*KEYS, ACCOUNTS, "scope,dtype", "dtype,block", "op,role,scope"])
+def test_a_report_by_any_key_matches_its_schema(by: str, tmp_path: Path) -> None:
     ledger = read(tmp_path, CORNERS)
+    grouping = group_by(ledger, by)
 
-    document = document_of(Inspection(ledger, group_by(ledger, by)))
+    document = document_of(Inspection(ledger, grouping))
+    compared = document_of(compare_ledgers(ledger, ledger, grouping, grouping))
 
     validate(document, "inspect")
-    assert document["by"] == by
+    validate(compared, "compare")
+    assert document["by"] == compared["by"] == by
+    assert all(
+        len(group["keys"]) == by.count(",") + 1 for group in (*document["groups"], *compared["groups"])
+    )
+
+
+@pytest.mark.parametrize("by", ["", "scope,", "scope dtype", "scope,bytes", "group,scope", "name"])
+def test_a_key_that_is_none_is_refused(by: str, tmp_path: Path) -> None:
+    document = document_of(inspection(tmp_path))
+
+    assert is_refused({**document, "by": by}, "inspect")
+
+
+def test_the_tree_of_a_report_adds_up_and_its_leaves_are_the_groups(tmp_path: Path) -> None:
+    ledger = read(tmp_path, CORNERS)
+
+    document = document_of(Inspection(ledger, group_by(ledger, "op,dtype")))
+
+    outermost = [row for row in document["tree"] if not row["level"]]
+    for row_key, group_key in (
+        ("total_parameters", "parameters"),
+        ("stored_elements", "stored_elements"),
+        ("bytes", "bytes"),
+        ("tensors", "tensors"),
+    ):
+        assert sum(row[row_key] for row in outermost) == sum(g[group_key] for g in document["groups"])
+    assert {g["group"] for g in document["groups"]} <= {row["group"] for row in document["tree"]}
+
+
+def test_blocks_are_in_a_report_where_they_are_known_and_null_where_not(tmp_path: Path) -> None:
+    ledger = read(tmp_path, CORNERS)
+    keys = [entry.tensor.key for entry in ledger.entries]
+    learned = [entry.tensor.key for entry in ledger.entries if entry.role is Role.PARAMETER]
+    blocks = Blocks(
+        runs=(Run(0, 2, ("layer.0", "layer.1"), "name:modules"),),
+        entries=dict.fromkeys(keys, Member("block.1", "attention")),
+        nodes={},
+        roles=dict.fromkeys(learned, "attention"),
+    )
+    told, untold = (
+        document_of(Inspection(replace(ledger, blocks=found), group_by(ledger, "op")))
+        for found in (blocks, None)
+    )
+
+    validate(told, "inspect")
+    validate(untold, "inspect")
+    assert told["blocks"] == [
+        {"first": 0, "count": 2, "modules": ["layer.0", "layer.1"], "decided_by": "name:modules"}
+    ]
+    assert {(t["block"], t["part"]) for t in told["tensors"]} == {("block.1", "attention")}
+    assert {t["layer_role"] for t in told["tensors"] if t["role"] == "parameter"} == {"attention"}
+    assert {t["layer_role"] for t in told["tensors"] if t["role"] != "parameter"} == {None}
+    assert untold["blocks"] is None
+    assert {(t["block"], t["part"], t["layer_role"]) for t in untold["tensors"]} == {(None, None, None)}
 
 
 def test_the_corners_of_the_format_are_in_the_inspection(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +15,9 @@ from models import audit, manifest_of, parameter, parameters_of, ramp, raw, reco
 from onnx import numpy_helper
 
 from analyzer.compare import compare_ledgers
-from analyzer.group import group_by, group_by_patterns, parse_patterns
-from analyzer.ledger import Grouping, Ledger
+from analyzer.group import group_by
+from analyzer.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
+from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.render import TextOptions, render_text
 from analyzer.report import ExportReport, Inspection, ReconcileReport
 
@@ -41,13 +45,16 @@ def inspect(ledger: Ledger, grouping: Grouping | None = None, **options: object)
 
 
 def table(text: str, heading: str) -> list[list[str]]:
-    """The rows of the table whose head begins with `heading`, as cells; its total stands below a gap."""
+    """The rows of the table whose head begins with `heading`, as cells; its total stands below a gap.
+
+    A row of a tree keeps its indent.
+    """
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(heading))
     rows: list[list[str]] = []
     for line in lines[start + 2 :]:  # below the rule
         if line:
-            rows.append(re.split(r" {2,}", line))
+            rows.append(re.split(r"(?<=\S) {2,}", line))
             if line.startswith(("total", "ONNX")):
                 break
         elif heading == "largest tensors":
@@ -56,7 +63,8 @@ def table(text: str, heading: str) -> list[list[str]]:
 
 
 def number(text: str) -> int:
-    return int(text.replace(",", "").replace("+", ""))
+    """A printed count; `12 x 7,087,872` is that many in all."""
+    return math.prod(int(part) for part in text.replace(",", "").replace("+", "").split(" x "))
 
 
 def reports(folder: Path, proto: onnx.ModelProto) -> dict[str, str]:
@@ -158,6 +166,239 @@ def test_width_is_the_options_not_the_environments(tmp_path, monkeypatch, column
     monkeypatch.setenv("COLUMNS", columns)
 
     assert inspect(ledger) == before
+
+
+# trees
+
+BERT = {
+    "embeddings.word": (7, 3),
+    **{f"encoder.layer.{i}.{part}.dense": (4, 4) for i in range(12) for part in ("attention", "output")},
+    "pooler.dense": (3, 2),
+}
+
+
+def model_of(shapes: Mapping[str, tuple[int, int]]) -> onnx.ModelProto:
+    """A model with a weight in each of these modules."""
+    nodes = " ".join(f'y{i} = MatMul(x, "{name}.weight")' for i, name in enumerate(shapes))
+    weights = {
+        f"{name}.weight": ramp(*shape, start=100 * i) for i, (name, shape) in enumerate(shapes.items())
+    }
+    return text_model(f"g (float[2,2] x) => (float[2,2] y0) {{ {nodes} }}", weights)
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Ledger:
+    return audit(tmp_path, model_of(BERT))
+
+
+def column(text: str, heading: str, position: int = 0) -> list[str]:
+    return [row[position] for row in table(text, heading)]
+
+
+def test_layers_that_repeat_are_one_row_with_their_number(bert):
+    *rows, total = table(inspect(bert, group_by(bert, depth=3)), "scope, depth 3")
+
+    assert [row[:2] for row in rows] == [
+        ["embeddings.word", "21"],
+        ["encoder.layer.0-11", "12 x 32"],
+        ["pooler.dense", "6"],
+    ]
+    assert sum(number(row[1]) for row in rows) == number(total[1]) == bert.parameters
+
+
+def test_what_each_layer_has_stands_below_it_once(bert):
+    text = inspect(bert, group_by(bert, depth=4))
+
+    assert column(text, "scope, depth 4") == [
+        "embeddings.word",
+        "encoder.layer.0-11",
+        "  attention",
+        "  output",
+        "pooler.dense",
+        "total",
+    ]
+    assert column(text, "scope, depth 4", 1)[1:4] == ["12 x 32", "12 x 16", "12 x 16"]
+
+
+def test_default_depth_is_a_plain_list_with_every_column(bert):
+    *groups, total = table(inspect(bert), "scope, depth 1")
+
+    assert [row[0] for row in groups] == ["embeddings", "encoder", "pooler"]
+    assert len(total) == 6
+
+
+@pytest.mark.parametrize(("width", "columns"), [(80, 5), (99, 5), (100, 6)])
+def test_tree_does_without_a_column_where_names_need_the_room(bert, width, columns):
+    rows = table(inspect(bert, group_by(bert, depth=3), width=width), "scope, depth 3")
+
+    assert {len(row) for row in rows} == {columns}
+
+
+def test_largest_rows_have_room_and_the_rest_is_counted(bert):
+    text = inspect(bert, group_by(bert, depth=4), rows=2)
+
+    assert column(text, "scope, depth 4") == ["embeddings.word", "encoder.layer.0-11", "[1 others]", "total"]
+    assert "2 rows under these are not shown; -n 0 shows all" in text
+    assert "not shown" not in inspect(bert, group_by(bert, depth=4), rows=0)
+
+
+def test_two_keys_are_two_levels(tmp_path):
+    half = {"b.fc.weight": ramp(3, 2).astype("f2")}
+    proto = model_of({"a.fc": (2, 2), "b.norm": (2, 3), "c.fc": (2, 5)})
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in half.items())
+    ledger = audit(tmp_path, proto)
+
+    rows = table(inspect(ledger, group_by(ledger, "scope,dtype", 1)), "scope, dtype, depth 1")
+
+    assert [row[:2] for row in rows] == [
+        ["a / FLOAT", "4"],
+        ["b", "12"],
+        ["  FLOAT", "6"],
+        ["  FLOAT16", "6"],
+        ["c / FLOAT", "10"],
+        ["total", "26"],
+    ]
+
+
+@pytest.mark.parametrize("name", [LONG, EVIL, "größe.層.weight", "w" * 300, "[red]x[/red]", "a.." * 30 + "w"])
+@pytest.mark.parametrize("by", ["scope", "scope,dtype"])
+def test_tree_of_any_names_is_no_wider_than_80_columns(tmp_path, name, by):
+    proto = named(name)
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(ramp(10, 10 + i, start=9), f"{name}.{i // 3}.{i}.weight") for i in range(6)
+    )
+    ledger = audit(tmp_path, proto)
+
+    text = inspect(ledger, group_by(ledger, by, 64), rows=0)
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.replace("\n", "").isprintable()
+    assert "…" not in text
+
+
+def test_large_counts_of_many_layers_are_not_cut(tmp_path):
+    names = [f"layers.{i}.{part}" for i in range(126) for part in ("a", "b")]
+    proto = model_of({"fc": (2, 2)})
+    for name in names:
+        proto.graph.initializer.append(raw(f"{name}.weight", [10**10], onnx.TensorProto.FLOAT, b""))
+    ledger = audit(tmp_path, proto)
+
+    text = inspect(ledger, group_by(ledger, depth=3))
+
+    assert "126 x 20,000,000,000" in text
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+# sentences below the groups
+
+
+def placed(ledger: Ledger, *runs: Run, has_scopes: bool = True) -> Ledger:
+    """The ledger with its layers in blocks, as if they had been found."""
+
+    def place(entry: Entry) -> Member:
+        layer = re.search(r"layer\.(\d+)", entry.scope)
+        return Member(f"block.{layer[1]}" if layer else "head" if "pooler" in entry.scope else "stem")
+
+    blocks = Blocks(
+        runs,
+        {entry.tensor.key: place(entry) for entry in ledger.entries},
+        {node.place: Member("stem") for node in ledger.model.nodes()},
+        {entry.tensor.key: "linear" for entry in ledger.entries},
+    )
+    entries = tuple(
+        entry if has_scopes else replace(entry, scope="", scoped_by="none") for entry in ledger.entries
+    )
+    return replace(ledger, blocks=blocks, entries=entries)
+
+
+MODULES = tuple(f"encoder.layer.{i}" for i in range(12))
+
+
+@pytest.mark.parametrize(
+    ("runs", "sentences"),
+    [
+        ([Run(0, 12, MODULES)], ["block.0-11 are encoder.layer.0-11"]),
+        (
+            [Run(0, 11, MODULES[:11]), Run(11, 1, ("tail",))],
+            ["block.0-10 are encoder.layer.0-10", "block.11 is tail"],
+        ),
+        ([Run(0, 2, ("a.0", "b.0")), Run(2, 10)], ["block.0-1 are a.0, b.0"]),
+        ([Run(0, 12, ("layers.0",) * 12)], ["block.0-11 are all layers.0"]),
+        ([], ["no repeated blocks found"]),
+    ],
+)
+def test_modules_of_blocks_are_told(bert, runs, sentences):
+    ledger = placed(bert, *runs)
+
+    text = inspect(ledger, group_by(ledger, "block"))
+
+    assert column(text, "block ") == ["stem", "block.0-11", "head", "total"]
+    for sentence in sentences:
+        assert f"\n{sentence}\n" in text
+
+
+def test_escapes_in_the_names_of_modules_are_escaped(bert):
+    ledger = placed(bert, Run(0, 1, (EVIL,)))
+
+    assert inspect(ledger, group_by(ledger, "block")).replace("\n", "").isprintable()
+
+
+def test_blocks_that_nobody_asked_for_have_their_reason(bert):
+    sentence = "no parameter has a scope, so they are grouped by block"
+    unnamed = placed(bert, Run(0, 12), has_scopes=False)
+    named_too = placed(bert, Run(0, 12))
+
+    assert sentence in inspect(unnamed)
+    assert sentence not in inspect(unnamed, group_by(unnamed, "scope"))
+    assert sentence not in inspect(named_too, group_by(named_too, "block"))
+
+
+def used(ledger: Ledger, times: Mapping[str, int]) -> Ledger:
+    """The ledger as if what is in these modules were used so many times."""
+    return replace(
+        ledger,
+        entries=tuple(
+            replace(
+                entry, applications=next((n for name, n in times.items() if entry.scope.startswith(name)), 1)
+            )
+            for entry in ledger.entries
+        ),
+    )
+
+
+@pytest.mark.parametrize("by", ["scope", "dtype"])
+def test_what_is_used_more_than_once_is_told(bert, by):
+    ledger = used(bert, {"pooler": 12})
+
+    text = inspect(ledger, group_by(ledger, by))
+
+    assert "\npooler is used 12 times: 6 parameters, 72 if each use had its own\n" in text
+
+
+def test_layers_of_which_a_part_is_used_more_than_once_are_told_together(bert):
+    ledger = used(bert, {f"encoder.layer.{i}.output": 2 for i in range(12)})
+
+    text = " ".join(inspect(ledger).split())
+
+    sentence = "encoder.layer.0-11.output are each used 2 times: 192 parameters, 384 if each use had its own"
+    assert sentence in text
+
+
+def test_what_is_used_once_is_not_told(bert):
+    assert "if each use had its own" not in inspect(bert)
+
+
+def test_reuse_that_saves_most_is_told_first_and_the_rest_counted(bert):
+    times = {f"encoder.layer.{i}.attention": 2 + i for i in range(9, -1, -2)}
+
+    lines = [line for line in inspect(used(bert, times), rows=2).splitlines() if " used " in line]
+
+    assert [line.split(":")[0] for line in lines] == [
+        "encoder.layer.9.attention is used 11 times",
+        "encoder.layer.7.attention is used 9 times",
+        "[3 others are used more than once]",
+    ]
 
 
 # columns

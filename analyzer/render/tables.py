@@ -1,14 +1,19 @@
-"""What the text reports are built of: tables within their width, and names that cannot escape."""
+"""What the text reports are built of: tables within their width, names that cannot escape, findings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.render.units import printable, shorten
+from analyzer.ledger import Finding
+from analyzer.render.options import TextOptions
+from analyzer.render.units import format_count, printable, shorten
 
-__all__ = ["make_table", "show_name"]
+__all__ = ["make_table", "show_findings", "show_name", "show_shape"]
 
 
 def make_table(*columns: str) -> Table:
@@ -29,3 +34,26 @@ def show_name(name: str, style: str = "") -> Text:
 
 _LONGEST_NAME = 400
 """Characters of a name that are shown: nobody reads more, and a file may have names of megabytes."""
+
+
+def show_shape(shape: tuple[int, ...]) -> str:
+    """Dimensions, of a tensor of absurdly many only the first."""
+    text = "x".join(map(str, shape[:_MAX_DIMS])) or "scalar"
+    return text if len(shape) <= _MAX_DIMS else f"{text}x... ({format_count(len(shape))} dimensions)"
+
+
+_MAX_DIMS = 12
+
+
+def show_findings(findings: Sequence[Finding], options: TextOptions) -> list[RenderableType]:
+    """A paragraph for each finding, with the first of its subjects."""
+    parts: list[RenderableType] = []
+    for finding in findings:
+        head = Text(f"{finding.severity.value}: ", style="bold")
+        head.append(printable(f"{finding.message} [{finding.id}]"), style="not bold")
+        parts += [Text(""), head]
+        shown = finding.subjects[: options.rows] if options.rows else finding.subjects
+        parts += [Text(f"  {printable(subject)}") for subject in shown]
+        if len(finding.subjects) > len(shown):
+            parts.append(Text(f"  [{format_count(len(finding.subjects) - len(shown))} others]"))
+    return parts

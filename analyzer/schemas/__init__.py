@@ -9,7 +9,7 @@ from typing import Any, cast
 
 __all__ = ["SCHEMAS", "load_schema", "schema_name"]
 
-SCHEMAS = ("compare", "export", "inspect", "manifest", "reconcile", "recover", "survey")
+SCHEMAS = ("compare", "export", "graph", "inspect", "manifest", "reconcile", "recover", "survey")
 """Names that `load_schema` knows: a report's `command`, `survey` for `inspect` of many models, or `manifest`."""
 
 
