@@ -18,10 +18,10 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden bench matrix hostile fuzz dev clean
+.PHONY: help demo test check format golden bench matrix subgraphs hostile fuzz dev clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed  ## export BERT and ALBERT, then inspect, reconcile and compare them
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash demo/demo.sh
@@ -48,6 +48,9 @@ bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other 
 
 matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
 	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)
+
+subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/subgraphs.md (17 GB, an hour)
+	PYTHONPATH=tests $(BIN)/python -m subgraphs $(or $(ARGS),--markdown docs/subgraphs.md)
 
 hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/hostile.md
 	$(BIN)/python benchmarks/hostile.py --markdown docs/hostile.md $(ARGS)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
     from analyzer.graph import build_graph as build_graph
     from analyzer.group import group_by as group_by
-    from analyzer.group import group_by_patterns as group_by_patterns
-    from analyzer.group import parse_patterns as parse_patterns
     from analyzer.ledger import Entry as Entry
     from analyzer.ledger import Finding as Finding
     from analyzer.ledger import Group as Group
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from analyzer.manifest import load_manifest as load_manifest
     from analyzer.manifest import save_manifest as save_manifest
     from analyzer.model import Model as Model
+    from analyzer.patterns import group_by_patterns as group_by_patterns
+    from analyzer.patterns import parse_patterns as parse_patterns
     from analyzer.read import read_model as read_model
     from analyzer.reconcile import Reconciliation as Reconciliation
     from analyzer.reconcile import reconcile_ledger as reconcile_ledger
@@ -100,10 +100,10 @@ _MODULES = {
     "build_graph": "graph",
     "compare_ledgers": "compare",
     "group_by": "group",
-    "group_by_patterns": "group",
+    "group_by_patterns": "patterns",
     "load_manifest": "manifest",
     "load_report": "saved",
-    "parse_patterns": "group",
+    "parse_patterns": "patterns",
     "read_model": "read",
     "reconcile_ledger": "reconcile",
     "recover_state": "recover",

@@ -1,4 +1,4 @@
-"""The order of the stages, read -> connect -> classify -> copies -> bytes -> values -> findings; known here alone."""
+"""The stages in order, which is known here alone: from reading, wiring and classifying to findings and blocks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from analyzer.applications import count_applications
 from analyzer.artifact import find_components, is_artifact
+from analyzer.blocks import find_blocks, lend_scopes
 from analyzer.bytes import book_bytes
-from analyzer.classify import classify, scope_nodes
+from analyzer.classify import classify, find_companions
 from analyzer.collector import uncollected
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
+from analyzer.dataflow import follow_data
 from analyzer.errors import LedgerError, ModelReadError, UsageError
 from analyzer.findings import Evidence, find
 from analyzer.functions import count_calls
 from analyzer.ledger import Ledger, Role
 from analyzer.merge import merge_models
 from analyzer.model import Model
+from analyzer.owners import settle_scopes
+from analyzer.paths import scope_nodes
 from analyzer.read import MAX_OBJECTS, read_model
 from analyzer.values import look_at_values
 from analyzer.wiring import connect
@@ -57,12 +62,17 @@ def audit_model(
         model = (_read_artifact if is_folder else read_model)(path, max_objects=limit)
         content = content or ("sampled" if model.traffic is None else "none")
         wiring = connect(model)
-        scopes = scope_nodes(model)
-        entries = classify(model, wiring, scopes)
+        companions = find_companions(model, wiring)
+        entries = classify(model, wiring, companions)
         entries = find_copies(model, entries, wiring, content, progress)
+        flow = follow_data(model, wiring)
+        traced = scope_nodes(model)
+        entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
+        scopes = {place: scope for place, (scope, _) in (near | traced).items()}
+        calls = count_calls(model)
+        entries = count_applications(model, entries, wiring, flow, scopes, calls)
         booked = book_bytes(model, entries)
         values = look_at_values(entries, content, progress)
-        calls = count_calls(model)
         if model.traffic is not None and content != "none":
             main = model.sources[model.files[0].key]
             main.check()  # contents were read after the reader had made sure that the file is what it was
@@ -73,11 +83,14 @@ def audit_model(
             accounts=booked.accounts,
             findings=find(Evidence(model, entries, wiring, booked, values, calls)),
             wiring=wiring,
-            node_scopes={position: scope for position, (scope, _) in scopes.items()},
+            node_scopes=scopes,
+            traced_scopes={place: scope for place, (scope, _) in traced.items()},
             shared_nbytes=booked.shared,
             content=content,
             calls=calls,
         )
+        blocks = find_blocks(ledger)
+        ledger = dataclasses.replace(ledger, entries=lend_scopes(ledger.entries, blocks), blocks=blocks)
     _check(ledger)
     return ledger
 

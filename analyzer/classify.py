@@ -1,4 +1,4 @@
-"""Model + wiring -> entries: each stored tensor with its role, its scope, and the rule that decided each.
+"""Model + wiring -> entries: each stored tensor with its role, and the rule that decided it.
 
 Rules are asked from the strongest evidence to the weakest; the first that answers decides. `docs/how-it-counts.md`
 lists them in the same order.
@@ -7,12 +7,13 @@ lists them in the same order.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from analyzer.encodings import CODES, find_encoding, logical_numel
 from analyzer.ledger import Entry, Evidence, Role
-from analyzer.model import Carrier, GraphPath, Model, Place, StoredTensor
+from analyzer.model import Carrier, GraphPath, Key, Model, StoredTensor
 from analyzer.scopes import (
     Provenance,
     common_scope,
@@ -21,14 +22,13 @@ from analyzer.scopes import (
     is_dotted,
     is_root_buffer_name,
     module_of,
-    node_scope,
     provenance_of,
     read_provenance,
 )
 from analyzer.structure import learned_beside, role_by_structure
 from analyzer.wiring import Wiring
 
-__all__ = ["classify", "scope_nodes"]
+__all__ = ["classify", "find_companions"]
 
 _LEARNED_LEAVES = frozenset(
     {
@@ -64,10 +64,6 @@ _LEARNED_LEAVES = frozenset(
 """Last parts of a dotted name that are learned wherever PyTorch, or a framework that names alike, writes them."""
 
 
-NodeScopes = dict[Place, tuple[str, str]]
-"""(scope, rule) of the nodes that tell where they come from, by (graph path, position)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A role, the rule that chose it, and the PyTorch tensors that the rule traced it to."""
@@ -88,26 +84,35 @@ class _Context:
     handed_out: frozenset[tuple[GraphPath, str]]
     """Outputs of a model file without nodes."""
     stored: frozenset[tuple[GraphPath, str]]
-    companions: frozenset[tuple[GraphPath, str]]
+    companions: Collection[Key]
     """Scales, zero points and group indices of what some reader decodes."""
     is_pytorch: bool
 
 
-def classify(model: Model, wiring: Wiring, scopes: NodeScopes | None = None) -> tuple[Entry, ...]:
-    """Enter every stored tensor once, in file order. Content is not looked at (`analyzer.copies` does).
+def classify(model: Model, wiring: Wiring, companions: Collection[Key]) -> tuple[Entry, ...]:
+    """Enter every stored tensor once, in file order. Only PyTorch names give a scope here (`analyzer.owners`).
 
-    `scopes` is what `scope_nodes` says of the model, if it is known already.
+    Content is not looked at (`analyzer.copies` does). `companions` are the scales and zero points of stored codes.
     """
-    scopes = scope_nodes(model) if scopes is None else scopes
     entries: list[Entry] = []
     for part, graphs in model.by_part():
         alone = replace(model, graphs=graphs, producer=part.producer)
-        context = _context(alone, wiring)
-        entries += (_enter(tensor, context, scopes) for tensor in alone.tensors())
+        context = _context(alone, wiring, companions)
+        entries += (_enter(tensor, context) for tensor in alone.tensors())
     return tuple(entries)
 
 
-def _context(model: Model, wiring: Wiring) -> _Context:
+def find_companions(model: Model, wiring: Wiring) -> dict[Key, list[Key]]:
+    """For each scale, zero point and group index of stored codes, the codes that it belongs to."""
+    found: dict[Key, list[Key]] = defaultdict(list)
+    for tensor in model.tensors():
+        if tensor.dtype in CODES and (encoded := find_encoding(tensor, wiring)) is not None:
+            for companion in encoded.companions:
+                found[companion.key].append(tensor.key)
+    return found
+
+
+def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Context:
     """What one model file says; the names and notes of another component are that one's own."""
     graphs = model.graphs
     return _Context(
@@ -119,37 +124,23 @@ def _context(model: Model, wiring: Wiring) -> _Context:
         ),
         handed_out=frozenset((g.path, name) for g in graphs[:1] if not g.nodes for name in g.outputs),
         stored=frozenset(tensor.key for tensor in model.tensors()),
-        companions=frozenset(
-            companion.key
-            for tensor in model.tensors()
-            if tensor.dtype in CODES and (encoded := find_encoding(tensor, wiring)) is not None
-            for companion in encoded.companions
-        ),
+        companions=companions,
         is_pytorch=model.producer.startswith("pytorch"),
     )
 
 
-def scope_nodes(model: Model) -> NodeScopes:
-    """(scope, rule) of every node that tells where it comes from, by (graph path, position)."""
-    found = ((node, node_scope(node)) for node in model.nodes())
-    return {(node.graph_path, node.position): scope for node, scope in found if scope is not None}
-
-
-def _enter(tensor: StoredTensor, context: _Context, scopes: NodeScopes) -> Entry:
+def _enter(tensor: StoredTensor, context: _Context) -> Entry:
     decision = _decide(tensor, context)
     found = context.wiring.readers(tensor)
     using = {(reader.node.graph_path, reader.node.position): reader.node for reader in found}
-    scope, scoped_by = _scope(
-        tensor, decision, [scopes[position] for position in using if position in scopes]
-    )
     stands_for = logical_numel(tensor, context.wiring)
     first = next(iter(using.values()), None)
     return Entry(
         tensor=tensor,
         role=decision.role,
         decided_by=decision.rule,
-        scope=scope,
-        scoped_by=scoped_by,
+        scope=common_scope(module_of(source) for source in decision.sources),
+        scoped_by=decision.rule if decision.sources else Evidence.NONE,
         sources=decision.sources,
         uses=len(using),
         read_by=first.op_type if first is not None else "",
@@ -277,14 +268,3 @@ def _is_filler(tensor: StoredTensor, context: _Context) -> bool:
 
 def _is_state(tensor: StoredTensor, context: _Context) -> bool:
     return context.is_pytorch and tensor.carrier is Carrier.INITIALIZER and is_dotted(tensor.name)
-
-
-def _scope(tensor: StoredTensor, decision: Decision, reader_scopes: list[tuple[str, str]]) -> tuple[str, str]:
-    """The module that owns the tensor: by its PyTorch name, else what all its readers have in common."""
-    if decision.sources:
-        return common_scope(module_of(source) for source in decision.sources), decision.rule
-    if is_dotted(tensor.name) and tensor.node is None:
-        return module_of(tensor.name), "name:dotted"
-    if reader_scopes:
-        return common_scope(scope for scope, _ in reader_scopes), reader_scopes[0][1]
-    return "", Evidence.NONE

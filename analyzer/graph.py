@@ -1,25 +1,33 @@
-"""Model -> networkx.MultiDiGraph of nodes, stored tensors, graph inputs and outputs.
+"""Model -> networkx.MultiDiGraph of nodes, stored tensors, graph inputs and outputs; Ledger -> what each of them is.
 
 Vertices are tuples: `("node", path, position)`, `("tensor", path, name)`, `("input", path, name)`,
 `("output", path, name)`. A tensor that a node carries (a Constant's `value`) has a vertex of its own with an edge to
 the vertex of its reader, not of its carrier, so that the readers of every entry are its successors.
 
 Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`) and `order` (its place in the file), for tensors
-`tensor` (the `StoredTensor`).
+`tensor` (the `StoredTensor`); in a nested graph `parent`, the vertex of the node that holds it.
 Edge attributes: `value` (the name that flows) and `slot` (the input position; -1 for a carried attribute tensor,
 -2 for a value that a nested graph takes from outside or hands back).
+`describe_graph` adds what a ledger knows; docs/graph.md lists it all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import networkx as nx
 
-from analyzer.model import Graph, Key, Model, Node, StoredTensor, Vertex
+from analyzer.blocks import find_blocks
+from analyzer.ledger import Blocks, Entry, Ledger
+from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor, Vertex
 from analyzer.wiring import CARRIED, NAMED, GraphInput, Provider, Wiring, connect
 
-__all__ = ["CROSSING", "build_graph", "tensor_vertex"]
+__all__ = ["CROSSING", "build_graph", "called_functions", "describe_graph", "tensor_vertex"]
 
 CROSSING = -2
+
+_UNNESTED: Mapping[str, Any] = {}
 
 
 def build_graph(model: Model, wiring: Wiring | None = None) -> nx.MultiDiGraph[Vertex]:
@@ -37,9 +45,62 @@ def build_graph(model: Model, wiring: Wiring | None = None) -> nx.MultiDiGraph[V
     return graph
 
 
+def describe_graph(graph: nx.MultiDiGraph[Vertex], ledger: Ledger) -> nx.MultiDiGraph[Vertex]:
+    """Add what the ledger says of its model's graph: to the vertices, and totals to the graph. Returns that graph."""
+    blocks = ledger.blocks or find_blocks(ledger)
+    functions = called_functions(ledger.model)
+    entries = {entry.tensor.key: entry for entry in ledger.entries}
+    for vertex, attributes in graph.nodes(data=True):
+        kind, path, name = vertex
+        attributes["graph_path"] = path
+        attributes.setdefault("parent", None)
+        if kind == "node":
+            _describe_node(attributes, ledger, blocks, functions)
+        elif kind == "tensor":
+            entry = entries[path, str(name)]
+            _describe_tensor(attributes, entry, blocks)
+        else:
+            attributes["name"] = name
+    graph.graph |= {
+        "model": ledger.model.path,
+        "components": tuple(part.name for part in ledger.model.components),
+        "collapsed": False,
+        "by": None,
+        "depth": None,
+        "folded": False,
+        "left_out": 0,
+        "tensors": len(ledger.entries),
+        "parameters": ledger.parameters,
+        "stored_elements": ledger.stored_elements,
+        "bytes": ledger.stored_nbytes,
+    }
+    return graph
+
+
 def tensor_vertex(key: Key) -> Vertex:
     """The vertex of the stored tensor with this key."""
     return ("tensor", key[0], key[1])
+
+
+def called_functions(model: Model) -> dict[Place, GraphPath]:
+    """The local function that each node calls, of those that call one."""
+    known: dict[tuple[GraphPath, str, str, str], GraphPath] = {}
+    for function in model.functions:
+        root = model.root(function.path)
+        known.setdefault((root, _domain(function.domain), function.name, function.overload), function.path)
+    if not known:
+        return {}
+    found = {
+        node.place: known.get(
+            (model.root(node.graph_path), _domain(node.domain), node.op_type, node.overload)
+        )
+        for node in model.nodes()
+    }
+    return {place: path for place, path in found.items() if path is not None}
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
 
 
 def _vertex(provider: Provider) -> Vertex:
@@ -53,14 +114,15 @@ def _vertex(provider: Provider) -> Vertex:
 
 
 def _add_vertices(graph: nx.MultiDiGraph[Vertex], part: Graph) -> None:
+    nested = _UNNESTED if part.parent is None else {"parent": ("node", *part.parent)}
     for name in part.inputs:
-        graph.add_node(("input", part.path, name), kind="input")
+        graph.add_node(("input", part.path, name), kind="input", **nested)
     for node in part.nodes:
-        graph.add_node(("node", part.path, node.position), kind="node", node=node, order=len(graph))
+        graph.add_node(("node", part.path, node.position), kind="node", node=node, order=len(graph), **nested)
     for tensor in part.tensors:
-        graph.add_node(tensor_vertex(tensor.key), kind="tensor", tensor=tensor)
+        graph.add_node(tensor_vertex(tensor.key), kind="tensor", tensor=tensor, **nested)
     for name in part.outputs:
-        graph.add_node(("output", part.path, name), kind="output")
+        graph.add_node(("output", part.path, name), kind="output", **nested)
 
 
 def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, wiring: Wiring) -> None:
@@ -91,3 +153,41 @@ def _join_parent(graph: nx.MultiDiGraph[Vertex], part: Graph) -> None:
         graph.add_edge(parent, ("input", part.path, name), value=name, slot=CROSSING)
     for name in part.outputs:
         graph.add_edge(("output", part.path, name), parent, value=name, slot=CROSSING)
+
+
+def _describe_node(
+    attributes: dict[str, Any], ledger: Ledger, blocks: Blocks, functions: Mapping[Place, GraphPath]
+) -> None:
+    node: Node = attributes["node"]
+    place = node.place
+    member = blocks.nodes[place]
+    attributes["name"] = node.name
+    attributes["position"] = node.position
+    attributes["op_type"] = node.op_type
+    attributes["domain"] = node.domain
+    attributes["scope"] = ledger.node_scopes.get(place)
+    attributes["block"] = member.block
+    attributes["part"] = member.part or None
+    attributes["calls"] = functions.get(place)
+
+
+def _describe_tensor(attributes: dict[str, Any], entry: Entry, blocks: Blocks) -> None:
+    tensor = entry.tensor
+    member = blocks.entries[tensor.key]
+    attributes["entry"] = entry
+    attributes["name"] = tensor.key[1]
+    attributes["carrier"] = tensor.carrier.value
+    attributes["dtype"] = tensor.dtype.name
+    attributes["shape"] = tensor.shape
+    attributes["stored_elements"] = tensor.numel
+    attributes["parameters"] = entry.parameters
+    attributes["bytes"] = tensor.nbytes
+    attributes["role"] = entry.role.value
+    attributes["layer_role"] = blocks.roles.get(tensor.key)
+    attributes["scope"] = entry.scope if entry.has_scope else None
+    attributes["decided_by"] = entry.decided_by
+    attributes["uses"] = entry.uses
+    attributes["applications"] = entry.applications
+    attributes["copy_of"] = None if entry.copy_of is None else tensor_vertex(entry.copy_of)
+    attributes["block"] = member.block
+    attributes["part"] = member.part or None

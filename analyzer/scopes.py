@@ -1,8 +1,7 @@
-"""Names and metadata that exporters leave in a file -> PyTorch names and module paths.
+"""Names and metadata that exporters leave on values -> PyTorch names, and the modules that they belong to.
 
-Read here: `metadata_props` of `torch.onnx.export(dynamo=True)` (torch/onnx/_internal/exporter/_core.py), the
-`folded_from` note of onnxscript's constant folding, and the node names of the TorchScript exporter
-(`/encoder/layer.0/attention/self/query/MatMul`).
+Read here: `metadata_props` of `torch.onnx.export(dynamo=True)` (torch/onnx/_internal/exporter/_core.py), and the
+`folded_from` note of onnxscript's constant folding. What nodes tell is read by `analyzer.paths`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from analyzer.ledger import Role
-from analyzer.model import Model, Node
+from analyzer.model import Model
 
 __all__ = [
     "Origin",
@@ -23,21 +22,17 @@ __all__ = [
     "is_buffer_name",
     "is_dotted",
     "is_root_buffer_name",
+    "known_modules",
+    "list_of",
     "mangle",
     "module_of",
-    "node_scope",
     "provenance_of",
     "read_provenance",
 ]
 
-_NAME_SCOPES = "pkg.torch.onnx.name_scopes"
-_NAMESPACE = "namespace"
 _FX_NODE = "pkg.torch.onnx.fx_node"
 _INPUT_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
-
-_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
-"""What torch.export writes for a node that it made outside any module's forward."""
 
 _PLAIN_LIST = re.compile(r"\[(?:'[^'\\\\]*'(?:, '[^'\\\\]*')*)?\]")
 _ITEM = re.compile(r"'([^'\\\\]*)'")
@@ -87,7 +82,7 @@ def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Proven
     if kind in _KINDS:
         role = _KINDS[kind]
         return Origin(role, (name,) if role is not Role.CONSTANT else (), "provenance:input-spec")
-    sources = _list(props.get(_FOLDED_FROM))
+    sources = list_of(props.get(_FOLDED_FROM))
     if not sources:
         return None
     roles = {source: _source_role(source, provenance) for source in sources}
@@ -168,6 +163,7 @@ _BUFFER_LEAVES = frozenset(
         "cos_cache",
         "sin_cache",
         "pe",
+        "embed_positions",
         "embed_scale",
         "mel_filters",
         "window",
@@ -232,24 +228,19 @@ def module_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def node_scope(node: Node) -> tuple[str, str] | None:
-    """The module whose forward made this node, and the rule that says so; None if nothing does.
+_LONGEST_NAME = 1024
+"""Characters of a name of which all modules are looked at."""
 
-    `name_scopes` lists one module path a depth and ends with the fx node; `namespace` holds the same with classes.
-    """
-    scopes = _list(node.metadata.get(_NAME_SCOPES)) if node.metadata else None
-    if scopes:
-        scope = scopes[-2] if len(scopes) > 1 else ""
-        return None if scope == _NO_MODULE else (scope, "provenance:name-scopes")
-    namespace = node.metadata.get(_NAMESPACE) if node.metadata else None
-    if namespace:
-        parts = [part.partition(":")[0].strip() for part in namespace.split("/")]
-        scope = parts[-2] if len(parts) > 1 else ""
-        return None if scope == _NO_MODULE else (scope, "provenance:namespace")
-    if "/" in node.name:
-        parts = [part for part in node.name.split("/")[:-1] if part]
-        return (".".join(parts), "name:node-path")
-    return None
+
+def known_modules(model: Model) -> set[str]:
+    """The modules that the PyTorch names of tensors tell, and all those around them."""
+    modules: set[str] = set()
+    for name in {float_name(tensor.name) for tensor in model.tensors() if len(tensor.name) <= _LONGEST_NAME}:
+        module = module_of(name) if is_dotted(name) else ""
+        while module and module not in modules:
+            modules.add(module)
+            module = module_of(module)
+    return modules
 
 
 def common_scope(scopes: Iterable[str]) -> str:
@@ -261,16 +252,16 @@ def common_scope(scopes: Iterable[str]) -> str:
     different = set(scopes)
     if len(different) < 2:
         return "".join(different)
-    split = [scope.split(".") if scope else [] for scope in different]
-    shared: list[str] = []
-    for parts in zip(*split, strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
-    return ".".join(shared)
+    first, last = min(different), max(different)
+    length = next(
+        (index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None
+    )
+    shared = first if length is None else first[:length]
+    is_whole = all(scope.startswith(".", len(shared)) for scope in different if scope != shared)
+    return shared if is_whole else module_of(shared)
 
 
-def _list(text: str | None) -> list[str] | None:
+def list_of(text: str | None) -> list[str] | None:
     """The list of strings that an exporter wrote with `repr`; None where it is none."""
     if text is None:
         return None

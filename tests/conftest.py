@@ -20,6 +20,7 @@ TOGETHER = {
     "test_full_size.py": "documents",
     "test_export.py": "exports",
     "test_oracle.py": "exports",
+    "test_presets.py": "exports",
     "test_reconcile_exports.py": "exports",
     "test_recover_exports.py": "exports",
 }

@@ -1,4 +1,4 @@
-"""Each stored tensor's role, scope and uses, and the rule that decided each."""
+"""Each stored tensor's role and uses, and the rule that decided it."""
 
 from __future__ import annotations
 
@@ -216,62 +216,6 @@ def test_tensor_of_no_elements_is_entered_with_nothing(tmp_path):
     found = entry(audit(tmp_path, proto), "w")
 
     assert (found.tensor.numel, found.tensor.nbytes, found.parameters) == (0, 0, 0)
-
-
-# scopes
-
-
-def test_scope_of_a_named_tensor_is_its_module(tmp_path):
-    found = entry(
-        audit(tmp_path, matmul("encoder.layer.0.query.weight", node="/other/MatMul")),
-        "encoder.layer.0.query.weight",
-    )
-
-    assert (found.scope, found.scoped_by) == ("encoder.layer.0.query", "name:parameter")
-
-
-@pytest.mark.parametrize(
-    ("scoped", "scope", "rule"),
-    [
-        ({"n": "encoder.layer.0"}, "encoder.layer.0", "provenance:name-scopes"),
-        ({}, "fc", "name:node-path"),
-    ],
-)
-def test_scope_of_a_nameless_tensor_is_that_of_its_reader(tmp_path, scoped, scope, rule):
-    node = "n" if scoped else "/fc/MatMul"
-
-    found = entry(audit(tmp_path, dynamo_like(matmul("val_1", node=node), scopes=scoped)), "val_1")
-
-    assert (found.scope, found.scoped_by, found.has_scope) == (scope, rule, True)
-
-
-def test_scope_of_a_tensor_with_several_readers_is_what_they_share(tmp_path):
-    proto = text_model(
-        'g (float[3,3] x) => (float[3,3] y) { ["/enc/a/MatMul"] h = MatMul(x, w) ["/enc/b/MatMul"] y = MatMul(h, w) }',
-        {"w": ramp(3, 3)},
-    )
-
-    assert entry(audit(tmp_path, proto), "w").scope == "enc"
-
-
-def test_scope_of_a_tensor_folded_from_several_is_what_its_sources_share(tmp_path):
-    proto = dynamo_like(matmul("val_1"), folded={"val_1": ["enc.q.weight", "enc.k.weight"]})
-
-    assert entry(audit(tmp_path, proto), "val_1").scope == "enc"
-
-
-def test_dotted_name_gives_a_scope_where_the_role_came_from_elsewhere(tmp_path):
-    proto = text_model('g (float[2] x) => (float[2] y) { y = Mul(x, "mod.eps") }', {"mod.eps": ramp(1)})
-
-    found = entry(audit(tmp_path, proto), "mod.eps")
-
-    assert (found.scope, found.scoped_by) == ("mod", "name:dotted")
-
-
-def test_tensor_without_name_and_readers_without_scope_has_none(tmp_path):
-    found = entry(audit(tmp_path, matmul("w")), "w")
-
-    assert (found.scope, found.scoped_by, found.has_scope) == ("", "none", False)
 
 
 def test_note_on_a_value_of_a_nested_graph_is_read_there(tmp_path):

@@ -8,12 +8,14 @@ import networkx as nx
 import numpy as np
 import onnx
 import pytest
-from models import save, text_model
+from models import audit, dynamo_like, ramp, save, text_model
 from onnx import helper, numpy_helper
 
+from analyzer.audit import audit_model
 from analyzer.graph import CROSSING, build_graph, tensor_vertex
 from analyzer.model import Vertex
 from analyzer.read import read_model
+from analyzer.schemas import load_schema
 from analyzer.wiring import CARRIED
 
 Graph = nx.MultiDiGraph
@@ -174,3 +176,116 @@ def test_graph_within_a_function_sees_the_function(tmp_path):
     graph = graph_of(tmp_path, helper.make_model(graph_proto, functions=[function]))
 
     assert read_by(graph, "k", "function:my:f") == [("Add", 1), ("Add", 1)]
+
+
+# what a ledger adds
+
+
+SCHEMA = load_schema("graph")  # docs/graph.md explains its keys; test_schemas.py holds the two together
+ROWS = SCHEMA["$defs"]
+RECORDS = {"node": {"node"}, "tensor": {"tensor", "entry"}, "input": set(), "output": set()}
+
+
+def described(folder: Path, proto: onnx.ModelProto) -> Graph:
+    return audit(folder, proto).graph
+
+
+def test_every_vertex_has_the_documented_attributes_and_no_others(tmp_path):
+    graph = described(tmp_path, text_model(IF_TEXT))
+
+    for (kind, *_), attributes in graph.nodes(data=True):
+        row = ROWS.get(kind, ROWS["end"])
+        assert set(attributes) - RECORDS[kind] == row["properties"].keys() - {"id"}
+        assert RECORDS[kind] <= set(attributes)
+    for _, _, attributes in graph.edges(data=True):
+        assert set(attributes) == ROWS["link"]["properties"].keys() - {"source", "target", "key"}
+    assert graph.graph.keys() == SCHEMA["properties"]["graph"]["properties"].keys()
+
+
+def test_tensor_says_what_the_ledger_says_of_it(tmp_path):
+    proto = text_model("g (float[1,2] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(2, 2)})
+
+    graph = described(tmp_path, proto)
+
+    attributes = graph.nodes[tensor_vertex(((), "w"))]
+    shown = ("name", "carrier", "dtype", "shape", "stored_elements", "parameters", "bytes", "role", "uses")
+    assert [attributes[name] for name in shown] == [
+        "w",
+        "initializer",
+        "FLOAT",
+        (2, 2),
+        4,
+        4,
+        16,
+        "parameter",
+        1,
+    ]
+    assert attributes["entry"].tensor is attributes["tensor"]
+
+
+def test_copy_names_the_vertex_that_it_repeats(tmp_path):
+    text = "g (float[1,2] x) => (float[1,2] y) { h = MatMul(x, w) y = MatMul(h, v) }"
+
+    graph = described(tmp_path, text_model(text, {"w": ramp(2, 2), "v": ramp(2, 2)}))
+
+    assert graph.nodes[tensor_vertex(((), "v"))]["copy_of"] == tensor_vertex(((), "w"))
+    assert graph.nodes[tensor_vertex(((), "v"))]["parameters"] == 0
+
+
+def test_node_says_its_scope_and_its_place(tmp_path):
+    proto = dynamo_like(
+        text_model("g (float[2] x) => (float[2] y) { [a] h = Relu(x) [b] y = Neg(h) }"),
+        scopes={"b": "encoder.layer.0"},
+    )
+
+    graph = described(tmp_path, proto)
+
+    first, second = (graph.nodes["node", (), position] for position in (0, 1))
+    assert (first["op_type"], first["name"], first["scope"], first["position"]) == ("Relu", "a", None, 0)
+    assert (second["op_type"], second["name"], second["scope"]) == ("Neg", "b", "encoder.layer.0")
+    assert first["order"] < second["order"]
+
+
+def test_everything_in_a_nested_graph_has_the_holding_node_as_parent(tmp_path):
+    graph = described(tmp_path, text_model(IF_TEXT))
+
+    parents = {path: graph.nodes[kind, path, name]["parent"] for kind, path, name in graph}
+    assert parents == {
+        (): None,
+        ("If_1.then_branch",): ("node", (), 1),
+        ("If_1.else_branch",): ("node", (), 1),
+    }
+
+
+def test_caller_names_the_path_of_the_function_and_the_body_has_no_parent(tmp_path):
+    graph = described(
+        tmp_path,
+        text_model("""
+            <ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+            g (float[2] x) => (float[2] y) { h = my.f(x) y = Neg(h) }
+            <domain: "my", opset_import: ["" : 18]>
+            f (a) => (b) { b = Relu(a) }
+        """),
+    )
+
+    body = ("function:my:f",)
+    assert [graph.nodes["node", (), position]["calls"] for position in (0, 1)] == [body, None]
+    assert graph.nodes["node", body, 0]["parent"] is None
+
+
+def test_graph_without_a_ledger_has_the_parents_too(tmp_path):
+    graph = graph_of(tmp_path, text_model(IF_TEXT))
+
+    assert graph.nodes["node", ("If_1.then_branch",), 0]["parent"] == ("node", (), 1)
+    assert "parent" not in graph.nodes["node", (), 0]
+
+
+def test_the_graph_adds_up_to_the_ledger_for_every_external_case(shared):
+    for path in sorted((shared / "models").glob("*/*.onnx")):
+        if path.parent.name == "corrupt":
+            continue
+        ledger = audit_model(path)
+        tensors = [attributes for (kind, *_), attributes in ledger.graph.nodes(data=True) if kind == "tensor"]
+        assert len(tensors) == len(ledger.entries)
+        assert sum(tensor["parameters"] for tensor in tensors) == ledger.parameters
+        assert sum(tensor["bytes"] for tensor in tensors) == ledger.stored_nbytes

@@ -324,8 +324,13 @@ def outcome(answer: Answer) -> Counted | Refused:
     return Counted(report["totals"]["stored_elements"], tuple(sorted(ids)))
 
 
+CONFIG_NAMES = ("onnxledger.toml", "pyproject.toml")
+
+
 def is_ours(path: str) -> bool:
-    """Python's own files, which an import that waits until it is needed may open."""
+    """Python's own files, which an import that waits until it is needed may open; settings, which a user has here."""
+    if path in CONFIG_NAMES:
+        return True
     own = (sys.prefix, sys.base_prefix, str(ROOT / "analyzer"), os.devnull)
     return not path.endswith((".onnx", ".bin")) and path.startswith(own)
 

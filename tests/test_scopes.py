@@ -1,14 +1,13 @@
-"""What exporters leave in names and metadata."""
+"""What exporters leave in names and metadata of values."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from models import FOLDED_FROM, FX_NODE, INPUT_KIND, NAME_SCOPES, save, text_model
+from models import FOLDED_FROM, FX_NODE, INPUT_KIND, ramp, save, text_model
 
 from analyzer.ledger import Role
-from analyzer.model import Node
 from analyzer.read import read_model
 from analyzer.scopes import (
     Origin,
@@ -16,56 +15,15 @@ from analyzer.scopes import (
     common_scope,
     is_buffer_name,
     is_dotted,
+    known_modules,
+    list_of,
     mangle,
     module_of,
-    node_scope,
     provenance_of,
     read_provenance,
 )
 
 NOTHING = Provenance(frozenset(), frozenset())
-
-
-def node(name: str = "", **metadata: str) -> Node:
-    keys = {"scopes": NAME_SCOPES, "namespace": "namespace"}
-    noted = {keys[key]: text for key, text in metadata.items()}
-    return Node((), 0, "MatMul", "", name, (), (), {}, noted)
-
-
-@pytest.mark.parametrize(
-    ("made", "scope"),
-    [
-        (
-            node(scopes="['', 'encoder', 'encoder.layer.0', 'linear_3']"),
-            ("encoder.layer.0", "provenance:name-scopes"),
-        ),
-        (node(scopes="['', 'linear']"), ("", "provenance:name-scopes")),
-        (node(scopes="['linear']"), ("", "provenance:name-scopes")),
-        (
-            node(namespace=": Bert/encoder: Encoder/encoder.layer.0: Layer/linear_3: aten.linear.default"),
-            ("encoder.layer.0", "provenance:namespace"),
-        ),
-        (node(namespace="linear: aten.linear.default"), ("", "provenance:namespace")),
-        (node("/encoder/layer.0/query/MatMul"), ("encoder.layer.0.query", "name:node-path")),
-        (node("/Add_3"), ("", "name:node-path")),
-        (node("MatMul_12"), None),
-        (node(""), None),
-        (node(scopes="['', '_empty_nn_module_stack_from_metadata_hook', 'x']"), None),
-    ],
-)
-def test_nodes_tell_their_module(made, scope):
-    assert node_scope(made) == scope
-
-
-def test_scopes_of_nodes_go_before_their_names():
-    made = node("/other/MatMul", scopes="['', 'fc', 'linear']", namespace="a: A/b: B/c: C")
-
-    assert node_scope(made) == ("fc", "provenance:name-scopes")
-
-
-@pytest.mark.parametrize("text", ["[", "__import__('os')", "3", "", "{'a': 1}", "[" * 500])
-def test_scopes_that_are_no_list_are_not_evaluated_and_say_nothing(text):
-    assert node_scope(node(scopes=text)) is None
 
 
 @pytest.mark.parametrize(
@@ -187,3 +145,16 @@ def test_common_scope_is_the_deepest_module_around_all(scopes, common):
 def test_names_are_taken_apart():
     assert (module_of("a.b.weight"), module_of("weight")) == ("a.b", "")
     assert mangle("encoder.layer.0.LayerNorm.weight") == "encoder_layer_0_layernorm_weight"
+
+
+def test_names_of_tensors_tell_all_modules_around_them(tmp_path: Path):
+    weights = {"a.b.weight_quantized": ramp(2), "c.bias": ramp(2), "plain": ramp(2), "onnx::Add_1": ramp(2)}
+
+    model = read_model(save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }", weights)))
+
+    assert known_modules(model) == {"a", "a.b", "c"}
+
+
+@pytest.mark.parametrize("text", ["[", "__import__('os')", "3", "", "{'a': 1}", "[" * 500, None])
+def test_notes_that_are_no_list_are_not_evaluated_and_say_nothing(text):
+    assert list_of(text) is None

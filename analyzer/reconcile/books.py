@@ -150,7 +150,7 @@ class Books:
             decoded = [node for node in nodes if node.op_type in ("Cast", "DequantizeLinear")]
             nodes += [reader.node for node in decoded for reader in self.ledger.wiring.readers(node)]
             positions = {(node.graph_path, node.position) for node in nodes}
-            scopes = self.ledger.node_scopes
+            scopes = self.ledger.traced_scopes
             self._modules[key] = frozenset(
                 self.aligned.module(scopes[position]) for position in positions if position in scopes
             )

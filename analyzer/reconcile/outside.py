@@ -53,7 +53,7 @@ def settle_outside(books: Books) -> None:
         head = _head(parameter.names)
         if head is not None:
             heads[head].append(parameter)
-    scopes = {books.aligned.module(scope) for scope in books.ledger.node_scopes.values()}
+    scopes = {books.aligned.module(scope) for scope in books.ledger.traced_scopes.values()}
     for head, parameters in sorted(heads.items()):
         is_absent = all(parameter.name not in books.parameters for parameter in parameters)
         if is_absent and not any(f"{scope}.".startswith(f"{head}.") for scope in scopes):

@@ -1,0 +1,1 @@
+"""Commands that have a file of their own, and what commands have in common."""

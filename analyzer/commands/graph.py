@@ -1,0 +1,186 @@
+"""`onnxledger graph`: a model as a graph, whole or collapsed, in the formats that draw or read graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from analyzer.collector import uncollected
+from analyzer.commands.reading import SEARCH_SECONDS, audit, check_artifact, list_inputs
+from analyzer.deadline import within
+from analyzer.errors import UsageError
+from analyzer.options import Bounded, Grouped, bounding, grouping
+from analyzer.terminal import refuse_inputs, say, write_files
+
+if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
+    from analyzer.keys import Labels
+    from analyzer.ledger import Ledger
+    from analyzer.render.graph import Metric
+    from analyzer.report import GraphReport
+
+__all__ = ["SUFFIXES", "graph"]
+
+STYLES = ("dot", "graphml", "json", "model-explorer", "svg")
+
+SUFFIXES = {".dot": "dot", ".graphml": "graphml", ".gv": "dot", ".json": "json", ".svg": "svg"}
+"""Formats by the suffix of an `-o` path."""
+
+_METRICS = ("parameters", "stored-elements", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the graph shall show. None leaves it to the format: a picture is folded and shows what is learned."""
+
+    collapse: bool
+    fold: bool | None
+    learned: bool | None
+    metric: Metric
+    grouped: Grouped
+
+    def collapses(self, style: str) -> bool:
+        return self.collapse or style == "svg"
+
+    def check(self, styles: Sequence[str]) -> None:
+        """Find what contradicts itself before any work.
+
+        Raises:
+            UsageError: an option says how to collapse, and nothing is collapsed; or it says nothing of nodes.
+        """
+        grouped = self.grouped
+        grouped.check()
+        given = {
+            "--by": grouped.by,
+            "--depth": grouped.depth,
+            "--group": grouped.groups or None,
+            "--preset": grouped.preset,
+            "--fold": self.fold,
+            "--learned": self.learned,
+        }
+        idle = [option for option, value in given.items() if value is not None]
+        if idle and not any(map(self.collapses, styles)):
+            raise UsageError(f"{idle[0]}: says how a graph is collapsed; add --collapse, or write .svg")
+        if grouped.match == "all":
+            raise UsageError(
+                "--match all: a graph shows everything once; leave it out, the first group has it"
+            )
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "-o",
+    "outputs",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    metavar="PATH",
+    help="Where to: .graphml, .dot, .gv, .json or .svg. Repeatable.  [stdout]",
+)
+@click.option("--format", "style", type=click.Choice(STYLES), help="Form, where no suffix says it.  [dot]")
+@click.option("--collapse", is_flag=True, help="A vertex for each group; .svg always is.")
+@grouping
+@click.option(
+    "--fold/--no-fold", default=None, help="Numbered groups that hold the same as one.  [.svg: yes]"
+)
+@click.option(
+    "--learned/--all", default=None, help="Leave out groups without parameters, join the others.  [.svg: yes]"
+)
+@click.option(
+    "--metric",
+    type=click.Choice(_METRICS),
+    default=_METRICS[0],
+    help="What Model Explorer is told of each node.  [parameters]",
+)
+@bounding
+@click.option("--quiet", is_flag=True, help="No progress, no messages.")
+@click.option("--verbose", is_flag=True, help="Tracebacks.")
+def graph(
+    model: str,
+    outputs: tuple[Path, ...],
+    style: str | None,
+    collapse: bool,
+    grouped: Grouped,
+    fold: bool | None,
+    learned: bool | None,
+    metric: str,
+    bounded: Bounded,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """MODEL as a graph: GraphML, DOT, JSON, Model Explorer, or a picture.
+
+    The whole has a vertex for each node, stored tensor, input and output. With
+    --collapse, and in a picture, it has one for each group.
+    """
+    wanted = _Wanted(collapse, fold, learned, cast("Metric", metric.replace("-", "_")), grouped)
+    styles = [_style_of(path, style) for path in outputs] or [style or "dot"]
+    wanted.check(styles)
+    check_artifact(bounded, [model])
+    refuse_inputs(outputs, list_inputs(model))
+    with uncollected():
+        ledger = audit(model, bounded, quiet=quiet)
+        refuse_inputs(outputs, ledger.model.paths)
+        texts = _render(ledger, styles, wanted)
+    if not outputs:
+        click.echo(texts[0], nl=False)
+        return
+    write_files(list(zip(outputs, texts, strict=True)))
+    if not quiet:
+        say(f"written to {', '.join(map(str, outputs))}")
+
+
+def _style_of(path: Path, style: str | None) -> str:
+    """The format of a file.
+
+    Raises:
+        UsageError: its suffix says none, or another than `--format`.
+    """
+    by_suffix = SUFFIXES.get(path.suffix)
+    if by_suffix is None and style is None:
+        known = ", ".join(SUFFIXES)
+        raise UsageError(
+            f"-o {path}: no format for the suffix {path.suffix!r}; use one of {known}, or --format"
+        )
+    if (
+        style is None
+        or by_suffix is None
+        or style == by_suffix
+        or (style, by_suffix) == ("model-explorer", "json")
+    ):
+        return style or by_suffix or ""
+    raise UsageError(f"-o {path}: its suffix says {by_suffix}, --format {style}; leave one of them out")
+
+
+def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str]:
+    from analyzer.render.graph import FORMATS
+
+    return [FORMATS[style](_draw(ledger, style, wanted)) for style in styles]
+
+
+def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
+    from analyzer.collapse import collapse_graph
+    from analyzer.report import GraphReport
+
+    if not wanted.collapses(style):
+        return GraphReport(ledger.graph, wanted.metric)
+    is_picture = style == "svg"
+    fold = is_picture if wanted.fold is None else wanted.fold
+    learned = is_picture if wanted.learned is None else wanted.learned
+    return GraphReport(collapse_graph(ledger, _label(ledger, wanted.grouped), fold=fold, learned=learned))
+
+
+def _label(ledger: Ledger, grouped: Grouped) -> Labels:
+    from analyzer.collapse.own import label_own
+    from analyzer.keys import ACCOUNTS, choose_key, label_members
+
+    own = grouped.own_groups(ledger)
+    if own is not None:
+        with within(SEARCH_SECONDS, f"{own.origin}: a regex takes too long; write it without nested repeats"):
+            return label_own(ledger, own.patterns)
+    if grouped.by == ACCOUNTS:
+        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block or op")
+    return label_members(ledger, grouped.by or choose_key(ledger), grouped.depth)

@@ -1,0 +1,130 @@
+"""A collapsed graph -> the boxes of its drawing: what each says, and how large it is."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzer.render.units import format_bytes, format_count, format_share, printable, short_count, shorten
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ["BAR", "INSET", "LEADING", "PADDING", "Box", "Line", "make_box", "text_width"]
+
+_LONGEST = 44
+"""Characters of a name; the whole of it is in the tooltip."""
+
+PADDING, INSET, LEADING, BAR = 12.0, 7.0, 5.0, 13.0
+"""Beside the lines of a box, above and below them, between them, and for the bar."""
+
+_NARROWEST = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of text, and another at its right end."""
+
+    text: str
+    size: float
+    style: str
+    """A class of the drawing's style sheet."""
+    right: str = ""
+
+    @property
+    def width(self) -> float:
+        gap = 14.0 if self.right else 0.0
+        return text_width(self.text, self.size, self.style) + gap + text_width(self.right, self.size - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What a vertex looks like."""
+
+    style: str
+    """`group`, `empty` or `end`: a class of the drawing's style sheet."""
+    lines: tuple[Line, ...]
+    tooltip: str
+    share: float | None = None
+    """Of all parameters; None draws no bar."""
+    count: int = 1
+    """How many groups it stands for."""
+
+    @property
+    def cards(self) -> int:
+        """How many cards of a stack are seen behind it."""
+        return min(self.count, 3) - 1
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Of the first card."""
+        least = _NARROWEST if self.style == "group" else 0.0
+        height = sum(line.size + LEADING for line in self.lines) + (BAR if self.share is not None else 0.0)
+        return max(least, *(line.width for line in self.lines)) + 2 * PADDING, height + 2 * INSET
+
+
+def make_box(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
+    """The box of a vertex."""
+    attributes, whole = graph.nodes[vertex], graph.graph["parameters"]
+    name = printable(attributes["name"])
+    title = shorten(name, _LONGEST)
+    if attributes["kind"] != "group":
+        count = len(attributes["members"])
+        said = attributes["kind"] if count == 1 else f"{format_count(count)} {attributes['kind']}s"
+        return Box("end", (Line(title, 12, "name"),), f"{said} {name}", count=count)
+    if not attributes["learned_bytes"] and not attributes["parameters"]:
+        text = _why_empty(graph, vertex)
+        return Box("empty", (Line(title, 12, "name"), Line(text, 11, "dim")), f"{name}: {text}")
+    parameters, count = attributes["parameters"], len(attributes["members"])
+    exact = f"{format_count(parameters)} parameters"
+    each = exact if count == 1 else f"{count} x {format_count(parameters // count)} parameters"
+    lines = [
+        Line(title, 13, "name"),
+        Line(each, 12, "text", _short_share(parameters, whole)),
+        Line(_details(attributes, count), 11, "dim"),
+    ]
+    tooltip = [name, exact, format_share(parameters, whole), format_bytes(attributes["bytes"])]
+    tooltip += [f"{format_count(attributes['tensors'])} tensors, {format_count(attributes['nodes'])} nodes"]
+    return Box("group", tuple(lines), "\n".join(tooltip), parameters / whole if whole else 0.0, count)
+
+
+def _why_empty(graph: nx.MultiDiGraph[Any], vertex: Any) -> str:
+    """Whose weights a group computes with that has none of its own."""
+    owners = [source for source, _, kind in graph.in_edges(vertex, keys=True) if kind == "read"]
+    if len(owners) == 1:
+        return f"weights of {shorten(printable(graph.nodes[owners[0]]['name']), _LONGEST)}"
+    if owners:
+        return f"weights of {len(owners)} groups"
+    return f"no parameters, nodes: {format_count(graph.nodes[vertex]['nodes'])}"
+
+
+def _details(attributes: Mapping[str, Any], count: int) -> str:
+    parts = [] if count == 1 else [f"= {format_count(attributes['parameters'])}"]
+    parts += [short_count(attributes["parameters"]), format_bytes(attributes["bytes"])]
+    if attributes["applications"] > 1:
+        parts.append(f"used {attributes['applications']} times")
+    return " · ".join(parts)
+
+
+def _short_share(part: int, whole: int) -> str:
+    """A share with one decimal, as a bar beside it shows."""
+    percent = 100 * part / whole if whole else 0.0
+    return "" if not part else "<0.1 %" if percent < 0.1 else f"{percent:.1f} %"
+
+
+def text_width(text: str, size: float, style: str = "") -> float:
+    """About how wide a text is, in whatever sans-serif font is at hand; rather too much than too little."""
+    widths = sum(map(_character_width, text))
+    return widths * size * (1.16 if style == "name" else 1.0)
+
+
+def _character_width(character: str) -> float:
+    if character in "iljtfrI.,:;'|!()[]-/· ":
+        return 0.36
+    if character in "mwMW@%":
+        return 0.92
+    if unicodedata.east_asian_width(character) in "WF":
+        return 1.05
+    return 0.7 if character.isupper() else 0.6

@@ -1,0 +1,61 @@
+"""A graph -> plain rows of its vertices and edges: the same in every format that is for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ["Row", "edge_rows", "graph_row", "vertex_ids", "vertex_rows"]
+
+Row = dict[str, Any]
+
+_RECORDS = frozenset({"node", "tensor", "entry"})
+"""Attributes that hold this program's own records."""
+
+_VERTICES = frozenset({"parent", "copy_of"})
+"""Attributes that hold another vertex."""
+
+_PATHS = frozenset({"graph_path", "calls"})
+"""Attributes that hold the path of a graph."""
+
+
+def graph_row(graph: nx.MultiDiGraph[Any]) -> Row:
+    """What is told of the graph as a whole."""
+    return {name: _plain(value) for name, value in graph.graph.items()}
+
+
+def vertex_ids(graph: nx.MultiDiGraph[Any]) -> dict[Any, str]:
+    """A short id for each vertex, in order; names from the file would need quoting, and need not differ."""
+    return {vertex: f"n{number}" for number, vertex in enumerate(graph)}
+
+
+def vertex_rows(graph: nx.MultiDiGraph[Any], ids: dict[Any, str]) -> Iterator[Row]:
+    """The attributes of each vertex, and its `id`."""
+    for vertex, attributes in graph.nodes(data=True):
+        row: Row = {"id": ids[vertex]}
+        for name, value in attributes.items():
+            if name in _RECORDS:
+                continue
+            if value is not None and name in _VERTICES:
+                row[name] = ids[value]
+            elif value is not None and name in _PATHS:
+                row[name] = "/".join(value)
+            else:
+                row[name] = _plain(value)
+        yield row
+
+
+def edge_rows(graph: nx.MultiDiGraph[Any], ids: dict[Any, str]) -> Iterator[Row]:
+    """The attributes of each edge, with its `source`, its `target`, and the `key` that tells it from others there."""
+    for source, target, key, attributes in graph.edges(keys=True, data=True):
+        row: Row = {"source": ids[source], "target": ids[target], "key": key}
+        for name, value in attributes.items():
+            row[name] = _plain(value)
+        yield row
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

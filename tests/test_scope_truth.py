@@ -1,0 +1,78 @@
+"""Scopes of files that deployment tools have worked on, against the modules that PyTorch's parameters are in."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from exports import Exports
+from matrix.transforms import transform_model
+
+from analyzer import audit_model, load_manifest, reconcile_ledger
+from analyzer.ledger import Ledger, Role
+from analyzer.manifest import Manifest
+from analyzer.model import Key
+from analyzer.reconcile import Reconciliation
+from analyzer.reconcile.names import align
+from analyzer.scopes import module_of
+
+for package in ("torch", "transformers", "onnxruntime"):
+    pytest.importorskip(package)
+
+pytestmark = [
+    pytest.mark.export,
+    pytest.mark.time,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings(
+        "ignore:invalid value encountered:RuntimeWarning"
+    ),  # the quantizer's calibration
+]
+
+UNTOLD = {"llama/default/ort-extended": {"lm_head"}, "t5/default/ort-extended": {"decoder"}}
+"""Files with learned tensors that nothing places, and the first parts of the modules that these are in."""
+
+
+def is_in(module: str, other: str) -> bool:
+    return not other or f"{module}.".startswith(f"{other}.")
+
+
+def true_modules(manifest: Manifest, result: Reconciliation) -> dict[Key, list[set[str]]]:
+    """For each entry, the modules of each parameter that it holds; of a tied one all that have a name for it."""
+    names = {name: parameter.names for parameter in manifest.parameters for name in parameter.names}
+    found: dict[Key, list[set[str]]] = defaultdict(list)
+    for line in result.parameters:
+        for key in line.entries:
+            found[key].append({module_of(name) for name in names[line.name]})
+    return found
+
+
+def misplaced(ledger: Ledger, manifest: Manifest) -> tuple[list[str], set[str]]:
+    """Learned tensors that are elsewhere than their parameters; and where those are that have no scope."""
+    result = reconcile_ledger(ledger, manifest)
+    seen = (name for entry in ledger.entries for name in (entry.tensor.name, *entry.sources))
+    in_pytorch = align(seen, [name for parameter in manifest.parameters for name in parameter.names]).module
+    wrong, untold = [], set()
+    for key, modules in true_modules(manifest, result).items():
+        (entry,) = (entry for entry in ledger.entries if entry.tensor.key == key)
+        assert entry.role is Role.PARAMETER
+        if not entry.has_scope:
+            untold |= {module.partition(".")[0] for homes in modules for module in homes}
+        elif not all(any(is_in(home, in_pytorch(entry.scope)) for home in homes) for homes in modules):
+            wrong.append(f"{entry.tensor.name} in {entry.scope} ({entry.scoped_by}), not {modules}")
+    return wrong, untold
+
+
+@pytest.mark.parametrize("transform", ["ort-extended", "int8", "qdq"])
+@pytest.mark.parametrize("via", ["default", "torchscript"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "vit"])
+def test_no_tensor_is_placed_outside_its_module(
+    exported: Exports, name: str, via: str, transform: str
+) -> None:
+    files = exported(name, via=None if via == "default" else via).files
+    path = files.model.with_name(f"{transform}.onnx")  # beside the external data
+    transform_model(transform, files.model, path)
+
+    wrong, untold = misplaced(audit_model(path), load_manifest(files.manifest_path))
+
+    assert not wrong
+    assert untold == UNTOLD.get(f"{name}/{via}/{transform}", set())
