@@ -49,7 +49,7 @@ bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other 
 matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
 	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)
 
-subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/subgraphs.md (17 GB, an hour)
+subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/subgraphs.md (19 GB, half an hour)
 	PYTHONPATH=tests $(BIN)/python -m subgraphs $(or $(ARGS),--markdown docs/subgraphs.md)
 
 hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/hostile.md

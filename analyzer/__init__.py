@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analyzer.audit import audit_model as audit_model
+    from analyzer.collapse import collapse_graph as collapse_graph
     from analyzer.compare import Comparison as Comparison
     from analyzer.compare import compare_ledgers as compare_ledgers
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
     from analyzer.graph import build_graph as build_graph
     from analyzer.group import group_by as group_by
+    from analyzer.keys import label_members as label_members
+    from analyzer.ledger import Blocks as Blocks
     from analyzer.ledger import Entry as Entry
     from analyzer.ledger import Finding as Finding
     from analyzer.ledger import Group as Group
@@ -47,8 +50,10 @@ if TYPE_CHECKING:
     from analyzer.survey import Surveyed as Surveyed
     from analyzer.survey import Unreadable as Unreadable
     from analyzer.survey import survey_models as survey_models
+    from analyzer.tree import build_tree as build_tree
 
 __all__ = [
+    "Blocks",
     "Comparison",
     "Entry",
     "Finding",
@@ -66,9 +71,12 @@ __all__ = [
     "Unreadable",
     "audit_model",
     "build_graph",
+    "build_tree",
+    "collapse_graph",
     "compare_ledgers",
     "group_by",
     "group_by_patterns",
+    "label_members",
     "load_manifest",
     "load_report",
     "parse_patterns",
@@ -81,6 +89,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Blocks": "ledger",
     "Comparison": "compare",
     "Entry": "ledger",
     "Finding": "ledger",
@@ -98,9 +107,12 @@ _MODULES = {
     "Unreadable": "survey",
     "audit_model": "audit",
     "build_graph": "graph",
+    "build_tree": "tree",
+    "collapse_graph": "collapse",
     "compare_ledgers": "compare",
     "group_by": "group",
     "group_by_patterns": "patterns",
+    "label_members": "keys",
     "load_manifest": "manifest",
     "load_report": "saved",
     "parse_patterns": "patterns",

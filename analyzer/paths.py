@@ -150,9 +150,10 @@ def _parts(name: str) -> list[str]:
 
 def _modules(parts: list[str]) -> list[str]:
     """What is left of a path without the operator or the variable at its end."""
-    while len(parts) > 2 and _READS.fullmatch(parts[-1]):
-        parts = parts[:-1]
-    return parts[:-1]
+    count = len(parts)
+    while count > 2 and _READS.fullmatch(parts[count - 1]):
+        count -= 1
+    return parts[: count - 1]
 
 
 _REPEATED = re.compile(r"(.+)_\d+")

@@ -23,6 +23,7 @@ TOGETHER = {
     "test_presets.py": "exports",
     "test_reconcile_exports.py": "exports",
     "test_recover_exports.py": "exports",
+    "test_scope_truth.py": "exports",
 }
 
 # A test of one cell, as test_matrix.py::test_it[bert/static/fp16]: those of one export run in one process.

@@ -221,13 +221,17 @@ def test_own_groups_have_what_they_match_first(tmp_path):
     assert flows(graph) == {("ids", "a"), ("a", "b"), ("b", "[ungrouped]"), ("[ungrouped]", "out")}
 
 
+@pytest.fixture(scope="module")
+def cases(shared: Path) -> list[Ledger]:
+    """Every external case, audited once."""
+    paths = sorted((shared / "models").glob("*/*.onnx"))
+    return [audit_model(path) for path in paths if path.parent.name != "corrupt"]
+
+
 @pytest.mark.parametrize("options", [{}, {"fold": True}, {"learned": True}, {"fold": True, "learned": True}])
 @pytest.mark.parametrize(("by", "depth"), [("scope", 1), ("scope", 3), ("op", None), ("block", 1)])
-def test_groups_add_up_for_every_external_case(by, depth, options, shared):
-    for path in sorted((shared / "models").glob("*/*.onnx")):
-        if path.parent.name == "corrupt":
-            continue
-        ledger = audit_model(path)
+def test_groups_add_up_for_every_external_case(by, depth, options, cases):
+    for ledger in cases:
         graph = collapsed(ledger, by, depth, **options)
         groups = [found for _, found in graph.nodes(data=True) if found["kind"] == "group"]
         assert sum(group["parameters"] for group in groups) == ledger.parameters

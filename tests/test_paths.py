@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,16 @@ def test_operator_that_reads_a_variable_does_not_decide_for_those_beside_it(tmp_
 )
 def test_names_of_tensors_that_are_paths_tell_a_module(name, scope):
     assert tensor_path(name) == scope
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a/" * 100_000, "a/b;" * 100_000, "a/b/" + "ReadVariableOp/" * 100_000, "/a" + "_1" * 100_000 + "/b"],
+)
+def test_name_made_to_take_long_does_not(name: str) -> None:
+    start = time.process_time()
+
+    node_scope(node(name))
+    tensor_path(name)
+
+    assert time.process_time() - start < 5

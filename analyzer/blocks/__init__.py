@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from analyzer.blocks.assemble import OUTSIDE, Spot, arrange
 from analyzer.blocks.flow import Flow, weigh
-from analyzer.blocks.modules import lend_scopes, name_blocks, put_right
+from analyzer.blocks.modules import lend_scopes, merge_runs, name_blocks, put_right
 from analyzer.blocks.roles import ATTENTION, CONVOLUTION, FEED_FORWARD, LINEAR, OTHER, RECURRENT, Roles
 from analyzer.ledger import Blocks, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
@@ -34,7 +34,7 @@ def find_blocks(ledger: Ledger) -> Blocks:
     weights = weigh(ledger.model, entries, wiring)
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
-    modules = name_blocks(found, entries)
+    found, modules = merge_runs(found, name_blocks(found, entries))
     spots = put_right(found, entries, modules)
     roles = _roles(entries, spots, found.readers, flows)
     namer = _Namer(found.counts, _parts(spots, roles))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from analyzer.blocks.assemble import OUTSIDE, Arrangement, Spot
 from analyzer.ledger import Blocks, Entry, Role
 
-__all__ = ["Modules", "lend_scopes", "name_blocks", "put_right"]
+__all__ = ["Modules", "lend_scopes", "merge_runs", "name_blocks", "put_right"]
 
 _MOST = 0.9
 """Share of a block's elements that lie in one module, for the block to be that module."""
@@ -77,6 +77,27 @@ def _deepest_common(block: _Weights) -> str:
             break
         module = deeper
     return module
+
+
+def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modules]:
+    """Runs whose blocks are the same modules as one: the files of an artifact may hold one decoder twice."""
+    kept: dict[object, int] = {}
+    numbers = [kept.setdefault(names or run, len(kept)) for run, names in enumerate(modules)]
+    if len(kept) == len(modules):
+        return found, modules
+    firsts = [numbers.index(number) for number in range(len(kept))]
+    numbers.append(len(kept))  # of what comes after the last
+
+    def renumber(spot: Spot) -> Spot:
+        return spot._replace(run=numbers[spot.run])
+
+    merged = replace(
+        found,
+        counts=tuple(found.counts[run] for run in firsts),
+        nodes={place: renumber(spot) for place, spot in found.nodes.items()},
+        entries=tuple(map(renumber, found.entries)),
+    )
+    return merged, tuple(modules[run] for run in firsts)
 
 
 def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:

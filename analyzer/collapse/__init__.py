@@ -53,7 +53,7 @@ def collapse_graph(
     groups = every = _total(ledger, labels, labels.nodes)
     crossings = Crossings(ledger, labels, labels.nodes)
     holding = [group.label for group in every if group.learned_nbytes or group.parameters]
-    if learned and 0 < len(holding) < len(every):  # of a model without weights everything is drawn
+    if learned and holding:  # of a model without weights everything is drawn
         edges, kept = join_learned(crossings, holding)
         groups = [group for group in every if ("group", group.label) in kept]
     else:

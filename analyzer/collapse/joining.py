@@ -46,7 +46,7 @@ def join_learned(crossings: Crossings, labels: Collection[Label]) -> tuple[Edges
         if target[0] == "group" and target not in kept:
             continue
         content = streams.of(provider)
-        for weight in content.weights:
+        for weight in sorted(content.weights):
             add(edges, crossings.owners[weight], target, READ, weight, crossings.entries[weight])
         if not content.data:
             continue

@@ -61,7 +61,7 @@ def _arguments() -> argparse.Namespace:
         "--folder",
         type=Path,
         default=Path(os.environ.get("ONNXLEDGER_SUBGRAPHS", "build/subgraphs")),
-        help="where the files are made and kept, about 17 GB: $ONNXLEDGER_SUBGRAPHS, else build/subgraphs",
+        help="where the files are made and kept, about 19 GB: $ONNXLEDGER_SUBGRAPHS, else build/subgraphs",
     )
     parser.add_argument("--again", action="store_true", help="try what could not be made before once more")
     parser.add_argument("-v", "--verbose", action="store_true", help="name the tensors that stand elsewhere")

@@ -1,4 +1,4 @@
-"""The models whose layers are known: as published, or in a published model's shape, and small ones for the tests."""
+"""The models whose layers are known: as published, or in a published model's shape; and small ones for the tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TITLES: Mapping[str, str] = {
     "albert": "ALBERT-base",
     "gpt2": "GPT-2",
     "t5": "T5-small",
-    "llama": "Llama, 8 layers of 512",
+    "llama": "Llama (8 x 512)",
     "vit": "ViT-base",
     "resnet": "ResNet-50",
     "swin": "Swin-tiny",
@@ -80,7 +80,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "d_model": 64,
         "d_kv": 16,
         "d_ff": 160,
-        "num_layers": 4,
+        "num_layers": 3,
         "num_heads": 4,
         "pad_token_id": 0,
         "eos_token_id": 1,
@@ -101,7 +101,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "depths": [2, 3],
     },
 }
-"""The same families with four layers or more, for `tests/test_subgraphs.py`."""
+"""The same families with few layers, for `tests/test_subgraphs.py`."""
 
 
 def uses_of(config: Mapping[str, Any]) -> int:

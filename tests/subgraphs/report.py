@@ -21,8 +21,8 @@ _INTRODUCTION = """# Blocks against layers
 {architectures} models with random weights, each in {forms} forms, and every file twice: as it was written, and with a
 number for every name (of values, nodes, inputs, outputs, axes) and all metadata, doc strings, shapes of intermediate
 values and the producer removed. `make subgraphs` makes the files, compares the blocks that `inspect --by block` shows
-with the layers of the PyTorch model, and writes this document; `tests/test_subgraphs.py` holds small models of the
-same families.
+with the layers of the PyTorch model, and writes this document; `tests/test_subgraphs.py` holds small models of the same
+families.
 
 What is true is known from PyTorch: reconciling the file that still has its names finds the stored tensors that hold
 each parameter, and the parameter's module is its layer; weights that onnxruntime stored in the layout of the processor
@@ -38,14 +38,15 @@ whose parameters belong to the first.
 """
 _ABOUT_NODES = """
 A traced export notes on each node the module that it comes from. So many of the nodes that were traced in a layer are
-in its block, in the files without names. The others compute masks, positions and shapes, once for all layers in what
-PyTorch calls the first. ALBERT's notes do not tell the uses of its layer apart."""
+in its block, in the files without names. The others are constants, masks, positions and shapes, mostly those that the
+first layer computes for all; none of them reads a parameter. ALBERT's notes do not tell the uses of its layer apart."""
 _ABOUT_PARAMETERS = """
-Of the files without names, as they show it themselves. A folded BatchNorm leaves one bias for a weight, a bias and two
-statistics. Swin's tables of relative positions are gathered by the exporter, and what was gathered does not look
-learned. `--fuse cpu` packs the keys and values that T5's decoder takes from the encoder, those of all six layers in
-one matrix, which is in none of them. The quantizer leaves eleven of ALBERT's twelve uses in a TorchScript file as they
-were: the one that it quantized is a copy."""
+Of the files without names, as they show it themselves; where that is not PyTorch's number, the blocks still have the
+tensors that they should. A folded BatchNorm leaves one bias for a weight, a bias and two statistics. Swin's tables of
+relative positions are gathered by the exporter, and without its notes a gathered table does not look learned; QDQ makes
+the largest, and Llama's 32 rotary frequencies, look so. `--fuse cpu` packs the keys and values that T5's decoder takes
+from the encoder, those of all six layers in one matrix, which is in none of them. In ALBERT's TorchScript file the
+quantizer replaces the first use of each matrix and leaves the other eleven: what it quantized counts as a copy."""
 _PACKAGES = ("torch", "transformers", "onnx", "onnxruntime", "onnxslim")
 
 
@@ -69,8 +70,8 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         found = sum(score.found == score.true for score in scored)
         with_names = "without names" if naming == NAMELESS else "as written"
         lines.append(
-            f"{with_names}: of {len(scored):,} files, {found:,} show a block for every layer, and in {exact:,} every "
-            "learned tensor is in the block of its layer."
+            f"{with_names}: of {len(scored):,} files {found:,} show a block for every layer, and in {exact:,} each "
+            "learned tensor is where it belongs."
         )
     times = sorted(outcome.seconds for outcome in outcomes if outcome.score is not None)
     if times:

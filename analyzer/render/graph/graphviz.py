@@ -60,7 +60,7 @@ def _parse(text: str, count: int, arrows: Sequence[Arrow]) -> Layout:
     centers: dict[int, Point] = {}
     routes: dict[tuple[int, int], deque[tuple[Point, ...]]] = defaultdict(deque)
     for line in text.splitlines():
-        kind, *words = line.split()
+        kind, *words = line.split() or [""]
         if kind == "graph":
             size = float(words[1]) * _INCH, float(words[2]) * _INCH
         elif kind == "node":

@@ -23,6 +23,8 @@ MOST_BOXES = 400
 
 _MARGIN, _HEADER, _FOOTER = 24.0, 58.0, 22.0
 _NAMED_VALUES = 5
+"""Of those that an arrow stands for, in its tooltip."""
+
 _CARD = 4.0
 """How far a card of a stack looks out below the next."""
 
@@ -95,10 +97,10 @@ class _Drawing:
 
     def __init__(self, about: Mapping[str, Any], size: Size, *, has_reads: bool) -> None:
         title, totals = shorten(printable(about["model"]), 60), _totals(about)
-        notes = _notes(about, has_reads=has_reads)
-        texts = [(title, 16), (totals, 12), *((note, 11) for note in notes)]
-        width = max(size[0], *(text_width(text, points) for text, points in texts)) + 2 * _MARGIN
-        height = _HEADER + size[1] + _FOOTER * bool(notes) + 2 * _MARGIN
+        note = _note(about, has_reads=has_reads)
+        texts = text_width(title, 16, "name"), text_width(totals, 12), text_width(note, 11)
+        width = max(size[0], *texts) + 2 * _MARGIN
+        height = _HEADER + size[1] + (_FOOTER if note else 0.0) + 2 * _MARGIN
         self.shift = (width - size[0]) / 2, _HEADER + _MARGIN
         self.root = ET.Element(
             "svg",
@@ -120,8 +122,8 @@ class _Drawing:
         ET.SubElement(self.root, "rect", {"class": "page", "width": "100%", "height": "100%", "rx": "8"})
         self._text(title, (_MARGIN, _MARGIN + 14), 16, "name")
         self._text(totals, (_MARGIN, _MARGIN + 34), 12, "dim")
-        for line, note in enumerate(notes):
-            self._text(note, (_MARGIN, height - 14 - 16 * (len(notes) - 1 - line)), 11, "dim")
+        if note:
+            self._text(note, (_MARGIN, height - 14), 11, "dim")
 
     def add_arrow(
         self, attributes: Mapping[str, Any], names: tuple[str, str], route: Sequence[Point]
@@ -220,12 +222,12 @@ def _totals(about: Mapping[str, Any]) -> str:
     )
 
 
-def _notes(about: Mapping[str, Any], *, has_reads: bool) -> list[str]:
-    notes = ["dashed: a weight that another group owns"] if has_reads else []
+def _note(about: Mapping[str, Any], *, has_reads: bool) -> str:
+    notes = ["dashed: what another group owns"] if has_reads else []
     if about["left_out"]:
         noun = "group" if about["left_out"] == 1 else "groups"
         notes.append(f"left out: {about['left_out']} {noun} without parameters")
-    return [" · ".join(notes)] if notes else []
+    return " · ".join(notes)
 
 
 def _arrow_tooltip(attributes: Mapping[str, Any], names: tuple[str, str]) -> str:
@@ -234,13 +236,18 @@ def _arrow_tooltip(attributes: Mapping[str, Any], names: tuple[str, str]) -> str
     if more:
         values.append(f"and {format_count(more)} more")
     source, target = (shorten(printable(name), 60) for name in names)
-    verb = {"flow": "flows from", "read": "is owned by", "copy": "is copied from"}[attributes["kind"]]
-    return f"{verb} {source} to {target}:\n" + "\n".join(values)
+    says = {
+        "flow": f"from {source} to {target}",
+        "read": f"{target} reads of {source}",
+        "copy": f"{target} stores again of {source}",
+    }
+    return "\n".join([f"{says[attributes['kind']]}:", *values])
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:
     length = math.dist(start, end) or 1.0
-    return tuple(a + (b - a) * distance / length for a, b in zip(start, end, strict=True))  # type: ignore[return-value]
+    part = distance / length
+    return start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part
 
 
 def _pair(point: Point) -> str:
