@@ -97,20 +97,20 @@ def _lay_out_all(model: Model, flows: Mapping[GraphPath, Flow]) -> dict[GraphPat
     """Every graph, after the one that it is in."""
     holders = find_holders(model)
     laid: dict[GraphPath, _Laid] = {}
-    waiting = [graph.path for graph in model.graphs]
     roots = 0
-    while waiting:
-        held_back: list[GraphPath] = []
-        for path in waiting:
-            holder = holders.get(path)
-            if holder is not None and holder[0] not in laid:
-                held_back.append(path)
-                continue
-            laid[path] = _lay_out_one(flows[path], holder, laid, roots)
-            roots += holder is None
-        if len(held_back) == len(waiting):  # functions that call each other in a circle
-            holders = {path: place for path, place in holders.items() if path not in held_back}
-        waiting = held_back
+    for graph in model.graphs:
+        inwards = [graph.path]
+        around = {graph.path}
+        while (holder := holders.get(inwards[-1])) is not None and holder[0] not in laid:
+            if holder[0] in around:  # functions that call each other in a circle
+                del holders[inwards[-1]]
+                break
+            inwards.append(holder[0])
+            around.add(holder[0])
+        for path in reversed(inwards):
+            if path not in laid:
+                laid[path] = _lay_out_one(flows[path], holders.get(path), laid, roots)
+                roots += path not in holders
     return laid
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from analyzer.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
-from analyzer.wiring import NAMED, Provider, Wiring
+from analyzer.wiring import Provider, Wiring
 
 __all__ = ["Flow", "Weights", "find_holders", "weigh"]
 
@@ -39,7 +39,7 @@ class Weights:
     sizes: Mapping[Key, int]
     """Learned elements that each learned tensor stands for, copies included."""
     inside: Mapping[Place, tuple[int, ...]]
-    """Sizes of those in the attributes, nested graphs and functions of a node."""
+    """Sizes of those in the attributes, nested graphs and functions of a node. Of a Constant node what it provides."""
     captured: Mapping[Place, tuple[str, ...]]
     """Values of the graph around it that the nested graphs of a node read."""
 
@@ -126,7 +126,7 @@ class Flow:
         codes, static = self._codes, self.static
         vertex = len(static)
         before: list[int] = []
-        sizes: Sequence[int] = inside
+        sizes = list(inside)
         is_static = True
         for name in names:
             code = codes[name]
@@ -135,11 +135,11 @@ class Flow:
                     before.append(code)
                     continue
                 self.conduits.setdefault(vertex, []).append(code)
-                sizes = (*sizes, *self.sizes[code])
+                sizes += self.sizes[code]
             elif code == _GIVEN:
                 is_static = False
             elif code <= _STORED and (size := self._stored[_STORED - code]):
-                sizes = (*sizes, size)
+                sizes.append(size)
         if len(before) > 1:
             before = list(dict.fromkeys(before))
         for source in before:
@@ -147,7 +147,9 @@ class Flow:
         self.nodes.append(node)
         self.before.append(before)
         self.after.append([])
-        self.sizes.append(tuple(sorted(sizes)[-_MOST_WEIGHTS:]) if len(sizes) > 1 else tuple(sizes))
+        if len(sizes) > 1:
+            sizes = sorted(sizes)[-_MOST_WEIGHTS:]
+        self.sizes.append(tuple(sizes))
         static.append(is_static and not before)
         return vertex
 
@@ -172,7 +174,7 @@ def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
     inside: dict[Place, list[int]] = defaultdict(list)
     for entry, (path, _) in learned:
         tensor = entry.tensor
-        if tensor.node is not None and tensor.carrier not in NAMED:
+        if tensor.node is not None:
             inside[path, tensor.node].append(entry.logical_numel)
         for place in _around(path, holders) if path in holders else ():
             inside[place].append(entry.logical_numel)

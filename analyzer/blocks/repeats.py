@@ -22,7 +22,7 @@ _LONGEST_PERIOD = 32
 """Units in one block."""
 
 _MOST_COMPARED = 1_000_000
-"""Pairs of units that are compared; of more units only shorter periods are found."""
+"""Pairs of units, or of weights in variants, that are compared; of more only shorter periods are found."""
 
 _LONGEST_VARIANT = 3
 """Units in one block where no two blocks are equal."""
@@ -140,7 +140,12 @@ def _extend(units: Sequence[Unit], repeat: Repeat, low: int, high: int) -> Repea
 def _add_variants(units: Sequence[Unit], found: Sequence[Repeat], periods: Iterable[int]) -> list[Repeat]:
     """Also blocks between the repeats of which each is a variant of the one before it."""
     every = list(found)
+    left = _MOST_COMPARED
+    weights = sum(map(len, units))
     for period in periods:
+        left -= period * weights
+        if left < 0:
+            break
         bounds = [0, *(bound for repeat in every for bound in (repeat.start, repeat.end)), len(units)]
         for low, high in zip(bounds[::2], bounds[1::2], strict=True):
             every += _variants(units, period, low, high)

@@ -7,7 +7,9 @@ Sources: ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md; Vaswani e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from functools import cached_property
 
+from analyzer.blocks.dominators import NONE
 from analyzer.blocks.flow import Flow
 from analyzer.model import Node, StoredTensor
 from analyzer.wiring import Reader
@@ -115,16 +117,14 @@ _MOMENTS = frozenset(
 )
 """Operators of which a norm that is written out takes a mean or a length."""
 
+_TELLING = _MOMENTS | _NORMS | _CONVOLUTIONS
+_SCALES = frozenset({"Div", "Mul"})
 _SOFTMAX = frozenset({"BiasSoftmax", "QLinearSoftmax", "Softmax"})
 
 _TOLD_APART = _LINEAR | _PRODUCTS | _SOFTMAX | _ATTENTION
 
 _NEAR = 8
 """Steps between a moment, or a linear map, and the vectors that scale or shift what comes of it."""
-
-
-_WIDE = 64
-"""Vertices that are looked at in one step."""
 
 
 class Roles:
@@ -141,23 +141,23 @@ class Roles:
                 self._sort(vertex, node)
         self._attended = self._find_attended()
         self._users: dict[int, int] = {}
+        """What computes first with what a static vertex hands on, past others that do no more than that."""
         for vertex in sorted(flow.conduits, reverse=True):
-            self._users.update(dict.fromkeys(flow.conduits[vertex], vertex))
+            user = self._users.get(vertex, vertex)
+            self._users.update(dict.fromkeys(flow.conduits[vertex], user))
 
     def of(self, reader: Reader, tensor: StoredTensor, is_inside: bool) -> str:
         """What a learned tensor does for one of the nodes that read it; `is_inside` a block or not."""
         vertex = self._flow.vertex(*reader)
         slot = reader.slot
-        while self._flow.static[vertex]:
-            is_table = self._flow.nodes[vertex].op_type in _TABLES
-            if (is_table and slot == 0) or vertex not in self._users:
-                return EMBEDDING if is_table else OTHER
+        if self._flow.static[vertex] and not (slot == 0 and self._is_table(vertex)) and vertex in self._users:
             vertex, slot = self._users[vertex], -1
+        if self._flow.static[vertex]:
+            return EMBEDDING if self._is_table(vertex) else OTHER
         found = self._by_operator(vertex, slot, tensor)
         if found is not None:
             return found
-        is_stack = self._flow.nodes[vertex].op_type in _TABLES  # weights of experts, chosen by number
-        if vertex in self._linear or is_stack:
+        if vertex in self._linear or self._is_table(vertex):  # of a table: weights of experts, chosen by number
             return self._by_product(vertex, is_inside)
         if sum(dim != 1 for dim in tensor.shape) > 1:
             return ATTENTION if is_inside else EMBEDDING
@@ -180,6 +180,9 @@ class Roles:
                 return role
         return None
 
+    def _is_table(self, vertex: int) -> bool:
+        return self._flow.nodes[vertex].op_type in _TABLES
+
     def _by_product(self, vertex: int, is_inside: bool) -> str:
         if vertex in self._attended:
             return ATTENTION
@@ -187,27 +190,37 @@ class Roles:
 
     def _vector(self, vertex: int, is_inside: bool) -> str:
         """A bias does what its linear map does; a scale, and the shift after it, are a norm's near a moment."""
+        moments, told = self._near
+        if self._flow.nodes[vertex].op_type in _SCALES:
+            return NORM if moments[vertex] <= _NEAR else OTHER
+        steps, teller = told[vertex]
+        if steps > _NEAR:
+            return OTHER
+        if teller in self._linear:
+            return self._by_product(teller, is_inside)
+        return CONVOLUTION if self._flow.nodes[teller].op_type in _CONVOLUTIONS else NORM
+
+    @cached_property
+    def _near(self) -> tuple[list[int], list[tuple[int, int]]]:
+        """For each vertex the steps back to the nearest moment, and to the nearest vertex that tells, with that."""
         flow = self._flow
-        is_scale = flow.nodes[vertex].op_type in ("Div", "Mul")
-        layer, seen = [vertex], {vertex}
-        for _ in range(_NEAR):
-            layer = [source for found in layer for source in flow.before[found] if source not in seen][:_WIDE]
-            seen.update(layer)
-            for source in layer:
-                op_type = flow.nodes[source].op_type
-                if op_type in _MOMENTS:
-                    return NORM
-                if is_scale:
-                    continue
-                if op_type in _NORMS or (
-                    op_type == "Mul" and flow.sizes[source] and self._vector(source, False) == NORM
-                ):
-                    return NORM
-                if source in self._linear:
-                    return self._by_product(source, is_inside)
-                if op_type in _CONVOLUTIONS:
-                    return CONVOLUTION
-        return OTHER
+        moments: list[int] = []
+        told: list[tuple[int, int]] = []
+        is_moment = [node.op_type in _MOMENTS for node in flow.nodes]
+        tells: list[bool] = []
+        for vertex, before in enumerate(flow.before):
+            nearest, best, teller = _NEAR + 1, _NEAR + 1, NONE
+            for source in before:
+                nearest = min(nearest, 1 if is_moment[source] else moments[source] + 1)
+                steps, found = (1, source) if tells[source] else (told[source][0] + 1, told[source][1])
+                if steps < best:
+                    best, teller = steps, found
+            moments.append(nearest)
+            told.append((best, teller))
+            op_type = flow.nodes[vertex].op_type
+            is_norm = op_type == "Mul" and bool(flow.sizes[vertex]) and nearest <= _NEAR
+            tells.append(is_norm or op_type in _TELLING or vertex in self._linear)
+        return moments, told
 
     def _sort(self, vertex: int, node: Node) -> None:
         if node.op_type in _LINEAR and self._flow.sizes[vertex]:

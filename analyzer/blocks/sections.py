@@ -6,6 +6,7 @@ bottleneck of convolutions.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -23,7 +24,10 @@ _DEEPEST = 8
 """Streams that feed streams that feed streams."""
 
 _FAR = 4096
-"""Vertices between two summands that are looked at, to know whether one is computed from the other."""
+"""Edges between summands that are looked at, to know whether one is computed from another."""
+
+_FAR_IN_ALL = 1_000_000
+"""Such edges of one flow."""
 
 
 @dataclass(slots=True)
@@ -140,6 +144,7 @@ class _Ways:
     """The vertices on these ways that have each as their immediate post-dominator."""
     longest: Mapping[int, int]
     """The depth of the deepest source above each."""
+    search: _Search
 
     @classmethod
     def of(cls, flow: Flow, tree: PostDominators) -> _Ways:
@@ -153,7 +158,7 @@ class _Ways:
                 longest[vertex] = depth[source]
                 children[tree.parent[vertex]].append(vertex)
                 vertex = tree.parent[vertex]
-        return cls(children, longest)
+        return cls(children, longest, _Search(flow))
 
     def down(self, flow: Flow, vertex: int) -> list[int]:
         """The way to a vertex that leads from point to point: at a sum over that of which the others are computed."""
@@ -162,7 +167,7 @@ class _Ways:
             way.append(vertex)
             found = self.children.get(vertex, ())
             direct = sorted(set(flow.before[vertex]).intersection(found)) if len(found) > 1 else found
-            origin = next((child for child in direct[:-1] if _leads_to_any(flow, child, direct)), NONE)
+            origin = self.search.origin(direct) if len(direct) > 1 else NONE
             if origin == NONE:
                 origin = max(direct or found, key=lambda child: (self.longest[child], -child), default=NONE)
             vertex = origin
@@ -189,18 +194,33 @@ def _starts(flow: Flow) -> list[int]:
     return found
 
 
-def _leads_to_any(flow: Flow, origin: int, vertices: Sequence[int]) -> bool:
-    """Whether one of some vertices is computed from another one."""
-    waiting = [vertex for vertex in vertices if vertex > origin]
-    seen = set(waiting)
-    while waiting and len(seen) < _FAR:
-        for source in flow.before[waiting.pop()]:
-            if source == origin:
-                return True
-            if source > origin and source not in seen:
-                seen.add(source)
-                waiting.append(source)
-    return False
+@dataclass(slots=True)
+class _Search:
+    """Finds what of some vertices others of them are computed from."""
+
+    flow: Flow
+    left: int = _FAR_IN_ALL
+    """Edges that may still be looked at."""
+
+    def origin(self, vertices: Sequence[int]) -> int:
+        """The first of them, which are sorted, from which another is computed; NONE where none is, near by."""
+        asked = set(vertices)
+        waiting = [-vertex for vertex in reversed(vertices)]  # a heap: the last first
+        seen = set(vertices)
+        found = NONE
+        steps = 0
+        while waiting and found != vertices[0] and steps < min(_FAR, self.left):
+            vertex = -heapq.heappop(waiting)
+            before = self.flow.before[vertex]
+            steps += 0 if vertex in asked else len(before)
+            for source in before:
+                if source in asked:
+                    found = source if found == NONE else min(found, source)
+                elif source > vertices[0] and source not in seen:
+                    seen.add(source)
+                    heapq.heappush(waiting, -source)
+        self.left -= steps
+        return found
 
 
 def _anchors(flow: Flow, tree: PostDominators, points: set[int]) -> tuple[list[int], list[int]]:

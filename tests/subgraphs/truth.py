@@ -35,6 +35,8 @@ OUTSIDE = frozenset({STEM, HEAD})
 """Where a tensor that is in no layer may be."""
 
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+_NOT_STORED = ("unused", "outside", "removed-zero")
+"""Lines of the bridge that say why no tensor holds a parameter."""
 _LAYER = re.compile(
     r"""(?:^|.*?\.)
     (?: (?:encoder|decoder)\.stages\.\d+\.layers\.\d+    # ResNet
@@ -118,7 +120,7 @@ def find_truth(result: Reconciliation, uses: int = 1) -> Truth:
             )
             for index, pairs in sorted(held.items())
         },
-        tuple(line.name for line in result.parameters if not line.entries),
+        tuple(p.name for p in result.parameters if not p.entries and p.line not in _NOT_STORED),
         _traced(result.ledger, layers) if uses == 1 else {},
     )
 
