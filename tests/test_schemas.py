@@ -315,7 +315,9 @@ def test_the_names_of_the_schemas_are_those_of_the_files() -> None:
 
 
 def test_an_unknown_schema_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="compare, export, graph, inspect, manifest, reconcile, recover, survey"):
+    with pytest.raises(
+        ValueError, match="compare, export, graph, inspect, manifest, reconcile, recover, survey"
+    ):
         load_schema("../inspect")
 
 

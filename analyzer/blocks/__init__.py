@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from analyzer.blocks.assemble import OUTSIDE, Spot, arrange
 from analyzer.blocks.flow import Flow, weigh
@@ -91,7 +92,7 @@ class _Namer:
     """Calls spots by their names, each once made."""
 
     def __init__(self, counts: Sequence[int], parts: Mapping[tuple[int, int], str]) -> None:
-        self.firsts = [sum(counts[:run]) for run in range(len(counts))]
+        self.firsts = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
         self._parts = parts
         self._members: dict[Spot, Member] = {}
 

@@ -85,7 +85,9 @@ def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modul
     numbers = [kept.setdefault(names or run, len(kept)) for run, names in enumerate(modules)]
     if len(kept) == len(modules):
         return found, modules
-    firsts = [numbers.index(number) for number in range(len(kept))]
+    firsts: dict[int, int] = {}
+    for run, number in enumerate(numbers):
+        firsts.setdefault(number, run)
     numbers.append(len(kept))  # of what comes after the last
 
     def renumber(spot: Spot) -> Spot:
@@ -93,11 +95,11 @@ def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modul
 
     merged = replace(
         found,
-        counts=tuple(found.counts[run] for run in firsts),
+        counts=tuple(found.counts[run] for run in firsts.values()),
         nodes={place: renumber(spot) for place, spot in found.nodes.items()},
         entries=tuple(map(renumber, found.entries)),
     )
-    return merged, tuple(modules[run] for run in firsts)
+    return merged, tuple(modules[run] for run in firsts.values())
 
 
 def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:

@@ -157,7 +157,7 @@ class Roles:
         found = self._by_operator(vertex, slot, tensor)
         if found is not None:
             return found
-        if vertex in self._linear or self._is_table(vertex):  # of a table: weights of experts, chosen by number
+        if vertex in self._linear or self._is_table(vertex):  # a table: weights of experts, chosen by number
             return self._by_product(vertex, is_inside)
         if sum(dim != 1 for dim in tensor.shape) > 1:
             return ATTENTION if is_inside else EMBEDDING
