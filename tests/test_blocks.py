@@ -165,6 +165,23 @@ def test_layer_that_is_used_three_times_is_three_blocks_and_counts_in_the_first(
     assert groups["block.0"].unshared_parameters == 3 * (ATTENTION + MLP)
 
 
+def test_layer_that_is_stored_once_per_use_counts_in_the_first_block(tmp_path):
+    net = Net("x")
+    value = net.linear("x", "embed", D, D)
+    for number in range(3):
+        value = net.layer(value, f"use{number}")
+    net.linear(value, "head", D, 7)
+    for name in [name for name in net.weights if name.startswith("use")]:
+        net.weights[name] = net.weights[f"use0{name[4:]}"]
+    proto = nameless(net.proto(last(net)))
+    proto.graph.initializer.sort(key=lambda tensor: -int(tensor.name))  # so that the last use is stored first
+
+    ledger = audit(tmp_path, proto)
+
+    found = {group.name: group.parameters for group in group_by(ledger, "block").groups}
+    assert [found[f"block.{number}"] for number in range(3)] == [ATTENTION + MLP, 0, 0]
+
+
 def test_encoder_and_decoder_are_two_runs(tmp_path):
     net = Net("x", "z")
     memory = net.linear("x", "embed", D, D)

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from analyzer.blocks.assemble import OUTSIDE, Spot, arrange
 from analyzer.blocks.flow import Flow, weigh
-from analyzer.blocks.modules import lend_scopes, merge_runs, name_blocks, put_right
+from analyzer.blocks.modules import gather_copies, lend_scopes, merge_runs, name_blocks, put_right
 from analyzer.blocks.roles import ATTENTION, CONVOLUTION, FEED_FORWARD, LINEAR, OTHER, RECURRENT, Roles
 from analyzer.ledger import Blocks, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
@@ -36,7 +36,7 @@ def find_blocks(ledger: Ledger) -> Blocks:
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
     found, modules = merge_runs(found, name_blocks(found, entries))
-    spots = put_right(found, entries, modules)
+    spots = gather_copies(put_right(found, entries, modules), entries)
     roles = _roles(entries, spots, found.readers, flows)
     namer = _Namer(found.counts, _parts(spots, roles))
     keys = [entry.tensor.key for entry in entries]

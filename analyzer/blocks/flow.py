@@ -51,10 +51,13 @@ the stored tensors."""
 
 @dataclass(slots=True)
 class Flow:
-    """Vertices in an order in which each comes after what it reads. A node has one, a sum with a norm has two."""
+    """Vertices in an order in which each comes after what it reads.
+
+    A node has one, a sum with a norm has two; what the graph is given has one where a node reads it.
+    """
 
     nodes: list[Node] = field(default_factory=list)
-    """The node of each vertex."""
+    """The node of each vertex; of what is given one that stands for the caller."""
     before: list[list[int]] = field(default_factory=list)
     """The vertices whose values each reads, without those that only the file's contents reach."""
     after: list[list[int]] = field(default_factory=list)
@@ -81,6 +84,7 @@ class Flow:
         flow = cls()
         codes = flow._codes
         codes[""] = _NOTHING
+        given = Node(graph.path, -1, "", "", "", (), ())
         for name, provider in wiring.providers[graph.path].items():
             codes[name] = flow._code(provider, weights)
         inside, captured = weights.inside, weights.captured
@@ -88,14 +92,19 @@ class Flow:
             names = node.inputs
             if captured and (more := captured.get(node.place)):
                 names += more
+            if node.op_type in _SHAPE_READERS:
+                names = ()
             for name in names:
-                if name not in codes:
-                    codes[name] = flow._code(wiring.find(graph.path, name), weights)
-            if node.op_type in _SUMS:
+                code = codes.get(name)
+                if code is None:
+                    code = codes[name] = flow._code(wiring.find(graph.path, name), weights)
+                if code == _GIVEN:
+                    codes[name] = flow._add(given, ())
+            if node.op_type in _SUMS and node.is_standard:
                 flow._add_sum(node)
                 continue
             within = inside.get(node.place, ()) if inside else ()
-            vertex = flow._add(node, () if node.op_type in _SHAPE_READERS else names, within)
+            vertex = flow._add(node, names, within)
             flow.vertices.append(vertex)
             for name in node.outputs:
                 codes[name] = vertex
@@ -110,6 +119,10 @@ class Flow:
         """The vertex that reads an input of a node."""
         second = self.vertices[node.position]
         return self.firsts.get(second, second) if slot not in _SUMS.get(node.op_type, ()) else second
+
+    def is_given(self, vertex: int) -> bool:
+        """Whether it stands for a value that the graph is given."""
+        return self.nodes[vertex].position < 0
 
     def is_dynamic(self, name: str) -> bool:
         """Whether a value depends on what the graph is given."""
@@ -127,7 +140,7 @@ class Flow:
         vertex = len(static)
         before: list[int] = []
         sizes = list(inside)
-        is_static = True
+        is_static = node.position >= 0
         for name in names:
             code = codes[name]
             if code >= 0:
@@ -136,8 +149,6 @@ class Flow:
                     continue
                 self.conduits.setdefault(vertex, []).append(code)
                 sizes += self.sizes[code]
-            elif code == _GIVEN:
-                is_static = False
             elif code <= _STORED and (size := self._stored[_STORED - code]):
                 sizes.append(size)
         if len(before) > 1:

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from analyzer.blocks.assemble import OUTSIDE, Arrangement, Spot
 from analyzer.ledger import Blocks, Entry, Role
+from analyzer.model import Key
 
-__all__ = ["Modules", "lend_scopes", "merge_runs", "name_blocks", "put_right"]
+__all__ = ["Modules", "gather_copies", "lend_scopes", "merge_runs", "name_blocks", "put_right"]
 
 _MOST = 0.9
 """Share of a block's elements that lie in one module, for the block to be that module."""
@@ -134,6 +135,19 @@ def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) ->
                 spot = Spot(*owner, spot.unit if spot.block != OUTSIDE else 0)
         spots.append(spot)
     return tuple(spots)
+
+
+def gather_copies(spots: Sequence[Spot], entries: Sequence[Entry]) -> tuple[Spot, ...]:
+    """The tensor that counts for its copies is where the first of them is read: in the first block that uses it."""
+    firsts: dict[Key, Spot] = {}
+    for entry, spot in zip(entries, spots, strict=True):
+        if entry.copy_of is not None:
+            firsts[entry.copy_of] = min(firsts.get(entry.copy_of, spot), spot)
+    if not firsts:
+        return tuple(spots)
+    return tuple(
+        min(spot, firsts.get(entry.tensor.key, spot)) for entry, spot in zip(entries, spots, strict=True)
+    )
 
 
 def _outside(found: Arrangement, spot: Spot) -> Spot:

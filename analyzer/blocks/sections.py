@@ -114,7 +114,7 @@ class Cutter:
 
 
 def _heaviest(flow: Flow) -> int:
-    """The output with the most elements on one way to it; without any, the last vertex."""
+    """The output with the most elements on one way to it, of equal ones the last; NONE where nothing flows to any."""
     heaviest: list[int] = []
     for before, sizes, is_static in zip(flow.before, flow.sizes, flow.static, strict=True):
         carried = 0
@@ -149,7 +149,7 @@ class _Ways:
     @classmethod
     def of(cls, flow: Flow, tree: PostDominators) -> _Ways:
         depth = tree.depth
-        sources = [vertex for vertex in _starts(flow) if depth[vertex] != NONE]
+        sources = [vertex for vertex in _starts(flow, tree) if depth[vertex] != NONE]
         longest: dict[int, int] = {}
         children: dict[int, list[int]] = defaultdict(list)
         for source in sorted(sources, key=lambda vertex: (-depth[vertex], vertex)):
@@ -174,21 +174,28 @@ class _Ways:
         return way[::-1]
 
 
-def _starts(flow: Flow) -> list[int]:
+def _starts(flow: Flow, tree: PostDominators) -> list[int]:
     """What reads nothing but what the graph is given; and where the first weights are, on each way from there.
 
-    What is given may go other ways too: the numbers of tokens also make masks, and tell where a text ends.
+    What is given may go other ways too: the numbers of tokens also make masks, and tell where a text ends. It is a
+    start itself where all ways lead to a sum that also reads it: a residual connection.
     """
     found = []
     carries: list[bool] = []
     for vertex, before in enumerate(flow.before):
+        if flow.is_given(vertex):
+            after = flow.after[vertex]
+            if len(after) > 1 and tree.parent[vertex] in after:
+                found.append(vertex)
+            carries.append(False)
+            continue
         is_carrying = False
         for source in before:
             if carries[source]:
                 is_carrying = True
                 break
         is_first = bool(flow.sizes[vertex]) and not is_carrying
-        if not flow.static[vertex] and (is_first or not before):
+        if not flow.static[vertex] and (is_first or all(map(flow.is_given, before))):
             found.append(vertex)
         carries.append((is_carrying or is_first) and not flow.static[vertex])
     return found

@@ -45,8 +45,7 @@ Of the files without names, as they show it themselves; where that is not PyTorc
 tensors that they should. A folded BatchNorm leaves one bias for a weight, a bias and two statistics. Swin's tables of
 relative positions are gathered by the exporter, and without its notes a gathered table does not look learned; QDQ makes
 the largest, and Llama's 32 rotary frequencies, look so. `--fuse cpu` packs the keys and values that T5's decoder takes
-from the encoder, those of all six layers in one matrix, which is in none of them. In ALBERT's TorchScript file the
-quantizer replaces the first use of each matrix and leaves the other eleven: what it quantized counts as a copy."""
+from the encoder, those of all six layers in one matrix, which is in none of them."""
 _PACKAGES = ("torch", "transformers", "onnx", "onnxruntime", "onnxslim")
 
 

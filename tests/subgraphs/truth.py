@@ -193,14 +193,14 @@ def _orderless(ledger: Ledger) -> Iterator[tuple[int, str]]:
 
 
 def _by_use(reads: Mapping[Key, Sequence[int]], uses: int) -> dict[Key, frozenset[str]]:
-    """For each copy of a shared layer's tensor the use that reads it first."""
+    """For each copy of a shared layer's tensor the use that reads it first; the one that counts is in the first."""
     events = sorted((depth, key) for key, depths in reads.items() for depth in depths)
     if uses == 1 or len(events) % uses:
         return {}
     first: dict[Key, int] = {}
     for index, (_, key) in enumerate(events):
         first.setdefault(key, index * uses // len(events))
-    return {key: frozenset({f"block.{use}"}) for key, use in first.items()}
+    return {key: frozenset({"block.0", f"block.{use}"}) for key, use in first.items()}
 
 
 def _reads(ledger: Ledger) -> dict[Key, list[int]]:
