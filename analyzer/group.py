@@ -117,7 +117,7 @@ def check_sums(ledger: Ledger, grouping: Grouping, *, has_nodes: bool = False) -
         "tensors": len(ledger.entries),
     }
     if has_nodes:
-        wanted["nodes"] = sum(1 for _ in ledger.model.nodes())
+        wanted["nodes"] = sum(len(graph.nodes) for graph in ledger.model.graphs)
     for total, value in wanted.items():
         of = attrgetter(total)
         found = sum(map(of, grouping.groups)) + of(grouping.ungrouped) - of(grouping.overlap)

@@ -160,10 +160,10 @@ _Found = tuple[Sequence[str], Mapping[Place, str] | None]
 
 def _by_scope(ledger: Ledger, depth: int) -> _Found:
     scopes = ledger.node_scopes
-    nodes = {
-        node.place: _scope_group(scopes[node.place], depth) if node.place in scopes else UNSCOPED
-        for node in ledger.model.nodes()
-    }
+    names: dict[str | None, str] = {scope: _scope_group(scope, depth) for scope in set(scopes.values())}
+    names[None] = UNSCOPED
+    places = (node.place for node in ledger.model.nodes())
+    nodes = {place: names[scopes.get(place)] for place in places}
     entries = [_scope_group(e.scope, depth) if e.has_scope else UNSCOPED for e in ledger.entries]
     return entries, nodes
 
