@@ -118,9 +118,9 @@ def _phase(units: Sequence[Unit], stretch: _Stretch, low: int, high: int) -> Rep
         for first in range(start, start + min(period, (end - start) % period + 1))
     ]
 
-    def rank(repeat: Repeat) -> tuple[int, int, int]:
+    def rank(repeat: Repeat) -> tuple[int, ...]:
         inner = repeat.start + (repeat.count > 2) * period  # the first block may be a variant
-        return repeat.count, sum(units[inner]), -repeat.start
+        return repeat.count, *_agreement(units, (repeat,)), sum(units[inner]), -repeat.start
 
     return max(found, key=rank)
 
@@ -180,12 +180,15 @@ def _variants(units: Sequence[Unit], period: int, low: int, high: int) -> Iterat
 def _is_variant(block: Sequence[Unit], other: Sequence[Unit]) -> bool:
     if any(one and one == two for one, two in zip(block, other, strict=True)):
         return True
-    a, b = (Counter(size for unit in units for size in unit) for units in (block, other))
-    both = a & b
-    if not both:
+    pairs = [(Counter(one), Counter(two)) for one, two in zip(block, other, strict=True)]
+    both = [one & two for one, two in pairs]
+    if not any(both):
         return False
-    by_number = both.total() / max(a.total(), b.total())
-    by_elements = _elements(both) / max(_elements(a), _elements(b))
+    by_number, by_elements = (
+        sum(map(measure, both))
+        / max(sum(measure(one) for one, _ in pairs), sum(measure(two) for _, two in pairs))
+        for measure in (Counter.total, _elements)
+    )
     return max(by_number, by_elements) >= _ALIKE
 
 
