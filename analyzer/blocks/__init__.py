@@ -38,12 +38,16 @@ def find_blocks(ledger: Ledger) -> Blocks:
     found, modules = merge_runs(found, name_blocks(found, entries))
     spots = gather_copies(put_right(found, entries, modules), entries)
     roles = _roles(entries, spots, found.readers, flows)
-    namer = _Namer(found.counts, _parts(spots, roles))
+    members = _Members(found.counts, _parts(spots, roles))
     keys = [entry.tensor.key for entry in entries]
     return Blocks(
-        runs=tuple(map(Run, namer.firsts, found.counts, modules)),
-        entries={key: namer.member(spot) for key, spot in zip(keys, spots, strict=True)},
-        nodes={place: namer.member(spot) for place, spot in found.nodes.items()},
+        runs=tuple(map(Run, members.firsts, found.counts, modules)),
+        entries={key: members[spot] for key, spot in zip(keys, spots, strict=True)},
+        nodes={
+            (path, position): members[spot]
+            for path, spots in found.nodes.items()
+            for position, spot in enumerate(spots)
+        },
         roles={key: role for key, role in zip(keys, roles, strict=True) if role},
     )
 
@@ -88,19 +92,16 @@ def _parts(spots: Sequence[Spot], roles: Sequence[str]) -> dict[tuple[int, int],
     return parts
 
 
-class _Namer:
-    """Calls spots by their names, each once made."""
+class _Members(dict[Spot, Member]):
+    """Spots by their names, each made when it is first asked for."""
 
     def __init__(self, counts: Sequence[int], parts: Mapping[tuple[int, int], str]) -> None:
         self.firsts = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
         self._parts = parts
-        self._members: dict[Spot, Member] = {}
 
-    def member(self, spot: Spot) -> Member:
-        found = self._members.get(spot)
-        if found is None:
-            found = self._members[spot] = self._make(spot)
-        return found
+    def __missing__(self, spot: Spot) -> Member:
+        member = self[spot] = self._make(spot)
+        return member
 
     def _make(self, spot: Spot) -> Member:
         if spot.block == OUTSIDE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -42,7 +43,8 @@ class Arrangement:
 
     counts: tuple[int, ...]
     """Blocks of each run."""
-    nodes: Mapping[Place, Spot]
+    nodes: Mapping[GraphPath, Sequence[Spot]]
+    """Of each graph, in the order of its nodes."""
     entries: tuple[Spot, ...]
     """In the order of the entries."""
     readers: tuple[Reader | None, ...] = ()
@@ -81,13 +83,10 @@ def arrange(
         for run, count in enumerate(graph.layout.counts)
     }
     finder = _Finder(laid, keys)
-    nodes: dict[Place, Spot] = {}
-    for path in laid:
-        finder.add_nodes(path, nodes)
     read = [finder.in_order(wiring.readers(entry.tensor)) for entry in entries]
     return Arrangement(
         counts=tuple(counts[key] for key in keys),
-        nodes=nodes,
+        nodes={path: finder.spots_of_nodes(path) for path in laid},
         entries=tuple(map(finder.spot_of_entry, entries, read)),
         readers=tuple(found[0] if found else None for found in read),
     )
@@ -136,8 +135,8 @@ class _Finder:
     laid: Mapping[GraphPath, _Laid]
     keys: Sequence[_Order]
     """Of the runs, in order."""
-    _spots: dict[tuple[GraphPath, Slot], Spot] = field(default_factory=dict)
-    """Those in blocks that have been asked for."""
+    _spots: dict[GraphPath, dict[Slot, Spot]] = field(default_factory=lambda: defaultdict(dict))
+    """Of each graph those in blocks that have been asked for."""
 
     def spot(self, path: GraphPath, vertex: int) -> Spot:
         graph = self.laid[path]
@@ -147,19 +146,17 @@ class _Finder:
         slot = graph.layout.slots[vertex]
         if slot.block == OUTSIDE:
             return self._outside(graph.order(vertex))
-        found = self._spots.get((path, slot))
+        found = self._spots[path].get(slot)
         if found is None:
             run = bisect.bisect_left(self.keys, (*graph.prefix, slot.run, 1))
-            found = self._spots[path, slot] = Spot(run, slot.block, slot.unit)
+            found = self._spots[path][slot] = Spot(run, slot.block, slot.unit)
         return found
 
-    def add_nodes(self, path: GraphPath, nodes: dict[Place, Spot]) -> None:
-        """The spots of all nodes of a graph."""
+    def spots_of_nodes(self, path: GraphPath) -> list[Spot]:
+        """The spots of the nodes of a graph, in their order."""
         graph = self.laid[path]
-        slots, spots = graph.layout.slots, self._spots
-        for position, vertex in enumerate(graph.flow.vertices):
-            found = spots.get((path, slots[vertex])) if graph.held is None else None
-            nodes[path, position] = found or self.spot(path, vertex)
+        slots, known = graph.layout.slots, self._spots[path]
+        return [known.get(slots[vertex]) or self.spot(path, vertex) for vertex in graph.flow.vertices]
 
     def in_order(self, readers: list[Reader]) -> list[Reader]:
         """Readers in the order of the computation."""

@@ -42,8 +42,9 @@ def post_dominators(after: Sequence[Sequence[int]], end: int) -> PostDominators:
     for vertex in range(end - 1, -1, -1):
         found = NONE
         for follower in after[vertex]:
-            if depth[follower] != NONE:
-                found = follower if found == NONE else _meet(found, follower, parent, depth, jump)
+            if depth[follower] == NONE or follower == found:
+                continue
+            found = follower if found == NONE else _meet(found, follower, parent, depth, jump)
         if found != NONE:
             parent[vertex], depth[vertex] = found, depth[found] + 1
             over = jump[found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.ledger import Entry, Role
@@ -25,9 +25,6 @@ _SUM_OUTPUT = 3
 """Their output that is the sum before the norm. The norm is what follows the sum: of a block whose norms come last the
 end, else the beginning of the next."""
 
-_SUM = "\0"
-"""What the sum is called until the norm has read it: no name in a file."""
-
 _MOST_WEIGHTS = 64
 """Weights of one node, merged by arithmetic on weights, that are told apart."""
 
@@ -44,9 +41,20 @@ class Weights:
     """Values of the graph around it that the nested graphs of a node read."""
 
 
-_NOTHING, _GIVEN, _STORED = -1, -2, -3
-"""What provides a name, where no vertex does: nothing that flows; the caller, or the graph around; from -3 downwards
-the stored tensors."""
+_NOTHING, _STORED = -1, -2
+"""What provides a name, where no vertex does: nothing that flows; from -2 downwards the stored tensors."""
+
+
+class _Codes(dict[str, int]):
+    """The vertex, or else what, provides each name; what no vertex has computed is looked up when it is first read."""
+
+    def __init__(self, look_up: Callable[[str], int]) -> None:
+        super().__init__({"": _NOTHING})
+        self._look_up = look_up
+
+    def __missing__(self, name: str) -> int:
+        code = self[name] = self._look_up(name)
+        return code
 
 
 @dataclass(slots=True)
@@ -73,8 +81,10 @@ class Flow:
     """Vertices that provide the graph's outputs."""
     firsts: dict[int, int] = field(default_factory=dict)
     """Of nodes with two vertices: the first, by the second."""
-    _codes: dict[str, int] = field(default_factory=dict)
-    """The vertex, or else what, provides each name."""
+    given: set[int] = field(default_factory=set)
+    """The vertices that stand for what the graph is given."""
+    _codes: Mapping[str, int] = field(default_factory=dict)
+    """The vertex, or else what, provides each name that is read."""
     _stored: list[int] = field(default_factory=list)
     """Learned elements of the stored tensors that are read by name."""
 
@@ -82,36 +92,27 @@ class Flow:
     def of(cls, graph: Graph, wiring: Wiring, weights: Weights) -> Flow:
         """Number the nodes of one graph. A value that is read before it is computed does not flow."""
         flow = cls()
-        codes = flow._codes
-        codes[""] = _NOTHING
-        given = Node(graph.path, -1, "", "", "", (), ())
-        for name, provider in wiring.providers[graph.path].items():
-            codes[name] = flow._code(provider, weights)
+        caller = Node(graph.path, -1, "", "", "", (), ())
+        codes = _Codes(lambda name: flow._provide(wiring.find(graph.path, name), weights, caller))
+        flow._codes = codes
         inside, captured = weights.inside, weights.captured
         for node in graph.nodes:
-            names = node.inputs
+            op_type, names, outputs = node.op_type, node.inputs, node.outputs
             if captured and (more := captured.get(node.place)):
                 names += more
-            if node.op_type in _SHAPE_READERS:
-                names = ()
-            for name in names:
-                code = codes.get(name)
-                if code is None:
-                    code = codes[name] = flow._code(wiring.find(graph.path, name), weights)
-                if code == _GIVEN:
-                    codes[name] = flow._add(given, ())
-            if node.op_type in _SUMS and node.is_standard:
-                flow._add_sum(node)
+            if op_type in _SUMS and node.is_standard:
+                flow._add_sum(node, codes)
                 continue
-            within = inside.get(node.place, ()) if inside else ()
-            vertex = flow._add(node, names, within)
+            read = () if op_type in _SHAPE_READERS else [codes[name] for name in names]
+            vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
             flow.vertices.append(vertex)
-            for name in node.outputs:
+            for name in outputs:
                 codes[name] = vertex
-            codes[""] = _NOTHING
-            if node.op_type == "DynamicQuantizeLinear":
+            if "" in outputs:
+                codes[""] = _NOTHING
+            if op_type == "DynamicQuantizeLinear":
                 # Scales of activations: what a product is multiplied by, and no way for what flows.
-                codes.update(dict.fromkeys(node.outputs[1:], _NOTHING))
+                codes.update(dict.fromkeys(outputs[1:], _NOTHING))
         flow.outputs = [code for name in graph.outputs if (code := codes.get(name, _NOTHING)) >= 0]
         return flow
 
@@ -120,29 +121,29 @@ class Flow:
         second = self.vertices[node.position]
         return self.firsts.get(second, second) if slot not in _SUMS.get(node.op_type, ()) else second
 
-    def is_given(self, vertex: int) -> bool:
-        """Whether it stands for a value that the graph is given."""
-        return self.nodes[vertex].position < 0
-
     def is_dynamic(self, name: str) -> bool:
         """Whether a value depends on what the graph is given."""
         code = self._codes.get(name, _NOTHING)
-        return code == _GIVEN or (code >= 0 and not self.static[code])
+        return code >= 0 and not self.static[code]
 
-    def _code(self, provider: Provider | None, weights: Weights) -> int:
+    def _provide(self, provider: Provider | None, weights: Weights, caller: Node) -> int:
+        """The code of what no vertex has computed: for a value that the graph is given, a new vertex."""
+        if provider is None:
+            return _NOTHING
         if isinstance(provider, StoredTensor):
             self._stored.append(weights.sizes.get(provider.key, 0))
             return _STORED - len(self._stored) + 1
-        return _NOTHING if provider is None else _GIVEN
+        vertex = self._add(caller, ())
+        self.static[vertex] = False
+        self.given.add(vertex)
+        return vertex
 
-    def _add(self, node: Node, names: Sequence[str], inside: Sequence[int] = ()) -> int:
-        codes, static = self._codes, self.static
+    def _add(self, node: Node, read: Iterable[int], inside: Sequence[int] = ()) -> int:
+        static, after = self.static, self.after
         vertex = len(static)
         before: list[int] = []
         sizes = list(inside)
-        is_static = node.position >= 0
-        for name in names:
-            code = codes[name]
+        for code in read:
             if code >= 0:
                 if not static[code]:
                     before.append(code)
@@ -151,31 +152,30 @@ class Flow:
                 sizes += self.sizes[code]
             elif code <= _STORED and (size := self._stored[_STORED - code]):
                 sizes.append(size)
-        if len(before) > 1:
+        if len(before) > 2 or (len(before) == 2 and before[0] == before[1]):
             before = list(dict.fromkeys(before))
         for source in before:
-            self.after[source].append(vertex)
+            after[source].append(vertex)
         self.nodes.append(node)
         self.before.append(before)
-        self.after.append([])
+        after.append([])
         if len(sizes) > 1:
             sizes = sorted(sizes)[-_MOST_WEIGHTS:]
         self.sizes.append(tuple(sizes))
-        static.append(is_static and not before)
+        static.append(not before)
         return vertex
 
-    def _add_sum(self, node: Node) -> None:
+    def _add_sum(self, node: Node, codes: _Codes) -> None:
         """The sum of a node that is a sum and a norm, then the norm."""
         norm = _SUMS[node.op_type]
-        names = list(enumerate(node.inputs))
-        first = self._add(node, [name for slot, name in names if slot not in norm])
-        self._codes[_SUM] = first
-        second = self._add(node, [_SUM, *(name for slot, name in names if slot in norm)])
+        read = [codes[name] for name in node.inputs]
+        first = self._add(node, [code for slot, code in enumerate(read) if slot not in norm])
+        second = self._add(node, [first, *(code for slot, code in enumerate(read) if slot in norm)])
         self.firsts[second] = first
         self.vertices.append(second)
         for number, name in enumerate(node.outputs):
             if name:
-                self._codes[name] = first if number == _SUM_OUTPUT else second
+                codes[name] = first if number == _SUM_OUTPUT else second
 
 
 def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:

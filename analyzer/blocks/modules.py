@@ -5,9 +5,8 @@ Structure says how many blocks there are; where names tell, they say what belong
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from analyzer.blocks.assemble import OUTSIDE, Arrangement, Spot
@@ -52,10 +51,15 @@ def _name_run(blocks: Sequence[_Weights]) -> tuple[str, ...]:
     if len(known) < len(blocks):
         return ()
     for depth in range(1, _DEEPEST):
-        names = [_module_at(block, depth) for block in blocks]
-        if not all(names):
-            return ()
-        if len(set(names)) == len(names):
+        names: dict[str, None] = {}  # in order
+        for block in blocks:
+            name = _module_at(block, depth)
+            if not name:
+                return ()
+            if name in names:
+                break
+            names[name] = None
+        else:
             return tuple(names)
     return ()
 
@@ -97,7 +101,7 @@ def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modul
     merged = replace(
         found,
         counts=tuple(found.counts[run] for run in firsts.values()),
-        nodes={place: renumber(spot) for place, spot in found.nodes.items()},
+        nodes={path: list(map(renumber, spots)) for path, spots in found.nodes.items()},
         entries=tuple(map(renumber, found.entries)),
     )
     return merged, tuple(modules[run] for run in firsts.values())
@@ -155,10 +159,13 @@ def _outside(found: Arrangement, spot: Spot) -> Spot:
     return Spot(spot.run + is_last, is_after=is_last)
 
 
-def _ancestors(scope: str) -> list[str]:
+def _ancestors(scope: str) -> Iterator[str]:
     """A scope, and the modules around it, the deepest first."""
-    parts = scope.split(".", _DEEPEST)[:_DEEPEST] if scope else []
-    return list(itertools.accumulate(parts, "{}.{}".format))[::-1]
+    if scope.count(".") >= _DEEPEST:
+        scope = ".".join(scope.split(".", _DEEPEST)[:_DEEPEST])
+    while scope:
+        yield scope
+        scope = scope.rpartition(".")[0]
 
 
 def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:

@@ -117,8 +117,19 @@ _MOMENTS = frozenset(
 )
 """Operators of which a norm that is written out takes a mean or a length."""
 
-_TELLING = _MOMENTS | _NORMS | _CONVOLUTIONS
 _SCALES = frozenset({"Div", "Mul"})
+_TELLING = {
+    **dict.fromkeys(_EMBEDDINGS | _TABLES, EMBEDDING),
+    **dict.fromkeys(_NORMS, NORM),
+    **dict.fromkeys(_CONVOLUTIONS, CONVOLUTION),
+    **dict.fromkeys(_RECURRENT, RECURRENT),
+    **dict.fromkeys(_ATTENTION, ATTENTION),
+}
+"""Operators that tell what their weights do, all of them or nearly."""
+
+_BEFORE_VECTORS = _MOMENTS | _NORMS | _CONVOLUTIONS
+"""Operators that tell what a vector does that is added to what comes of them."""
+
 _SOFTMAX = frozenset({"BiasSoftmax", "QLinearSoftmax", "Softmax"})
 
 _TOLD_APART = _LINEAR | _PRODUCTS | _SOFTMAX | _ATTENTION
@@ -159,26 +170,20 @@ class Roles:
             return found
         if vertex in self._linear or self._is_table(vertex):  # a table: weights of experts, chosen by number
             return self._by_product(vertex, is_inside)
-        if sum(dim != 1 for dim in tensor.shape) > 1:
+        if len(tensor.shape) - tensor.shape.count(1) > 1:
             return ATTENTION if is_inside else EMBEDDING
         return self._vector(vertex, is_inside)
 
     def _by_operator(self, vertex: int, slot: int, tensor: StoredTensor) -> str | None:
         op_type = self._flow.nodes[vertex].op_type
-        if op_type in _EMBEDDINGS:
-            return NORM if slot in _EMBEDDING_NORMS else EMBEDDING
-        if op_type in _NORMS:
-            return None if slot in _BIASES.get(op_type, ()) else NORM
-        if op_type in _TABLES:
-            return EMBEDDING if len(tensor.shape) <= 2 else None
-        for operators, role in (
-            (_CONVOLUTIONS, CONVOLUTION),
-            (_RECURRENT, RECURRENT),
-            (_ATTENTION, ATTENTION),
-        ):
-            if op_type in operators:
-                return role
-        return None
+        found = _TELLING.get(op_type)
+        if op_type in _EMBEDDINGS and slot in _EMBEDDING_NORMS:
+            return NORM
+        if op_type in _BIASES and slot in _BIASES[op_type]:
+            return None
+        if op_type in _TABLES and len(tensor.shape) > 2:
+            return None
+        return found
 
     def _is_table(self, vertex: int) -> bool:
         return self._flow.nodes[vertex].op_type in _TABLES
@@ -190,37 +195,43 @@ class Roles:
 
     def _vector(self, vertex: int, is_inside: bool) -> str:
         """A bias does what its linear map does; a scale, and the shift after it, are a norm's near a moment."""
-        moments, told = self._near
+        moments, told, tellers = self._near
+        before = self._flow.before[vertex]
         if self._flow.nodes[vertex].op_type in _SCALES:
-            return NORM if moments[vertex] <= _NEAR else OTHER
-        steps, teller = told[vertex]
-        if steps > _NEAR:
+            return NORM if any(moments[source] < _NEAR for source in before) else OTHER
+        nearest = min(before, key=told.__getitem__, default=NONE)
+        if nearest == NONE or told[nearest] >= _NEAR:
             return OTHER
+        teller = tellers[nearest]
         if teller in self._linear:
             return self._by_product(teller, is_inside)
         return CONVOLUTION if self._flow.nodes[teller].op_type in _CONVOLUTIONS else NORM
 
     @cached_property
-    def _near(self) -> tuple[list[int], list[tuple[int, int]]]:
-        """For each vertex the steps back to the nearest moment, and to the nearest vertex that tells, with that."""
+    def _near(self) -> tuple[list[int], list[int], list[int]]:
+        """For each vertex the steps back to the nearest moment, those to the nearest vertex that tells, and that."""
         flow = self._flow
         moments: list[int] = []
-        told: list[tuple[int, int]] = []
-        is_moment = [node.op_type in _MOMENTS for node in flow.nodes]
-        tells: list[bool] = []
-        for vertex, before in enumerate(flow.before):
-            nearest, best, teller = _NEAR + 1, _NEAR + 1, NONE
+        told: list[int] = []
+        tellers: list[int] = []
+        for vertex, (node, before) in enumerate(zip(flow.nodes, flow.before, strict=True)):
+            nearest, best, teller = _NEAR, _NEAR, NONE
             for source in before:
-                nearest = min(nearest, 1 if is_moment[source] else moments[source] + 1)
-                steps, found = (1, source) if tells[source] else (told[source][0] + 1, told[source][1])
-                if steps < best:
-                    best, teller = steps, found
-            moments.append(nearest)
-            told.append((best, teller))
-            op_type = flow.nodes[vertex].op_type
-            is_norm = op_type == "Mul" and bool(flow.sizes[vertex]) and nearest <= _NEAR
-            tells.append(is_norm or op_type in _TELLING or vertex in self._linear)
-        return moments, told
+                if moments[source] < nearest:
+                    nearest = moments[source]
+                if told[source] < best:
+                    best, teller = told[source], tellers[source]
+            op_type = node.op_type
+            if (
+                op_type in _BEFORE_VECTORS
+                or vertex in self._linear
+                or (op_type == "Mul" and flow.sizes[vertex] and nearest < _NEAR)
+            ):
+                best, teller = -1, vertex
+            moments.append(0 if op_type in _MOMENTS else nearest + 1)
+            told.append(best + 1)
+            tellers.append(teller)
+        return moments, told, tellers
 
     def _sort(self, vertex: int, node: Node) -> None:
         if node.op_type in _LINEAR and self._flow.sizes[vertex]:

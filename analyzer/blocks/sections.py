@@ -10,6 +10,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from analyzer.blocks.dominators import NONE, PostDominators, post_dominators
 from analyzer.blocks.flow import Flow
@@ -70,7 +71,6 @@ class Cutter:
         if self._end == NONE:
             return
         self._tree = post_dominators(flow.after, self._end)
-        self._weighty = _count_weights(flow, self._tree)
         self._ways = _Ways.of(flow, self._tree)
 
     def cut(self) -> Sections:
@@ -90,6 +90,18 @@ class Cutter:
             if sections.anchors[segment[-1]] in hosts and segment[-1] not in points
         ]
         return self._cut(segments + more) if more else None
+
+    @cached_property
+    def _weighty(self) -> list[int]:
+        """How many vertices with weights are below each in the tree, itself included."""
+        sizes, tree = self.flow.sizes, self._tree
+        found = [0] * len(tree.parent)
+        for vertex, parent in enumerate(tree.parent):
+            if tree.depth[vertex] != NONE:
+                found[vertex] += bool(sizes[vertex])
+                if parent != NONE:
+                    found[parent] += found[vertex]
+        return found
 
     def _cut(self, segments: list[list[int]]) -> Sections:
         for level in range(_DEEPEST + 1):
@@ -115,25 +127,17 @@ class Cutter:
 
 def _heaviest(flow: Flow) -> int:
     """The output with the most elements on one way to it, of equal ones the last; NONE where nothing flows to any."""
+    outputs = {vertex for vertex in flow.outputs if not flow.static[vertex]}
+    if len(outputs) < 2:
+        return min(outputs, default=NONE)
     heaviest: list[int] = []
     for before, sizes, is_static in zip(flow.before, flow.sizes, flow.static, strict=True):
         carried = 0
         for source in before:
-            carried = max(carried, heaviest[source])
+            if heaviest[source] > carried:
+                carried = heaviest[source]
         heaviest.append(carried + sum(sizes) if sizes and not is_static else carried)
-    outputs = [vertex for vertex in flow.outputs if not flow.static[vertex]]
-    return max(outputs, key=lambda vertex: (heaviest[vertex], vertex), default=NONE)
-
-
-def _count_weights(flow: Flow, tree: PostDominators) -> list[int]:
-    """How many vertices with weights are below each in the tree, itself included."""
-    found = [0] * len(tree.parent)
-    for vertex, parent in enumerate(tree.parent):
-        if tree.depth[vertex] != NONE:
-            found[vertex] += bool(flow.sizes[vertex])
-            if parent != NONE:
-                found[parent] += found[vertex]
-    return found
+    return max(outputs, key=lambda vertex: (heaviest[vertex], vertex))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,24 +184,23 @@ def _starts(flow: Flow, tree: PostDominators) -> list[int]:
     What is given may go other ways too: the numbers of tokens also make masks, and tell where a text ends. It is a
     start itself where all ways lead to a sum that also reads it: a residual connection.
     """
-    found = []
+    given = flow.given
+    found = [
+        vertex
+        for vertex in sorted(given)
+        if len(flow.after[vertex]) > 1 and tree.parent[vertex] in flow.after[vertex]
+    ]
     carries: list[bool] = []
-    for vertex, before in enumerate(flow.before):
-        if flow.is_given(vertex):
-            after = flow.after[vertex]
-            if len(after) > 1 and tree.parent[vertex] in after:
-                found.append(vertex)
-            carries.append(False)
-            continue
-        is_carrying = False
+    for vertex, (before, sizes) in enumerate(zip(flow.before, flow.sizes, strict=True)):
         for source in before:
             if carries[source]:
-                is_carrying = True
+                carries.append(True)
                 break
-        is_first = bool(flow.sizes[vertex]) and not is_carrying
-        if not flow.static[vertex] and (is_first or all(map(flow.is_given, before))):
-            found.append(vertex)
-        carries.append((is_carrying or is_first) and not flow.static[vertex])
+        else:
+            is_first = bool(sizes) and not flow.static[vertex]
+            if is_first or (before and given.issuperset(before)):
+                found.append(vertex)
+            carries.append(is_first)
     return found
 
 
@@ -256,8 +259,8 @@ def _chains(
     for segment in segments:
         previous.update(zip(segment, [NONE, *segment], strict=False))
     reached = [False] * len(flow.nodes)
-    for vertex, anchor in enumerate(anchors):
-        if anchor == NONE or anchor != owners[vertex] or vertex == anchor:
+    for vertex, (anchor, owner) in enumerate(zip(anchors, owners, strict=True)):
+        if anchor in (vertex, NONE) or anchor != owner:
             continue
         start = previous[anchor]
         for source in flow.before[vertex]:
