@@ -43,8 +43,9 @@ format: .venv/.installed  ## rewrite the sources in the house format
 golden: .venv/.installed  ## rewrite tests/golden from what the code prints now; read the diff
 	$(PYTEST) --update-golden $(ARGS)
 
-bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other tools (ARGS="..." goes to the script)
+bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other tools (ARGS="..." goes to the script); without ARGS also grouping
 	$(BIN)/python benchmarks/bench_inspect.py $(ARGS)
+	$(if $(ARGS),,$(BIN)/python benchmarks/bench_groups.py)
 
 matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
 	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)
