@@ -180,7 +180,7 @@ class Flow:
 
 def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
     """Sizes of all learned tensors, and of those that a node holds inside it, at any depth."""
-    learned = [(entry, entry.tensor.key) for entry in entries if entry.role is Role.PARAMETER]
+    learned = [(e, e.tensor.key) for e in entries if e.role is Role.PARAMETER and e.logical_numel]
     holders = find_holders(model)
     inside: dict[Place, list[int]] = defaultdict(list)
     for entry, (path, _) in learned:

@@ -22,7 +22,10 @@ _LONGEST_PERIOD = 32
 """Units in one block."""
 
 _MOST_COMPARED = 1_000_000
-"""Pairs of units, or of weights in variants, that are compared; of more only shorter periods are found."""
+"""Pairs of units that are compared; of more units only shorter periods are found."""
+
+_MOST_IN_COMMON = 400_000
+"""Weights of units that are compared one by one, to find variants."""
 
 _LONGEST_VARIANT = 3
 """Units in one block where no two blocks are equal."""
@@ -54,18 +57,59 @@ def find_repeats(units: Sequence[Unit], *, variants: bool = False) -> tuple[Repe
     >>> find_repeats([(9,), (4, 4), (2,), (4, 4), (2,), (4, 4), (2,), (7,)])
     (Repeat(start=1, period=2, count=3),)
     """
+    common = _Common(units)
     taken = _choose(units)
     found: list[Repeat] = []
     for position, (start, end, period) in enumerate(taken):
         low = found[-1].end if found else 0
         high = taken[position + 1][0] if position + 1 < len(taken) else len(units)
-        found.append(_phase(units, (start, end, period), low, high))
+        found.append(_phase(common, (start, end, period), low, high))
     if found:
-        return tuple(_add_variants(units, found, sorted({repeat.period for repeat in found})))
+        return tuple(_add_variants(common, found, sorted({repeat.period for repeat in found})))
     if not variants:
         return ()
-    tries = [_add_variants(units, (), (period,)) for period in range(1, _LONGEST_VARIANT + 1)]
-    return tuple(max(tries, key=lambda repeats: _agreement(units, repeats)))
+    tries = [_add_variants(common, (), (period,)) for period in range(1, _LONGEST_VARIANT + 1)]
+    return tuple(max(tries, key=lambda repeats: _agreement(common, repeats)))
+
+
+class _Common:
+    """What units have in common, as long as not too much has been compared: then nothing, unless they are equal."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.units = units
+        self._numbers = [0, *itertools.accumulate(map(len, units))]
+        self._elements = [0, *itertools.accumulate(map(sum, units))]
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+        self._left = _MOST_IN_COMMON
+
+    def of(self, one: int, two: int) -> tuple[int, int, int]:
+        """Whether two units are equal; the number, and the elements, of the weights that both have."""
+        a, b = self.units[one], self.units[two]
+        if a == b:
+            return 1, len(a), self._elements[one + 1] - self._elements[one]
+        found = self._known.get((one, two))
+        self._left -= len(a) + len(b) if found is None else 1
+        if found is None:
+            both = Counter(a) & Counter(b) if self._left >= 0 else Counter[int]()
+            elements = sum(size * count for size, count in both.items())
+            found = self._known[one, two] = both.total(), elements
+        return 0, *found
+
+    def is_variant(self, one: int, two: int, period: int) -> bool:
+        """Whether one block is a variant of another: a unit is equal, or half of the weights of the larger are."""
+        if self._left < 0:
+            return False
+        pairs = [self.of(one + unit, two + unit) for unit in range(period)]
+        if any(is_equal and number for is_equal, number, _ in pairs):
+            return True
+        shares = (
+            (sum(number for _, number, _ in pairs), self._numbers),
+            (sum(elements for *_, elements in pairs), self._elements),
+        )
+        return any(
+            both and both >= _ALIKE * max(sums[start + period] - sums[start] for start in (one, two))
+            for both, sums in shares
+        )
 
 
 _Stretch = tuple[int, int, int]
@@ -110,87 +154,73 @@ def _stretches(units: Sequence[Unit]) -> Iterator[_Stretch]:
                 start = position + 1
 
 
-def _phase(units: Sequence[Unit], stretch: _Stretch, low: int, high: int) -> Repeat:
-    """Where in a stretch the blocks begin: where most are found with the variants beside them, at the largest unit."""
+def _phase(common: _Common, stretch: _Stretch, low: int, high: int) -> Repeat:
+    """Where in a stretch the blocks begin: where most are found with the variants beside them, and most agree."""
     start, end, period = stretch
     found = [
-        _extend(units, Repeat(first, period, (end - first) // period), low, high)
+        _extend(common, Repeat(first, period, (end - first) // period), low, high)
         for first in range(start, start + min(period, (end - start) % period + 1))
     ]
+    low = min(repeat.start for repeat in found)
+    equal, elements = (
+        [0],
+        [0],
+    )  # of units and those a period before them, summed up from the first that has one
+    for position in range(low, max(repeat.end for repeat in found) - period):
+        is_equal, _, both = common.of(position, position + period)
+        equal.append(equal[-1] + is_equal)
+        elements.append(elements[-1] + both)
 
     def rank(repeat: Repeat) -> tuple[int, ...]:
         inner = repeat.start + (repeat.count > 2) * period  # the first block may be a variant
-        return repeat.count, *_agreement(units, (repeat,)), sum(units[inner]), -repeat.start
+        first, last = repeat.start - low, repeat.end - period - low
+        agreement = equal[last] - equal[first], elements[last] - elements[first]
+        return repeat.count, *agreement, sum(common.units[inner]), -repeat.start
 
     return max(found, key=rank)
 
 
-def _extend(units: Sequence[Unit], repeat: Repeat, low: int, high: int) -> Repeat:
+def _extend(common: _Common, repeat: Repeat, low: int, high: int) -> Repeat:
     """With a block before and a block after, where these are variants of the others."""
     period, start, count = repeat.period, repeat.start, repeat.count
-    block = units[start : start + period]
-    if start - period >= low and _is_variant(units[start - period : start], block):
+    if start - period >= low and common.is_variant(start - period, start, period):
         start, count = start - period, count + 1
     end = start + period * count
-    if end + period <= high and _is_variant(units[end : end + period], block):
+    if end + period <= high and common.is_variant(repeat.start, end, period):
         count += 1
     return Repeat(start, period, count)
 
 
-def _add_variants(units: Sequence[Unit], found: Sequence[Repeat], periods: Iterable[int]) -> list[Repeat]:
+def _add_variants(common: _Common, found: Sequence[Repeat], periods: Iterable[int]) -> list[Repeat]:
     """Also blocks between the repeats of which each is a variant of the one before it."""
     every = list(found)
-    left = _MOST_COMPARED
-    weights = sum(map(len, units))
     for period in periods:
-        left -= period * weights
-        if left < 0:
-            break
-        bounds = [0, *(bound for repeat in every for bound in (repeat.start, repeat.end)), len(units)]
+        bounds = [0, *(bound for repeat in every for bound in (repeat.start, repeat.end)), len(common.units)]
         for low, high in zip(bounds[::2], bounds[1::2], strict=True):
-            every += _variants(units, period, low, high)
+            every += _variants(common, period, low, high)
         every.sort(key=lambda repeat: repeat.start)
     return every
 
 
-def _agreement(units: Sequence[Unit], repeats: Iterable[Repeat]) -> tuple[int, int]:
+def _agreement(common: _Common, repeats: Iterable[Repeat]) -> tuple[int, int]:
     """How much blocks have in common with those before them: equal units, and elements of equal weights."""
     equal = elements = 0
     for repeat in repeats:
-        for position in range(repeat.start + repeat.period, repeat.end):
-            before, unit = units[position - repeat.period], units[position]
-            equal += before == unit
-            elements += _elements(Counter(before) & Counter(unit))
+        for position in range(repeat.start, repeat.end - repeat.period):
+            is_equal, _, both = common.of(position, position + repeat.period)
+            equal += is_equal
+            elements += both
     return equal, elements
 
 
-def _variants(units: Sequence[Unit], period: int, low: int, high: int) -> Iterator[Repeat]:
+def _variants(common: _Common, period: int, low: int, high: int) -> Iterator[Repeat]:
     start = low
     while start + 2 * period <= high:
         end = start + period
-        while end + period <= high and _is_variant(units[end - period : end], units[end : end + period]):
+        while end + period <= high and common.is_variant(end - period, end, period):
             end += period
         if end - start > period:
             yield Repeat(start, period, (end - start) // period)
             start = end
         else:
             start += 1
-
-
-def _is_variant(block: Sequence[Unit], other: Sequence[Unit]) -> bool:
-    if any(one and one == two for one, two in zip(block, other, strict=True)):
-        return True
-    pairs = [(Counter(one), Counter(two)) for one, two in zip(block, other, strict=True)]
-    both = [one & two for one, two in pairs]
-    if not any(both):
-        return False
-    by_number, by_elements = (
-        sum(map(measure, both))
-        / max(sum(measure(one) for one, _ in pairs), sum(measure(two) for _, two in pairs))
-        for measure in (Counter.total, _elements)
-    )
-    return max(by_number, by_elements) >= _ALIKE
-
-
-def _elements(sizes: Counter[int]) -> int:
-    return sum(size * count for size, count in sizes.items())
