@@ -18,9 +18,8 @@ import click
 from click.core import ParameterSource
 
 from analyzer.collector import uncollected
-from analyzer.commands import graph
-from analyzer.commands.reading import SEARCH_SECONDS, audit, check_artifact, list_inputs
-from analyzer.deadline import within
+from analyzer.commands import graph, time
+from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
 from analyzer.errors import ConfigError, MissingExtraError, OnnxLedgerError, UsageError
 from analyzer.options import (
     Bounded,
@@ -41,7 +40,7 @@ from analyzer.terminal import check_outputs, check_state_file, emit, progress, s
 from analyzer.version import version
 
 if TYPE_CHECKING:
-    from analyzer.ledger import Finding, Grouping, Ledger, Trainability
+    from analyzer.ledger import Finding, Ledger
     from analyzer.model import Key
     from analyzer.reconcile import ContentMode, Reconciliation
     from analyzer.report import ReconcileReport
@@ -99,6 +98,7 @@ def command() -> None:
 
 
 command.add_command(graph.graph)
+command.add_command(time.time)
 
 _MODEL = click.Path(path_type=Path)
 
@@ -216,7 +216,7 @@ def _inspect_one(
     check_outputs(outputs, ledger.model.paths)
     report = Inspection(
         ledger=ledger,
-        grouping=_group(ledger, grouped),
+        grouping=group_ledger(ledger, grouped),
         digests=file_digests(ledger.model) if digest else {},
         stamp=_now() if judged.stamp else None,
     )
@@ -388,20 +388,27 @@ def recover(
 def compare(
     a: str, b: str, grouped: Grouped, bounded: Bounded, outputs: tuple[Path, ...], output: Output
 ) -> None:
-    """Models A and B side by side, or their saved JSON reports."""
+    """Models A and B side by side, or their saved JSON reports.
+
+    Two reports of time are compared by the groups that they were timed in.
+    """
     grouped.check()
     sides = (a, b)
     check_artifact(bounded, sides)
     check_outputs(outputs, [path for side in sides for path in list_inputs(side)])
     from analyzer.compare import compare_ledgers, group_alike
     from analyzer.saved import is_saved_report, load_report
+    from analyzer.timing.saved import is_saved_timing
 
+    if any(map(is_saved_timing, sides)):
+        time.compare_saved(a, b, grouped, outputs, output)
+        return
     ours, theirs = (
         load_report(side) if is_saved_report(Path(side)) else audit(side, bounded, quiet=output.quiet)
         for side in sides
     )
     if grouped.has_own:
-        groupings = _group(ours, grouped), _group(theirs, grouped)
+        groupings = group_ledger(ours, grouped), group_ledger(theirs, grouped)
     else:
         groupings = group_alike(ours, theirs, grouped.by, grouped.depth)
     emit(compare_ledgers(ours, theirs, *groupings), output, outputs)
@@ -513,18 +520,9 @@ def _reconcile(
 def _reconcile_report(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:
     from analyzer.report import ReconcileReport
 
-    return ReconcileReport(result, _group(result.in_pytorch_terms(), grouped, result.trainability), stamp)
-
-
-def _group(ledger: Ledger, grouped: Grouped, known: Trainability | None = None) -> Grouping:
-    from analyzer.group import group_by
-    from analyzer.patterns import group_by_patterns
-
-    own = grouped.own_groups(ledger, known)
-    if own is None:
-        return group_by(ledger, grouped.by, grouped.depth, known)
-    with within(SEARCH_SECONDS, f"{own.origin}: a regex takes too long; write it without nested repeats"):
-        return group_by_patterns(ledger, own.patterns, known, match=own.match, origin=own.origin)
+    return ReconcileReport(
+        result, group_ledger(result.in_pytorch_terms(), grouped, result.trainability), stamp
+    )
 
 
 def _judge(findings: tuple[Finding, ...], judged: Judged) -> None:

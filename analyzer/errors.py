@@ -8,6 +8,7 @@ OnnxLedgerError             says what happened, where, and what to do next
 ├── SourceError             SOURCE names nothing that can be resolved to a model
 ├── ExportError             torch.onnx failed; the cause is chained
 ├── LedgerError             an identity of the account does not hold: a defect of onnxledger itself
+├── TimingError             the model cannot be run, or ended the process that ran it
 ├── UsageError              options that contradict each other or name nothing
 ├── ConfigError             a config is unreadable or wrong; every mistake in it, each with its line
 └── MissingExtraError       names the extra to install
@@ -30,6 +31,7 @@ __all__ = [
     "ModelReadError",
     "OnnxLedgerError",
     "SourceError",
+    "TimingError",
     "UsageError",
 ]
 
@@ -60,6 +62,10 @@ class ExportError(OnnxLedgerError):
 
 class LedgerError(OnnxLedgerError):
     """An identity that must hold for every file does not: a defect to report, never a result to print."""
+
+
+class TimingError(OnnxLedgerError):
+    """The model cannot be run, or ended the process that ran it."""
 
 
 class UsageError(OnnxLedgerError):

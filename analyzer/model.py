@@ -32,6 +32,7 @@ __all__ = [
     "Payload",
     "Place",
     "StoredTensor",
+    "ValueType",
     "Vertex",
     "label",
 ]
@@ -195,6 +196,18 @@ class Node(NamedTuple):
 _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
 
+class ValueType(NamedTuple):
+    """What a caller has to feed to an input of a main graph, as far as the file says it."""
+
+    name: str
+    kind: str
+    """`tensor`, `sparse_tensor`, `sequence`, `optional`, `map`, `opaque`; "" where the file does not say."""
+    dtype: DType
+    """Of a tensor's elements; `UNDEFINED` for what is no tensor."""
+    dims: tuple[int | str | None, ...] | None
+    """A size as the file has it, an axis's name, or None for neither; None as a whole where the rank is unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Graph:
     """The main graph, a nested graph or a function body."""
@@ -213,6 +226,8 @@ class Graph:
     """Initializers that are inputs too: all of them before IR 4, since then those that a caller may replace."""
     annotations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """`quantization_annotation`: for a value, which tensor is its SCALE_TENSOR, its ZERO_POINT_TENSOR."""
+    signature: tuple[ValueType, ...] = ()
+    """The types of `inputs`, one each, of a main graph; none for nested graphs and functions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ __all__ = [
     "Output",
     "Sourced",
     "bounding",
+    "bundle",
     "grouping",
     "judging",
     "randomizing",
@@ -149,7 +150,7 @@ class Sourced:
     trust_remote_code: bool
 
 
-def _bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable[[_F], _F]:
+def bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable[[_F], _F]:
     """A decorator that adds `options`, named like the fields of `kind`, and hands them over as one such record."""
     names = [field.name for field in dataclasses.fields(kind)]
 
@@ -165,7 +166,7 @@ def _bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callabl
     return decorate
 
 
-reporting = _bundle(
+reporting = bundle(
     "output",
     Output,
     click.option(
@@ -179,7 +180,7 @@ reporting = _bundle(
 )
 """The options of every command that prints a report."""
 
-grouping = _bundle(
+grouping = bundle(
     "grouped",
     Grouped,
     click.option(
@@ -208,7 +209,7 @@ grouping = _bundle(
     click.option("--no-config", is_flag=True, help="Read no such file."),
 )
 
-judging = _bundle(
+judging = bundle(
     "judged",
     Judged,
     click.option("--stamp", is_flag=True, help="Put the time into the JSON report."),
@@ -216,7 +217,7 @@ judging = _bundle(
     click.option("--ignore", multiple=True, metavar="ID", help="A finding that does not count. Repeatable."),
 )
 
-bounding = _bundle(
+bounding = bundle(
     "bounded",
     Bounded,
     click.option("--artifact", is_flag=True, help="The models of a folder are components of one artifact."),
@@ -228,7 +229,7 @@ bounding = _bundle(
     ),
 )
 
-sourcing = _bundle(
+sourcing = bundle(
     "sourced",
     Sourced,
     click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from analyzer.compare import Comparison
 from analyzer.components import ComponentTotals, count_components
@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # 0.1 s, which no other report needs
     import networkx as nx
 
     from analyzer.render.graph.model_explorer import Metric
+    from analyzer.timing.compare import TimingComparison
+    from analyzer.timing.record import Timing
 
 __all__ = [
     "ExportReport",
@@ -109,4 +111,7 @@ def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(sorted(itertools.chain(*findings), key=lambda finding: finding.id))
 
 
-Report = Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison
+Report: TypeAlias = (
+    "Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison"
+    " | Timing | TimingComparison"
+)

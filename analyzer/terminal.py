@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -27,6 +27,7 @@ __all__ = [
     "progress",
     "refuse_inputs",
     "say",
+    "stages",
     "write_files",
 ]
 
@@ -68,14 +69,34 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+@contextmanager
+def stages(title: str, quiet: bool) -> Iterator[Callable[[str], None] | None]:
+    """A callback that shows which stage is under way while stderr is a terminal; None where nobody watches."""
+    if quiet or not is_terminal(sys.stderr):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from analyzer.render.units import printable
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(printable(title), total=None)
+        yield lambda stage: bar.update(task, description=printable(f"{title}: {stage}"))
+
+
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path], *, has_plot: bool = False) -> None:
     """Refuse, before any work, an output without a format, or one that is among what is read.
+
+    Args:
+        has_plot: whether the report that is to come can be drawn.
 
     Raises:
         UsageError: as said.
     """
     for path in outputs:
-        _format_of(path)
+        _format_of(path, has_plot=has_plot)
     refuse_inputs(outputs, inputs)
 
 
@@ -124,36 +145,39 @@ def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:
     Raises:
         UsageError: an output's suffix names no format, or it cannot be written.
     """
-    from analyzer.render import FORMATS, TextOptions
+    from analyzer.render import FORMATS, PLOT_SUFFIXES, PLOTS, TextOptions, is_drawn
 
     plain = TextOptions(rows=output.rows, verbose=output.verbose)
-    files = [(path, FORMATS[_format_of(path)](report, plain)) for path in outputs]
+    has_plot = any(path.suffix in PLOT_SUFFIXES for path in outputs) and is_drawn(report)
+    makers: Mapping[str, Callable[[Report, TextOptions], str | bytes]] = {**FORMATS, **PLOTS}
+    files = [(path, makers[_format_of(path, has_plot=has_plot)](report, plain)) for path in outputs]
     text = FORMATS[output.style](report, _screen_options(plain))
     write_files(files)
     if not output.quiet:
         click.echo(text, nl=False)
 
 
-def write_files(files: Sequence[tuple[Path, str]]) -> None:
-    """Write each text to its file.
+def write_files(files: Sequence[tuple[Path, str | bytes]]) -> None:
+    """Write each text, or picture, to its file.
 
     Raises:
         UsageError: one cannot be written.
     """
     for path, content in files:
         try:
-            path.write_text(content, encoding="utf-8")
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
         except OSError as error:
             raise UsageError(f"-o {path}: cannot be written: {error.strerror or error}") from error
 
 
-def _format_of(path: Path) -> str:
-    from analyzer.render import SUFFIXES
+def _format_of(path: Path, *, has_plot: bool) -> str:
+    from analyzer.render import PLOT_SUFFIXES, SUFFIXES
 
-    if path.suffix not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
+    formats = {**SUFFIXES, **(PLOT_SUFFIXES if has_plot else {})}
+    if path.suffix not in formats:
+        known = ", ".join(formats)
         raise UsageError(f"-o {path}: no format for the suffix {path.suffix!r}; use one of {known}")
-    return SUFFIXES[path.suffix]
+    return formats[path.suffix]
 
 
 def _screen_options(plain: TextOptions) -> TextOptions:

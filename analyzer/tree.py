@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.branches import Branch, fold, grow, is_learned
 from analyzer.group import group_by
-from analyzer.keys import DEEPEST, UNSCOPED, choose_key, first_telling_depth
+from analyzer.keys import DEEPEST, UNSCOPED, Label, choose_key, first_telling_depth
 from analyzer.ledger import Group, Grouping, Ledger
 
 __all__ = ["OWN", "TreeRow", "build_tree", "cut_rows", "find_reuse", "sum_groups"]
@@ -30,6 +30,8 @@ class TreeRow:
     """Of each of them."""
     total: Group
     """Of all of them together, under the full name."""
+    members: tuple[Label, ...] = ()
+    """The labels of the groups that it is the total of."""
 
 
 def build_tree(grouping: Grouping) -> tuple[TreeRow, ...]:
@@ -45,12 +47,16 @@ def build_tree(grouping: Grouping) -> tuple[TreeRow, ...]:
     return tuple(row for branch in fold(grow(grouping)) for row in _rows(branch, 0, None, None, hidden))
 
 
-def cut_rows(rows: Sequence[TreeRow], limit: int) -> tuple[tuple[TreeRow, ...], int]:
+def cut_rows(
+    rows: Sequence[TreeRow], limit: int, size: Callable[[TreeRow], tuple[float, ...]] | None = None
+) -> tuple[tuple[TreeRow, ...], int]:
     """At most `limit` rows, and how many of the others stand under one of these; a limit of 0 leaves none out.
 
     The outermost rows come first, of these the largest; then what stands under the largest of them, and so on. Rows
-    that have no room beside their neighbours are summed in one row more, `[3 others]`.
+    that have no room beside their neighbours are summed in one row more, `[3 others]`. `size` is the sort key that puts
+    the largest first: parameters, where it is None.
     """
+    size = size or _size
     if not limit:
         return tuple(rows), 0
     below = _children(rows)
@@ -60,7 +66,7 @@ def cut_rows(rows: Sequence[TreeRow], limit: int) -> tuple[tuple[TreeRow, ...], 
     while level and room:
         opened: list[int] = []
         for parent in level:
-            largest = sorted(below[parent], key=lambda at: _size(rows[at]))
+            largest = sorted(below[parent], key=lambda at: size(rows[at]))
             shown, left = largest[:room], largest[room:]
             if not shown:
                 continue
@@ -69,7 +75,7 @@ def cut_rows(rows: Sequence[TreeRow], limit: int) -> tuple[tuple[TreeRow, ...], 
             opened += shown
             if left:
                 others[parent] = _sum_others([rows[at] for at in left])
-        level = sorted(opened, key=lambda at: _size(rows[at]))
+        level = sorted(opened, key=lambda at: size(rows[at]))
     kept = [at for children in after.values() for at in children]
     closed = sum(_count_below(rows, at) for at in kept if at not in after)
     return tuple(_lay_out(_ROOT, rows, after, others)), closed
@@ -172,8 +178,10 @@ def _titled(branch: Branch, level: int, title: str, name: str, hidden: Sequence[
 
 
 def _row(branch: Branch, level: int, title: str, name: str) -> TreeRow:
-    total = sum_groups(name, tuple(branch.groups))
-    return TreeRow(level, title, branch.count, total.parameters // branch.count, total)
+    groups = tuple(branch.groups)
+    total = sum_groups(name, groups)
+    members = tuple(group.label for group in groups)
+    return TreeRow(level, title, branch.count, total.parameters // branch.count, total, members)
 
 
 def _reused(branch: Branch, name: str | None) -> Iterator[TreeRow]:
@@ -214,7 +222,8 @@ def _size(row: TreeRow) -> tuple[int, int, int]:
 def _sum_others(rows: Sequence[TreeRow]) -> TreeRow:
     title = f"[{len(rows):,} others]"
     total = sum_groups(title, [row.total for row in rows])
-    return TreeRow(rows[0].level, title, 1, total.parameters, total)
+    members = tuple(itertools.chain.from_iterable(row.members for row in rows))
+    return TreeRow(rows[0].level, title, 1, total.parameters, total, members)
 
 
 def _count_below(rows: Sequence[TreeRow], at: int) -> int:

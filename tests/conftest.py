@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 TOGETHER = {
     "test_docs.py": "documents",
     "test_full_size.py": "documents",
+    "test_hostile.py": "hostile",
     "test_export.py": "exports",
     "test_oracle.py": "exports",
     "test_presets.py": "exports",
@@ -111,10 +112,8 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the exports of `make demo`, where the documents' commands are run."""
-    folder = tmp_path_factory.mktemp("workplace")
-    documents.prepare(folder)
-    yield folder
-    documents.clear(folder)
+    with documents.prepared(tmp_path_factory.mktemp("workplace")) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

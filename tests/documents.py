@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from served import serve_commands
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "worked-examples.md", ROOT / "docs" / "groups.md")
@@ -27,30 +30,38 @@ class Step:
     found: str
 
 
-def prepare(folder: Path) -> None:
+@contextlib.contextmanager
+def prepared(folder: Path) -> Iterator[Path]:
     """What the documents take for granted: the command on the PATH, and the exports of `make demo`."""
     (folder / "bin").mkdir()
-    for name, start in (("onnxledger", " -m analyzer"), ("python3", "")):
-        shim = folder / "bin" / name
-        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}"{start} "$@"\n')
-        shim.chmod(0o755)
-    for source, name in (("bert-base-uncased", "bert"), ("albert-base-v2", "albert")):
-        export = f"onnxledger export {source} --class AutoModel --random-weights -o build/demo/{name} --quiet"
-        run(export, folder)
+    shim = folder / "bin" / "python3"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    shim.chmod(0o755)
+    try:
+        with serve_commands(folder / "bin" / "onnxledger", _environment(folder)):
+            for source, name in (("bert-base-uncased", "bert"), ("albert-base-v2", "albert")):
+                options = f"--class AutoModel --random-weights -o build/demo/{name} --quiet"
+                run(f"onnxledger export {source} {options}", folder)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # the exports take gigabytes
 
 
-def run(command: str, folder: Path) -> str:
-    """The standard output of a command line, run by bash in `folder`."""
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
-    environment |= {
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
+    return kept | {
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "HF_HUB_OFFLINE": "1",
     }
+
+
+def run(command: str, folder: Path) -> str:
+    """The standard output of a command line, run by bash in `folder`."""
     finished = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env=environment,
+        env=_environment(folder),
         capture_output=True,
         text=True,
         timeout=600,
@@ -119,8 +130,3 @@ def scrub(text: str) -> str:
     for pattern, replacement in _SCRUBBED:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
-
-
-def clear(folder: Path) -> None:
-    """The exports take gigabytes."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -25,7 +25,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size": 99,
         "n_positions": 64,
         "n_embd": 32,
-        "n_layer": 2,
+        "n_layer": 1,
         "n_head": 4,
         "bos_token_id": 1,
         "eos_token_id": 2,
@@ -35,6 +35,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "llama",
         "num_key_value_heads": 2,
         **TEXT,
+        "num_hidden_layers": 1,
     },
     "t5": {
         "architectures": ["T5ForConditionalGeneration"],

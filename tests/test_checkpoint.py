@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from commands import run_here
 from models import ramp, save, text_model
 from safetensors.numpy import save_file
 
@@ -475,15 +476,10 @@ def model(tmp_path: Path) -> Path:
     return save(tmp_path, proto)
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "analyzer", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_reconcile_takes_a_safetensors_file_and_says_how_it_was_read(model: Path, tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "model.safetensors", {"fc.weight": ramp(2, 3)})
 
-    result = run("reconcile", model, "--against", path, "--format", "json")
+    result = run_here("reconcile", model, "--against", path, "--format", "json")
 
     document = json.loads(result.stdout)
     assert result.returncode == 0
@@ -497,7 +493,7 @@ def test_reconcile_sees_one_changed_value(model: Path, tmp_path: Path) -> None:
     changed = ramp(2, 3)
     changed[1, 2] += 1
 
-    result = run(
+    result = run_here(
         "reconcile", model, "--against", checkpoint(tmp_path / "m.safetensors", {"fc.weight": changed})
     )
 
@@ -522,7 +518,7 @@ def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
     path = tmp_path / "m.safetensors"
     prepare(path)
 
-    result = run("reconcile", model, "--against", path, *arguments)
+    result = run_here("reconcile", model, "--against", path, *arguments)
 
     assert result.returncode == 2
     assert sentence in result.stderr
@@ -532,7 +528,7 @@ def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
 def test_a_manifest_has_no_weights_to_make_up(model: Path, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"kind": "onnxledger-manifest"}')
 
-    result = run("reconcile", model, "--random-weights")
+    result = run_here("reconcile", model, "--random-weights")
 
     assert result.returncode == 2
     assert "--random-weights" in result.stderr

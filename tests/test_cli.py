@@ -12,6 +12,7 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
+from commands import run_apart, run_here
 from models import save, text_model
 
 from analyzer.content import digest, encode_values, sample
@@ -37,14 +38,8 @@ def manifest(model: Path) -> Path:
     return path
 
 
-def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "analyzer", *map(str, arguments)]
-    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **options)
-
-
 def test_inspect_prints_its_report_to_stdout_and_nothing_to_stderr(model: Path) -> None:
-    result = run("inspect", model)
+    result = run_apart("inspect", model)
 
     assert result.returncode == 0
     assert "6 parameters" in result.stdout
@@ -52,15 +47,15 @@ def test_inspect_prints_its_report_to_stdout_and_nothing_to_stderr(model: Path) 
 
 
 def test_json_is_valid_and_the_same_on_a_second_run(model: Path) -> None:
-    first, second = (run("inspect", model, "--format", "json").stdout for _ in range(2))
+    first, second = (run_apart("inspect", model, "--format", "json").stdout for _ in range(2))
 
     jsonschema.validate(json.loads(first), load_schema("inspect"))
     assert first == second
 
 
 def test_stamp_and_digest_are_in_the_report_only_when_asked_for(model: Path) -> None:
-    plain = json.loads(run("inspect", model, "--format", "json").stdout)
-    full = json.loads(run("inspect", model, "--format", "json", "--stamp", "--digest").stdout)
+    plain = json.loads(run_here("inspect", model, "--format", "json").stdout)
+    full = json.loads(run_here("inspect", model, "--format", "json", "--stamp", "--digest").stdout)
 
     jsonschema.validate(full, load_schema("inspect"))
     assert "generated_at" not in plain
@@ -69,14 +64,14 @@ def test_stamp_and_digest_are_in_the_report_only_when_asked_for(model: Path) -> 
 
 
 def test_outputs_are_written_by_suffix_beside_the_report_on_stdout(model: Path, tmp_path: Path) -> None:
-    result = run("inspect", model, "-o", tmp_path / "a.json", "-o", tmp_path / "b.txt")
+    result = run_here("inspect", model, "-o", tmp_path / "a.json", "-o", tmp_path / "b.txt")
 
     assert json.loads((tmp_path / "a.json").read_text())["totals"]["parameters"] == 6
     assert (tmp_path / "b.txt").read_text() == result.stdout
 
 
 def test_an_unknown_suffix_is_a_usage_error_and_nothing_is_written(model: Path, tmp_path: Path) -> None:
-    result = run("inspect", model, "-o", tmp_path / "a.json", "-o", tmp_path / "b.docx")
+    result = run_here("inspect", model, "-o", tmp_path / "a.json", "-o", tmp_path / "b.docx")
 
     assert result.returncode == 2
     assert "no format for the suffix '.docx'" in result.stderr
@@ -84,7 +79,7 @@ def test_an_unknown_suffix_is_a_usage_error_and_nothing_is_written(model: Path, 
 
 
 def test_quiet_prints_nothing_and_the_exit_code_answers(model: Path, manifest: Path) -> None:
-    result = run("reconcile", model, "--quiet")
+    result = run_here("reconcile", model, "--quiet")
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
@@ -94,15 +89,15 @@ def test_strict_makes_any_finding_fail_and_ignore_takes_it_back(model: Path) -> 
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, np.int64), "spare"))
     onnx.save(proto, model)
 
-    assert run("inspect", model).returncode == 0
-    assert run("inspect", model, "--strict").returncode == 1
-    assert run("inspect", model, "--strict", "--ignore", "unused-initializer").returncode == 1
+    assert run_here("inspect", model).returncode == 0
+    assert run_here("inspect", model, "--strict").returncode == 1
+    assert run_here("inspect", model, "--strict", "--ignore", "unused-initializer").returncode == 1
     both = ("--ignore", "unused-initializer", "--ignore", "unattributed")
-    assert run("inspect", model, "--strict", *both).returncode == 0
+    assert run_here("inspect", model, "--strict", *both).returncode == 0
 
 
 def test_reconcile_takes_the_manifest_beside_the_model(model: Path, manifest: Path) -> None:
-    result = run("reconcile", model, "--format", "json")
+    result = run_here("reconcile", model, "--format", "json")
 
     document = json.loads(result.stdout)
     jsonschema.validate(document, load_schema("reconcile"))
@@ -116,7 +111,7 @@ def test_reconcile_exits_1_and_names_the_culprit(model: Path, manifest: Path) ->
     proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(WEIGHTS + 1, "fc.weight"))
     onnx.save(proto, model)
 
-    result = run("reconcile", model)
+    result = run_here("reconcile", model)
 
     assert result.returncode == 1
     assert "DOES NOT BALANCE" in result.stdout
@@ -124,7 +119,7 @@ def test_reconcile_exits_1_and_names_the_culprit(model: Path, manifest: Path) ->
 
 
 def test_reconcile_without_a_pytorch_side_is_an_error_that_says_what_to_do(model: Path) -> None:
-    result = run("reconcile", model)
+    result = run_here("reconcile", model)
 
     assert result.returncode == 2
     assert "--against SOURCE" in result.stderr
@@ -136,18 +131,18 @@ def test_contents_cannot_be_compared_with_a_manifest_that_has_none(model: Path) 
         Manifest((Parameter("fc.weight", (2, 3), DType.FLOAT, True),)), model.parent / "manifest.json"
     )
 
-    assert run("reconcile", model).returncode == 0
-    result = run("reconcile", model, "--content", "full")
+    assert run_here("reconcile", model).returncode == 0
+    result = run_here("reconcile", model, "--content", "full")
 
     assert result.returncode == 2
     assert "--content none" in result.stderr
 
 
 def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> None:
-    run("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
+    run_here("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
 
-    models = json.loads(run("compare", model, model, "--format", "json").stdout)
-    saved = json.loads(run("compare", tmp_path / "saved.json", model, "--format", "json").stdout)
+    models = json.loads(run_here("compare", model, model, "--format", "json").stdout)
+    saved = json.loads(run_here("compare", tmp_path / "saved.json", model, "--format", "json").stdout)
 
     jsonschema.validate(models, load_schema("compare"))
     assert models["groups"] == saved["groups"]
@@ -173,7 +168,7 @@ def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> 
 def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
     tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    result = run(*arguments, cwd=tmp_path)
+    result = run_here(*arguments, cwd=tmp_path)
 
     assert result.returncode == 2
     assert sentence in result.stderr
@@ -182,7 +177,7 @@ def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
 
 
 def test_verbose_adds_the_traceback(tmp_path: Path) -> None:
-    result = run("inspect", tmp_path / "nowhere.onnx", "--verbose")
+    result = run_here("inspect", tmp_path / "nowhere.onnx", "--verbose")
 
     assert result.returncode == 2
     assert "Traceback" in result.stderr
@@ -191,7 +186,7 @@ def test_verbose_adds_the_traceback(tmp_path: Path) -> None:
 def test_a_file_that_is_no_model_is_refused_by_name_and_id(tmp_path: Path) -> None:
     (tmp_path / "page.onnx").write_text("<html>not found</html>")
 
-    result = run("inspect", tmp_path / "page.onnx")
+    result = run_here("inspect", tmp_path / "page.onnx")
 
     assert result.returncode == 2
     assert "page.onnx: [not-onnx]" in result.stderr
@@ -202,7 +197,7 @@ def test_a_name_cannot_reach_the_terminal_as_an_escape_sequence(model: Path) -> 
     proto.graph.initializer[0].name = proto.graph.node[0].input[1] = "\x1b[2Jw\u202e"
     onnx.save(proto, model)
 
-    result = run("inspect", model)
+    result = run_here("inspect", model)
 
     assert "\x1b" not in result.stdout
     assert "\\x1b[2Jw\\u202e" in result.stdout
@@ -219,8 +214,8 @@ def test_a_reader_that_leaves_early_gets_no_traceback(model: Path) -> None:
 def test_the_input_is_never_written_to(model: Path, manifest: Path) -> None:
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.parent.iterdir()}
 
-    run("inspect", model)
-    run("reconcile", model)
+    run_here("inspect", model)
+    run_here("reconcile", model)
 
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.parent.iterdir()} == before
 
@@ -245,7 +240,7 @@ def test_export_writes_the_folder_and_reports_what_it_reconciled(tmp_path: Path)
         "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(4, 3)), (torch.randn(2, 4),)\n"
     )
 
-    result = run("export", "tiny:build", "-o", "out", "--format", "json", cwd=tmp_path)
+    result = run_apart("export", "tiny:build", "-o", "out", "--format", "json", cwd=tmp_path)
 
     document = json.loads(result.stdout)
     jsonschema.validate(document, load_schema("export"))
@@ -257,7 +252,7 @@ def test_export_writes_the_folder_and_reports_what_it_reconciled(tmp_path: Path)
 
 @pytest.mark.parametrize("command", ["inspect", "reconcile", "compare"])
 def test_what_is_read_is_never_written(model: Path, manifest: Path, tmp_path: Path, command: str) -> None:
-    run("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
+    run_here("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     arguments = {
         "inspect": (model, "-o", model),
@@ -265,16 +260,16 @@ def test_what_is_read_is_never_written(model: Path, manifest: Path, tmp_path: Pa
         "compare": (tmp_path / "saved.json", model, "-o", tmp_path / "saved.json"),
     }[command]
 
-    result = run(command, *arguments)
+    result = run_here(command, *arguments)
 
     assert result.returncode == 2
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_report_is_no_pytorch_side(model: Path, tmp_path: Path) -> None:
-    run("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
+    run_here("inspect", model, "--quiet", "-o", tmp_path / "saved.json")
 
-    result = run("reconcile", model, "--against", tmp_path / "saved.json")
+    result = run_here("reconcile", model, "--against", tmp_path / "saved.json")
 
     assert result.returncode == 2
     assert "not a manifest" in result.stderr
@@ -285,7 +280,7 @@ def test_an_unreadable_weight_does_not_balance(model: Path, manifest: Path) -> N
     proto.graph.initializer[0].raw_data = b"short"
     onnx.save(proto, model)
 
-    result = run("reconcile", model)
+    result = run_here("reconcile", model)
 
     assert result.returncode == 1
     assert "[payload-mismatch]" in result.stdout
@@ -329,13 +324,13 @@ def test_metadata_that_is_no_list_is_no_scope(model: Path) -> None:
     proto.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes", value="{[1]}")
     onnx.save(proto, model)
 
-    assert run("inspect", model).returncode == 0
+    assert run_here("inspect", model).returncode == 0
 
 
 def test_links_in_a_circle_are_no_model(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").symlink_to(tmp_path / "model.onnx")
 
-    result = run("inspect", tmp_path / "model.onnx", "-o", tmp_path / "model.json")
+    result = run_here("inspect", tmp_path / "model.onnx", "-o", tmp_path / "model.json")
 
     assert result.returncode == 2
     assert "model.onnx: cannot be read" in result.stderr

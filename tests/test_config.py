@@ -6,13 +6,12 @@ import dataclasses
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from commands import run_here
 from models import ramp, save, text_model
 
 from analyzer.commands.reading import SEARCH_SECONDS
@@ -289,14 +288,8 @@ def model(here: Path) -> Path:
     return save(here, proto)
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "analyzer", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
-
-
 def inspect(*arguments: object) -> dict[str, Any]:
-    done = run("inspect", *arguments, "--format", "json")
+    done = run_here("inspect", *arguments, "--format", "json")
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     jsonschema.validate(report, load_schema("inspect"))
@@ -315,7 +308,8 @@ def test_the_groups_of_a_config_are_used_and_said_to_be(model: Path) -> None:
     assert groups(report) == {"words": 21, "others": 15}
     assert (report["by"], report["match"], report["groups_from"]) == ("group", "first", "onnxledger.toml")
     assert (
-        "Groups from onnxledger.toml, each tensor in the first that matches\n" in run("inspect", model).stdout
+        "Groups from onnxledger.toml, each tensor in the first that matches\n"
+        in run_here("inspect", model).stdout
     )
 
 
@@ -363,7 +357,7 @@ def test_what_is_given_wins_over_the_config(
 def test_options_that_do_not_go_together_are_refused(
     model: Path, options: tuple[str, ...], message: str
 ) -> None:
-    done = run("inspect", model, *options)
+    done = run_here("inspect", model, *options)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
@@ -373,7 +367,7 @@ def test_options_that_do_not_go_together_are_refused(
 def test_a_wrong_config_is_an_error_whatever_is_given(model: Path, options: tuple[str, ...]) -> None:
     write("mach = 1\n[groups]\na = '('\n")
 
-    done = run("inspect", model, *options)
+    done = run_here("inspect", model, *options)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
@@ -389,7 +383,7 @@ def test_a_regex_that_would_never_end_is_stopped(here: Path) -> None:
     )
     write("[groups]\nslow = '(a+)+$'\n")
 
-    done = run("inspect", model)
+    done = run_here("inspect", model)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "onnxledger.toml: a regex takes too long; write it without nested repeats" in done.stderr
@@ -398,7 +392,7 @@ def test_a_regex_that_would_never_end_is_stopped(here: Path) -> None:
 def test_compare_uses_the_groups_of_a_config_on_both_sides(model: Path) -> None:
     write(GROUPS)
 
-    done = run("compare", model, model, "--format", "json")
+    done = run_here("compare", model, model, "--format", "json")
 
     report = json.loads(done.stdout)
     jsonschema.validate(report, load_schema("compare"))
@@ -409,7 +403,7 @@ def test_compare_uses_the_groups_of_a_config_on_both_sides(model: Path) -> None:
     )
     assert (
         "Groups from onnxledger.toml, each tensor in the first that matches"
-        in run("compare", model, model).stdout
+        in run_here("compare", model, model).stdout
     )
 
 
@@ -417,7 +411,7 @@ def test_many_models_have_a_row_each_and_no_groups(model: Path) -> None:
     write(GROUPS)
     write(model.read_bytes(), "second.onnx")
 
-    done = run("inspect", model, "second.onnx", "--format", "json")
+    done = run_here("inspect", model, "second.onnx", "--format", "json")
 
     assert done.returncode == 0
     assert "groups" not in json.loads(done.stdout)
@@ -428,7 +422,7 @@ def test_many_models_refuse_groups_that_are_given(model: Path, option: tuple[str
     write(GROUPS)
     write(model.read_bytes(), "second.onnx")
 
-    done = run("inspect", model, "second.onnx", *option)
+    done = run_here("inspect", model, "second.onnx", *option)
 
     assert done.returncode == 2
     assert f"{option[0]}: says something of one model" in done.stderr

@@ -274,10 +274,15 @@ def watch() -> Watch:
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+def whole_corpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     if generator() is None:
         pytest.skip("no hostile/make.py; set ONNXLEDGER_CASES to the folder of external cases")
-    return {case.id: case for case in make_corpus(tmp_path_factory.mktemp("hostile") / "corpus")}
+    return {case.id: case for case in make_corpus(tmp_path_factory.mktemp("hostile") / "corpus", big=True)}
+
+
+@pytest.fixture
+def corpus(whole_corpus: dict[str, Case]) -> dict[str, Case]:
+    return {id_: case for id_, case in whole_corpus.items() if not case.is_big}
 
 
 @pytest.fixture(autouse=True)
@@ -344,12 +349,19 @@ def may_open(path: str, case: Case) -> bool:
 
 
 @pytest.mark.parametrize("id_", EXPECTED)
-def test_answer_is_the_expected_one(corpus: dict[str, Case], ask: Any, watch: Watch, id_: str) -> None:
+def test_answer_is_the_expected_one_and_nothing_outside_the_model_s_folder_is_opened(
+    corpus: dict[str, Case], ask: Any, watch: Watch, id_: str
+) -> None:
     case = corpus[id_]
     folder = corpus["valid_base"].path.parent if id_ == "directory" else case.path.parent
     before = state(folder)
 
-    answers = {style: ask(case.path, style) for style in STYLES}
+    answers = {}
+    for style in STYLES:
+        answers[style] = ask(case.path, style)
+        assert watch.opened is not None
+        assert [path for path in watch.opened if not is_ours(path) and not may_open(path, case)] == []
+        assert watch.nbytes <= max(_READ_AGAIN * size_of(case), _READ_AT_LEAST)
 
     assert outcome(answers["json"]) == EXPECTED[id_]
     assert answers["text"].code == answers["json"].code
@@ -361,19 +373,6 @@ def test_answer_is_the_expected_one(corpus: dict[str, Case], ask: Any, watch: Wa
         assert CANARY.decode() not in printed
         assert bool(answer.out) is (answer.code != 2)
     assert state(folder) == before
-
-
-@pytest.mark.parametrize("id_", EXPECTED)
-def test_nothing_outside_the_model_s_folder_is_opened(
-    corpus: dict[str, Case], ask: Any, watch: Watch, id_: str
-) -> None:
-    case = corpus[id_]
-
-    ask(case.path, "json")
-
-    assert watch.opened is not None
-    assert [path for path in watch.opened if not is_ours(path) and not may_open(path, case)] == []
-    assert watch.nbytes <= max(_READ_AGAIN * size_of(case), _READ_AT_LEAST)
 
 
 def size_of(case: Case) -> int:
@@ -403,16 +402,9 @@ def test_nothing_that_the_corpus_would_plant_is_there(corpus: dict[str, Case], a
     ],
 )
 def test_large_file_is_answered_by_a_few_reads(
-    big_corpus: dict[str, Case], ask: Any, watch: Watch, id_: str, expected: Counted | Refused
+    whole_corpus: dict[str, Case], ask: Any, watch: Watch, id_: str, expected: Counted | Refused
 ) -> None:
-    answer = ask(big_corpus[id_].path, "json")
+    answer = ask(whole_corpus[id_].path, "json")
 
     assert outcome(answer) == expected
     assert watch.nbytes <= 32 * _READ_AT_LEAST
-
-
-@pytest.fixture(scope="session")
-def big_corpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
-    if generator() is None:
-        pytest.skip("no hostile/make.py; set ONNXLEDGER_CASES to the folder of external cases")
-    return {case.id: case for case in make_corpus(tmp_path_factory.mktemp("hostile") / "corpus", big=True)}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from commands import run_here
 from models import (
     FX_NODE,
     Values,
@@ -672,11 +671,6 @@ def test_a_large_tensor_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.
 # the command
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "analyzer", "recover", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """Beside its manifest: a transposed weight, and nothing else."""
@@ -691,7 +685,7 @@ def validated(text: str) -> dict[str, Any]:
 
 
 def test_the_state_dict_is_written_and_the_report_says_so(model: Path, tmp_path: Path) -> None:
-    result = run(model, "-o", tmp_path / "m.safetensors", "-o", tmp_path / "report.json")
+    result = run_here("recover", model, "-o", tmp_path / "m.safetensors", "-o", tmp_path / "report.json")
 
     assert (result.returncode, result.stderr) == (0, "")
     assert "recovered: 1 of 1 tensors, 24 elements, 96 B\n" in result.stdout
@@ -705,7 +699,7 @@ def test_the_state_dict_is_written_and_the_report_says_so(model: Path, tmp_path:
 def test_a_second_run_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
     found = []
     for _ in range(2):
-        report = run(model, "-o", tmp_path / "m.safetensors", "--format", "json").stdout
+        report = run_here("recover", model, "-o", tmp_path / "m.safetensors", "--format", "json").stdout
         found.append((report, (tmp_path / "m.safetensors").read_bytes()))
 
     assert found[0] == found[1]
@@ -715,7 +709,7 @@ def test_what_is_lost_is_written_in_part_and_exits_1(model: Path, tmp_path: Path
     known = manifest_of(parameter("fc.weight", W), parameter("fc.bias", ramp(4)))
     save_manifest(known, tmp_path / "manifest.json")
 
-    result = run(model, "-o", tmp_path / "m.safetensors", "--format", "json")
+    result = run_here("recover", model, "-o", tmp_path / "m.safetensors", "--format", "json")
 
     assert result.returncode == 1
     assert validated(result.stdout)["lost"] == [
@@ -728,7 +722,7 @@ def test_what_is_lost_is_written_in_part_and_exits_1(model: Path, tmp_path: Path
         }
     ]
     assert [*load_file(tmp_path / "m.safetensors")] == ["fc.weight"]
-    assert "NOT ALL RECOVERED" in run(model, "-o", tmp_path / "m.safetensors").stdout
+    assert "NOT ALL RECOVERED" in run_here("recover", model, "-o", tmp_path / "m.safetensors").stdout
 
 
 def test_lossless_refuses_what_was_rounded_and_writes_nothing(model: Path, tmp_path: Path) -> None:
@@ -736,7 +730,7 @@ def test_lossless_refuses_what_was_rounded_and_writes_nothing(model: Path, tmp_p
     save(tmp_path, proto)
     path = tmp_path / "m.safetensors"
 
-    refused = run(model, "-o", path, "--content", "none", "--lossless", "--format", "json")
+    refused = run_here("recover", model, "-o", path, "--content", "none", "--lossless", "--format", "json")
 
     document = validated(refused.stdout)
     assert refused.returncode == 1
@@ -745,14 +739,14 @@ def test_lossless_refuses_what_was_rounded_and_writes_nothing(model: Path, tmp_p
         {"line": "cast", "name": "fc.weight", "reason": "rounded to FLOAT16", "shape": [4, 6]}
     ]
     assert not path.exists()
-    assert "  fc.weight\n" in run(model, "-o", path, "--content", "none", "--lossless").stdout
-    assert run(model, "-o", path, "--content", "none").returncode == 0
+    assert "  fc.weight\n" in run_here("recover", model, "-o", path, "--content", "none", "--lossless").stdout
+    assert run_here("recover", model, "-o", path, "--content", "none").returncode == 0
 
 
 def test_where_nothing_can_be_recovered_nothing_is_written(model: Path, tmp_path: Path) -> None:
     save_manifest(manifest_of(parameter("other.weight", noise(3, 5))), tmp_path / "manifest.json")
 
-    result = run(model, "-o", tmp_path / "m.safetensors")
+    result = run_here("recover", model, "-o", tmp_path / "m.safetensors")
 
     assert result.returncode == 1
     assert "NOT WRITTEN: there is nothing to write" in result.stdout
@@ -764,7 +758,9 @@ def test_a_checkpoint_gives_names_and_none_of_its_values(model: Path, tmp_path: 
     save_file(theirs, tmp_path / "checkpoint.safetensors")
     save(tmp_path, text_model(ONE_WEIGHT.replace("val_0", "fc.weight"), {"fc.weight": W.T.copy()}))
 
-    result = run(model, "--against", tmp_path / "checkpoint.safetensors", "-o", tmp_path / "m.safetensors")
+    result = run_here(
+        "recover", model, "--against", tmp_path / "checkpoint.safetensors", "-o", tmp_path / "m.safetensors"
+    )
 
     assert result.returncode == 1
     assert "other values than PyTorch has: the file's were taken\n  fc.weight\n" in result.stdout
@@ -778,7 +774,7 @@ def test_without_a_pytorch_side_the_names_are_the_files_own(model: Path, tmp_pat
         text_model('g (int64[1] i) => (float[1,6] y) { y = Gather("wte.weight", i) }', {"wte.weight": W}),
     )
 
-    result = run(model, "-o", tmp_path / "m.safetensors")
+    result = run_here("recover", model, "-o", tmp_path / "m.safetensors")
 
     assert result.returncode == 0
     assert "with the names of the file itself; values not compared" in " ".join(result.stdout.split())
@@ -828,7 +824,7 @@ def test_what_is_read_and_what_others_wrote_is_never_written_to(model: Path, tmp
         [model, "-o", tmp_path / "a.safetensors", "-o", tmp_path / "b.safetensors"],
         [model, "-o", tmp_path / "nowhere" / "m.safetensors"],
     ):
-        result = run(*arguments)
+        result = run_here("recover", *arguments)
         assert (result.returncode, result.stdout) == (2, ""), arguments
         assert "-o" in result.stderr
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -836,9 +832,9 @@ def test_what_is_read_and_what_others_wrote_is_never_written_to(model: Path, tmp
 
 def test_a_state_dict_of_ours_that_is_read_is_not_written_over(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
-    assert run(model, "-o", path).returncode == 0
+    assert run_here("recover", model, "-o", path).returncode == 0
 
-    result = run(model, "-o", path, "--against", path)
+    result = run_here("recover", model, "-o", path, "--against", path)
 
     assert result.returncode == 2
     assert "is what is read here" in result.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from commands import run_here
 from models import external, finding_ids, ramp, save, text_model
 from onnx import TensorProto
 from servers import CountingServer, serving
@@ -73,8 +73,7 @@ def write_bert(path: Path) -> None:
 
 
 def inspect(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "analyzer", "inspect", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_here("inspect", *arguments)
 
 
 def document_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+import timings
 
 from analyzer.audit import audit_model, file_digests
 from analyzer.compare import Status, compare_ledgers
@@ -52,12 +53,17 @@ from analyzer.render.json import render_json, to_document
 from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.schemas import SCHEMAS, load_schema, schema_name
 from analyzer.survey import survey_models
+from analyzer.timing.compare import compare_timings
+from analyzer.timing.growth import Order
+from analyzer.timing.request import Fill, Optimization
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"graph": "graph.md", "manifest": "manifest-format.md"}
 KINDS = tuple(name for name in SCHEMAS if name not in ("graph", "manifest"))
 
-MAPS = frozenset({"against", "casts", "opsets", "source", "values"})
+MAPS = frozenset(
+    {"against", "casts", "clocks", "opsets", "precision", "provider_options", "source", "values", "versions"}
+)
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
 
 OPTIONAL = frozenset({"generated_at", "sha256", "trainable", "frozen"})
@@ -255,6 +261,31 @@ def recovery_of_names_alone(folder: Path) -> Report:
     )
 
 
+def timing(folder: Path) -> Report:
+    return replace(timings.make_timing(folder), stamp="2025-01-31T12:00:00+00:00")
+
+
+def user_grouped_timing(folder: Path) -> Report:
+    return timings.make_timing(folder, is_own=True)
+
+
+def sweep(folder: Path) -> Report:
+    return timings.make_sweep(folder)
+
+
+def sweep_of_two(folder: Path) -> Report:
+    return timings.make_sweep(folder, (16, 32))
+
+
+def timing_comparison(folder: Path) -> Report:
+    a, b = timings.make_timing(folder), timings.make_timing(folder, factor=1.1)
+    return compare_timings(a, replace(b, environment=replace(b.environment, threads=8)))
+
+
+def sweep_comparison(folder: Path) -> Report:
+    return compare_timings(timings.make_sweep(folder, (8, 16, 32)), timings.make_sweep(folder, (16, 32, 64)))
+
+
 REPORTS: list[Callable[[Path], Report]] = [
     inspection,
     plain_inspection,
@@ -270,8 +301,14 @@ REPORTS: list[Callable[[Path], Report]] = [
     exported,
     recovery,
     recovery_of_names_alone,
+    timing,
+    user_grouped_timing,
+    sweep,
+    sweep_of_two,
+    timing_comparison,
+    sweep_comparison,
 ]
-ONE_OF_EACH = [inspection, survey, reconciliation, comparison, exported, recovery]
+ONE_OF_EACH = [inspection, survey, reconciliation, comparison, exported, recovery, timing, sweep]
 
 
 def document_of(report: Report) -> dict[str, Any]:
@@ -316,7 +353,7 @@ def test_the_names_of_the_schemas_are_those_of_the_files() -> None:
 
 def test_an_unknown_schema_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        ValueError, match="compare, export, graph, inspect, manifest, reconcile, recover, survey"
+        ValueError, match=r"compare, compare_sweep, .*, reconcile, recover, survey, sweep, time"
     ):
         load_schema("../inspect")
 
@@ -387,6 +424,21 @@ def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
         assert reconcile["properties"][row]["items"]["properties"]["line"]["enum"] == line
     status = load_schema("compare")["$defs"]["group_pair"]["properties"]["status"]
     assert status["enum"] == [status.value for status in Status]
+    time, sweep = load_schema("time"), load_schema("sweep")
+    settings = time["properties"]["settings"]["properties"]
+    assert settings["optimization"]["enum"] == [level.value for level in Optimization]
+    assert time["$defs"]["input"]["properties"]["fill"]["enum"] == [fill.value for fill in Fill]
+    assert sweep["$defs"]["growth"]["properties"]["order"]["enum"] == [order.value for order in Order]
+    timed = load_schema("compare_time")["$defs"]["time_pair"]["properties"]["status"]
+    assert timed["enum"] == [status.value for status in Status]
+
+
+def test_a_point_of_a_sweep_has_the_schema_of_a_measurement_alone() -> None:
+    alone, point = load_schema("time"), load_schema("sweep")["$defs"]["point"]
+
+    shared = {key: value for key, value in point["properties"].items() if key != "value"}
+    assert shared == {key: alone["properties"][key] for key in shared}
+    assert {name: load_schema("sweep")["$defs"][name] for name in alone["$defs"]} == alone["$defs"]
 
 
 # the pages
@@ -700,10 +752,46 @@ def numbers(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[s
 
 MEASURES = frozenset({"eps", "max_abs_error", "ratio", "share"})
 
+SIDES = frozenset({"a", "b", "difference"})
+"""Counts, but of two timings times too."""
+
+TIMES = frozenset(
+    {
+        "byte_share",
+        "constant",
+        "error_ms",
+        "FLOAT",
+        "high",
+        "linear",
+        "load_ms",
+        "low",
+        "mean",
+        "median",
+        "min",
+        "ms",
+        "overhead_ms",
+        "overlap_ms",
+        "p90",
+        "p99",
+        "parameter_share",
+        "precision",
+        "profiling_ms",
+        "quadratic",
+        "r2",
+        "scale",
+        "scaled_ms",
+        "seconds",
+        "unattributed_ms",
+        "ungrouped_ms",
+    }
+)
+
 
 def test_a_float_is_refused_where_an_integer_is_promised(tmp_path: Path) -> None:
     for name, document in documents(tmp_path):
         for path in numbers(document):
+            if path[-1] in TIMES:
+                continue
             changed = copy.deepcopy(document)
             at(changed, path[:-1])[path[-1]] += 0.5
 
@@ -718,7 +806,9 @@ def test_no_float_is_where_an_integer_is_promised(report: Callable[[Path], Repor
         render_json(report(tmp_path)), object_pairs_hook=lambda found: pairs.extend(found) or dict(found)
     )
 
-    assert {key for key, value in pairs if isinstance(value, float)} <= MEASURES
+    found = {key for key, value in pairs if isinstance(value, float)}
+    timed = report in (timing_comparison, sweep_comparison)
+    assert found <= MEASURES | TIMES | (SIDES if timed else frozenset())
 
 
 def test_a_value_that_nobody_knows_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from commands import run_apart, run_here
 from models import external, ramp, save, text_model
 
 from analyzer import survey as module
@@ -81,12 +82,6 @@ def document(survey: Survey) -> dict[str, Any]:
 
 def text(survey: Survey, **options: Any) -> str:
     return render_text(SurveyReport(survey), TextOptions(**options))
-
-
-def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    line = [sys.executable, "-m", "analyzer", *map(os.fspath, arguments)]  # type: ignore[call-overload]
-    return subprocess.run(line, capture_output=True, text=True, check=False, env=environment, **options)
 
 
 def die(path: str, **_: object) -> Any:
@@ -351,8 +346,8 @@ def test_an_export_with_one_model_is_that_model(zoo: Path) -> None:
     (zoo / "deep" / "er" / "export.json").write_text("{}")
     model = zoo / "deep" / "er" / "tail.onnx"
 
-    as_folder = run("inspect", model.parent, "--format", "json", "--by", "op", "--digest")
-    assert as_folder.stdout == run("inspect", model, "--format", "json", "--by", "op", "--digest").stdout
+    as_folder = run_here("inspect", model.parent, "--format", "json", "--by", "op", "--digest")
+    assert as_folder.stdout == run_here("inspect", model, "--format", "json", "--by", "op", "--digest").stdout
     assert json.loads(as_folder.stdout)["model"]["path"] == str(model)
 
 
@@ -360,7 +355,7 @@ def test_an_export_with_several_models_is_one_artifact_and_no_survey(zoo: Path) 
     (zoo / "page.onnx").unlink()
     (zoo / "export.json").write_text("{}")
 
-    found = json.loads(run("inspect", zoo, "--format", "json").stdout)
+    found = json.loads(run_here("inspect", zoo, "--format", "json").stdout)
 
     jsonschema.validate(found, load_schema("inspect"))
     assert [row["component"] for row in found["components"]] == ["layer.2", "layer.10"]
@@ -370,7 +365,7 @@ def test_an_export_with_several_models_is_one_artifact_and_no_survey(zoo: Path) 
 def test_a_component_that_cannot_be_read_is_no_row_but_an_error(zoo: Path) -> None:
     (zoo / "export.json").write_text("{}")
 
-    result = run("inspect", zoo)
+    result = run_here("inspect", zoo)
 
     assert (result.returncode, result.stdout) == (2, "")
     assert f"{zoo}/page.onnx: [not-onnx]" in result.stderr
@@ -386,9 +381,9 @@ def test_a_folder_with_an_export_is_a_model_among_others_where_it_is_not_alone(z
 
 def test_artifact_says_so_of_any_folder_and_of_nothing_else(zoo: Path) -> None:
     (zoo / "page.onnx").unlink()
-    result = run("inspect", zoo, "--artifact", "--format", "json", "--by", "dtype")
+    result = run_here("inspect", zoo, "--artifact", "--format", "json", "--by", "dtype")
     refused = [
-        run(*line, "--artifact")
+        run_here(*line, "--artifact")
         for line in (
             ["inspect", zoo, zoo],
             ["inspect", zoo / "layer.2.onnx"],
@@ -408,7 +403,7 @@ def test_artifact_says_so_of_any_folder_and_of_nothing_else(zoo: Path) -> None:
 
 
 def test_the_command_writes_json_that_is_valid_and_the_same_on_a_second_run(zoo: Path) -> None:
-    first, second = (run("inspect", zoo, "--format", "json") for _ in range(2))
+    first, second = (run_apart("inspect", zoo, "--format", "json") for _ in range(2))
 
     jsonschema.validate(json.loads(first.stdout), load_schema("survey"))
     assert first.stdout == second.stdout
@@ -417,8 +412,8 @@ def test_the_command_writes_json_that_is_valid_and_the_same_on_a_second_run(zoo:
 
 
 def test_several_models_are_a_survey_and_one_is_not(zoo: Path) -> None:
-    several = run("inspect", zoo / "layer.2.onnx", zoo / "layer.10.onnx", "--format", "json", "--stamp")
-    one = run("inspect", zoo / "layer.2.onnx", "--format", "json")
+    several = run_here("inspect", zoo / "layer.2.onnx", zoo / "layer.10.onnx", "--format", "json", "--stamp")
+    one = run_here("inspect", zoo / "layer.2.onnx", "--format", "json")
 
     jsonschema.validate(json.loads(several.stdout), load_schema("survey"))
     jsonschema.validate(json.loads(one.stdout), load_schema("inspect"))
@@ -430,18 +425,18 @@ def test_strict_judges_the_findings_of_all_models_and_ignore_takes_them_back(zoo
     (zoo / "page.onnx").unlink()
     ignored = ("--ignore", "unused-initializer", "--ignore", "unattributed")
 
-    assert run("inspect", zoo).returncode == 0
-    assert run("inspect", zoo, "--strict").returncode == 1
-    assert run("inspect", zoo, "--strict", *ignored).returncode == 0
+    assert run_here("inspect", zoo).returncode == 0
+    assert run_here("inspect", zoo, "--strict").returncode == 1
+    assert run_here("inspect", zoo, "--strict", *ignored).returncode == 0
 
 
 def test_what_cannot_be_read_outweighs_a_finding(zoo: Path) -> None:
-    assert run("inspect", zoo, "--strict", "--quiet").returncode == 2
+    assert run_here("inspect", zoo, "--strict", "--quiet").returncode == 2
 
 
 @pytest.mark.parametrize("option", ["--by=scope", "--depth=2", "--group=a=b", "--digest"])
 def test_options_that_need_one_model_are_refused_by_name(zoo: Path, option: str) -> None:
-    result = run("inspect", zoo, option)
+    result = run_here("inspect", zoo, option)
 
     assert (result.returncode, result.stdout) == (2, "")
     assert f"{option.partition('=')[0]}: says something of one model" in result.stderr
@@ -454,8 +449,8 @@ def test_outputs_are_written_by_suffix_and_never_over_an_input(zoo: Path) -> Non
     proto.graph.initializer.append(external("w", [2, 3], location="weights.json", offset=0, length=24))
     save(zoo, proto, "external.onnx")
 
-    written = run("inspect", zoo, "-o", zoo / "all.json", "-o", zoo / "all.txt")
-    refused = [run("inspect", zoo, "-o", path) for path in (data, zoo / "layer.2.onnx")]
+    written = run_here("inspect", zoo, "-o", zoo / "all.json", "-o", zoo / "all.txt")
+    refused = [run_here("inspect", zoo, "-o", path) for path in (data, zoo / "layer.2.onnx")]
 
     assert (zoo / "all.txt").read_text() == written.stdout
     assert json.loads((zoo / "all.json").read_text())["totals"]["models"] == 5
@@ -549,8 +544,8 @@ def test_hostile_names_of_files_reach_neither_terminal_nor_json_as_they_are(tmp_
         add(tmp_path / "zoo" / name)
         (tmp_path / "zoo" / f"bad-{name}").write_text("<html>")
 
-    shown = run("inspect", tmp_path / "zoo")
-    written = run("inspect", tmp_path / "zoo", "--format", "json").stdout
+    shown = run_here("inspect", tmp_path / "zoo")
+    written = run_here("inspect", tmp_path / "zoo", "--format", "json").stdout
 
     assert not set(re.sub(r"[ -~\n─…]", "", shown.stdout + shown.stderr))
     assert "\\x1b[2Jclear.onnx" in shown.stdout

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzer.deadline import within
 from analyzer.errors import UsageError
-from analyzer.options import Bounded
+from analyzer.options import Bounded, Grouped
 from analyzer.terminal import progress
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode
-    from analyzer.ledger import Ledger
+    from analyzer.ledger import Grouping, Ledger, Trainability
 
-__all__ = ["SEARCH_SECONDS", "audit", "check_artifact", "list_inputs"]
+__all__ = ["SEARCH_SECONDS", "audit", "check_artifact", "group_ledger", "list_inputs"]
 
 SEARCH_SECONDS = 5
 """CPU time that the user's own regexes may take."""
@@ -35,6 +36,22 @@ def list_inputs(model: str) -> list[Path]:
     from analyzer.artifact import EXPORT_NOTE
 
     return [Path(model), Path(model, EXPORT_NOTE)]
+
+
+def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = None) -> Grouping:
+    """The groups that the options ask for.
+
+    Raises:
+        UsageError: they fit no model like this one, or a regex takes too long.
+    """
+    from analyzer.group import group_by
+    from analyzer.patterns import group_by_patterns
+
+    own = grouped.own_groups(ledger, known)
+    if own is None:
+        return group_by(ledger, grouped.by, grouped.depth, known)
+    with within(SEARCH_SECONDS, f"{own.origin}: a regex takes too long; write it without nested repeats"):
+        return group_by_patterns(ledger, own.patterns, known, match=own.match, origin=own.origin)
 
 
 def audit(

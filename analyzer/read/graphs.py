@@ -12,10 +12,11 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from analyzer.errors import ModelReadError
-from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor
+from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor, ValueType
 from analyzer.read.attributes import BIG, GRAPH, GRAPHS, Attribute, discard_unknown, read_attribute
 from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, shown, untaken
 from analyzer.read.nodes import NodeReader, carried, kept_metadata
+from analyzer.read.signature import read_type
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field
 
@@ -146,6 +147,7 @@ class _GraphReader:
         self.body = _Body(book, self.nodes)
         self.tensors: list[StoredTensor] = []
         self.inputs: list[str] = []
+        self.types: list[ValueType] = []
         self.outputs: list[str] = []
         self.annotations: dict[str, Mapping[str, str]] = {}
 
@@ -164,6 +166,7 @@ class _GraphReader:
             metadata=self.body.metadata,
             overridable=tuple(name for name in self.inputs if name in initialized),
             annotations=self.annotations,
+            signature=tuple(given for given in self.types if given.name not in initialized),
         )
 
     def _take(self, part: Field, end: int) -> int:
@@ -184,6 +187,8 @@ class _GraphReader:
     def _keep(self, message: onnx.GraphProto) -> None:
         text = self.book.text
         self.inputs += [text(value.name) for value in message.input]
+        if self.item.parent is None and not self.item.in_function:
+            self.types += [read_type(text(value.name), value.type) for value in message.input]
         self.outputs += [text(value.name) for value in message.output]
         for values in (message.value_info, message.input, message.output):
             self.body.note(values)

@@ -26,7 +26,7 @@ from analyzer.render.units import (
 )
 from analyzer.tree import TreeRow, build_tree, cut_rows, find_reuse, sum_groups
 
-__all__ = ["show_comparison", "show_groups"]
+__all__ = ["heading", "show_comparison", "show_groups", "show_rule"]
 
 
 def show_groups(grouping: Grouping, ledger: Ledger, options: TextOptions) -> list[RenderableType]:
@@ -36,12 +36,12 @@ def show_groups(grouping: Grouping, ledger: Ledger, options: TextOptions) -> lis
     counted = replace(grouping, groups=tuple(g for g in grouping.groups if g.tensors or is_own))
     shown, closed = cut_rows(build_tree(counted), 0 if is_own else options.rows)
     is_wide = options.width >= _WIDE or not any(row.level or row.count > 1 for row in shown)
-    parts = [*_rule(grouping.match, grouping.origin), _table(grouping, shown, ledger.parameters, is_wide)]
+    parts = [*show_rule(grouping.match, grouping.origin), _table(grouping, shown, ledger.parameters, is_wide)]
     lines = [*_closed(closed), *_blocks(grouping, ledger), *_reuse(find_reuse(ledger), options.rows)]
     return [*parts, Text(""), *lines] if lines else parts
 
 
-def _rule(match: Match | None, *origins: str | None) -> list[RenderableType]:
+def show_rule(match: Match | None, *origins: str | None) -> list[RenderableType]:
     """Where the user's groups come from, and which of them have an entry; nothing where there are none."""
     if match is None:
         return []
@@ -57,7 +57,7 @@ _WIDE = 100
 def _table(grouping: Grouping, rows: Sequence[TreeRow], parameters: int, is_wide: bool) -> Table:
     known = any(group.trainable is not None for group in grouping.groups)
     columns = (("trainable", "frozen") if known else ("share", "stored"))[: 2 if is_wide else 1]
-    table = make_table(_heading(grouping), "parameters", *columns, "bytes", "tensors")
+    table = make_table(heading(grouping), "parameters", *columns, "bytes", "tensors")
     for row in rows:
         name = Padding(show_name(row.title), (0, 0, 0, _INDENT * min(row.level, _DEEPEST_INDENT)))
         table.add_row(name, _count(row), *_columns(row.total, parameters, is_wide))
@@ -77,7 +77,7 @@ _INDENT, _DEEPEST_INDENT = 2, 6
 """Columns of a level, and how many levels are told apart: names need room."""
 
 
-def _heading(grouping: Grouping) -> str:
+def heading(grouping: Grouping) -> str:
     """The keys, and the depth; blocks at depth 1 have none to tell."""
     keys = grouping.by.replace(",", ", ")
     is_plain = grouping.depth is None or (grouping.by, grouping.depth) == ("block", 1)
@@ -172,7 +172,7 @@ def show_comparison(report: Comparison) -> list[RenderableType]:
             format_ratio(pair.ratio),
             style="bold",
         )
-    rule = _rule(report.match, *report.origins)
+    rule = show_rule(report.match, *report.origins)
     return [show_name(f"a = {report.a}"), show_name(f"b = {report.b}"), *rule, Text(""), table]
 
 

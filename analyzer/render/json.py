@@ -70,3 +70,7 @@ def to_document(report: Report) -> Document:
             return document_recovery(report)
         case Comparison():
             return document_comparison(report)
+        case _:
+            from analyzer.render.json_time import document_timed  # what only a timing needs
+
+            return document_timed(report)

@@ -45,6 +45,10 @@ def render_text(report: Report, options: TextOptions | None = None) -> str:
             parts = show_recovery(report, options)
         case Comparison():
             parts = show_comparison(report)
+        case _:
+            from analyzer.render.time import show_timed  # what only a timing needs
+
+            parts = show_timed(report, options)
     return _to_text(parts, options)
 
 

@@ -9,17 +9,38 @@ from typing import Any, cast
 
 __all__ = ["SCHEMAS", "load_schema", "schema_name"]
 
-SCHEMAS = ("compare", "export", "graph", "inspect", "manifest", "reconcile", "recover", "survey")
-"""Names that `load_schema` knows: a report's `command`, `survey` for `inspect` of many models, or `manifest`."""
+SCHEMAS = (
+    "compare",
+    "compare_sweep",
+    "compare_time",
+    "export",
+    "graph",
+    "inspect",
+    "manifest",
+    "reconcile",
+    "recover",
+    "survey",
+    "sweep",
+    "time",
+)
+"""Names that `load_schema` knows: a report's `command`, or what `schema_name` says of it, or `manifest`."""
 
 
 def schema_name(report: Mapping[str, Any]) -> str:
-    """The schema that a report was written for: that of its command; `survey` for `inspect` of many models.
+    """The schema that a report was written for: that of its command, but for four kinds.
+
+    `survey` is `inspect` of many models, `sweep` is `time` at several lengths; `compare_time` and `compare_sweep` are
+    `compare` of two saved reports of `time`.
 
     >>> schema_name({"command": "inspect", "models": []}), schema_name({"command": "inspect", "model": {}})
     ('survey', 'inspect')
+    >>> schema_name({"command": "time", "points": []}), schema_name({"command": "compare", "kind": "time"})
+    ('sweep', 'compare_time')
     """
-    return "survey" if "models" in report else str(report["command"])
+    is_sweep = "points" in report
+    if "kind" in report:
+        return "compare_sweep" if is_sweep else "compare_time"
+    return "survey" if "models" in report else "sweep" if is_sweep else str(report["command"])
 
 
 def load_schema(name: str) -> dict[str, Any]:

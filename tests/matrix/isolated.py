@@ -10,12 +10,34 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-__all__ = ["CellError", "call_isolated", "first_line"]
+__all__ = ["PRELOADED", "CellError", "call_isolated", "first_line"]
 
-# Each child starts as a copy of one clean process that has imported these, which saves seconds of every call.
-_PRELOADED = ["matrix.cells", "exporter.export", "transformers", "onnxruntime", "onnxruntime.quantization"]
+# Each child starts as a copy of one clean process that has imported these, which saves seconds of every call: what an
+# export, a transform and an account import by and by is named too.
+PRELOADED = [
+    "matrix.cells",
+    "exporter.export",
+    "transformers",
+    "transformers.exporters.exporter_onnx",
+    "transformers.models.auto.modeling_auto",
+    "torch.export._trace",
+    "torch.onnx._internal.exporter._compat",
+    "torch.onnx._internal.torchscript_exporter.utils",
+    "torch._inductor.decomposition",
+    "onnxscript.optimizer",
+    "onnxscript.rewriter.onnx_fusions",
+    "networkx",
+    "onnxruntime",
+    "onnxruntime.quantization",
+    "onnxruntime.quantization.matmul_nbits_quantizer",
+    "onnxruntime.transformers.float16",
+    "onnxslim",
+    "analyzer.audit",
+    "analyzer.reconcile",
+    "analyzer.recover",
+]
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(_PRELOADED)
+_context.set_forkserver_preload(PRELOADED)
 
 _LINE = 300
 _PARTING = 20.0

@@ -1,0 +1,285 @@
+"""`onnxledger time`: milliseconds per group on an execution provider; two saved reports of it side by side."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from analyzer.commands.reading import audit, group_ledger, list_inputs
+from analyzer.errors import UsageError
+from analyzer.options import Grouped, Output, bundle, grouping, reporting, writing
+from analyzer.terminal import check_outputs, emit, stages
+
+if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
+    from analyzer.timing.apart import Limits
+    from analyzer.timing.record import Settings
+
+__all__ = ["compare_saved", "time"]
+
+_LEVELS = ("none", "basic", "extended", "layout", "all")
+_NODELESS = frozenset({"dtype", "role", "bytes"})
+"""Keys that say nothing of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fed:
+    """What the model is fed."""
+
+    shapes: tuple[str, ...]
+    past: int | None
+    npz: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Where it runs, how often, and what it may take."""
+
+    provider: str
+    provider_options: tuple[str, ...]
+    threads: int | None
+    optimization: str
+    libraries: tuple[Path, ...]
+    runs: int | None
+    warmup: int
+    seconds: float
+    seed: int
+    timeout: float
+    memory: str | None
+
+    def settings(self) -> Settings:
+        """What is to be measured, in the library's terms.
+
+        Raises:
+            UsageError: there is no such provider, or an option of it is wrong.
+        """
+        from analyzer.timing.providers import parse_options, provider_name, short_name
+        from analyzer.timing.record import Settings
+        from analyzer.timing.request import Optimization, Schedule
+
+        name = provider_name(self.provider)
+        return Settings(
+            provider=short_name(name),
+            provider_options=parse_options(name, self.provider_options),
+            threads=self.threads,
+            optimization=Optimization(self.optimization),
+            seed=self.seed,
+            schedule=Schedule(runs=self.runs, warmup=self.warmup, seconds=self.seconds),
+        )
+
+    def limits(self) -> Limits:
+        """What that may take.
+
+        Raises:
+            UsageError: the memory limit is no size.
+        """
+        from analyzer.timing.apart import Limits
+
+        return Limits(self.timeout, None if self.memory is None else parse_size(self.memory))
+
+
+feeding = bundle(
+    "fed",
+    _Fed,
+    click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="AXIS=N",
+        help="Sizes, as batch=8,sequence=128; a sweep: sequence=16:512:x2.",
+    ),
+    click.option(
+        "--past", type=click.IntRange(0), metavar="N", help="Tokens in a decoder's key-value cache."
+    ),
+    click.option(
+        "--input",
+        "npz",
+        type=click.Path(path_type=Path),
+        metavar="FILE.npz",
+        help="Arrays by input; what it lacks is made.",
+    ),
+)
+
+_POSITIVE = click.FloatRange(0, min_open=True)
+
+running = bundle(
+    "run",
+    _Run,
+    click.option(
+        "--provider", default="cpu", metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...  [cpu]"
+    ),
+    click.option(
+        "--provider-option",
+        "provider_options",
+        multiple=True,
+        metavar="K=V",
+        help="An option of the provider. Repeatable.",
+    ),
+    click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [one for each core]"),
+    click.option(
+        "--optimization",
+        type=click.Choice(_LEVELS),
+        default="all",
+        help="What onnxruntime does to the graph.  [all]",
+    ),
+    click.option(
+        "--custom-ops",
+        "libraries",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="LIB",
+        help="A library of custom operators, which is run. Repeatable.",
+    ),
+    click.option(
+        "--runs", type=click.IntRange(1), metavar="N", help="Of each measurement.  [until it settles]"
+    ),
+    click.option(
+        "--warmup", type=click.IntRange(0), default=3, metavar="N", help="Runs that do not count.  [3]"
+    ),
+    click.option(
+        "--seconds", type=_POSITIVE, default=10.0, metavar="S", help="Of one measurement at most.  [10]"
+    ),
+    click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Of the inputs.  [0]"),
+    click.option(
+        "--timeout", type=_POSITIVE, default=600.0, metavar="S", help="Of everything, in seconds.  [600]"
+    ),
+    click.option("--memory-limit", "memory", metavar="SIZE", help="As 8GiB.  [nine tenths of what is free]"),
+)
+
+
+@click.command()
+@click.argument("model")
+@feeding
+@running
+@grouping
+@click.option("--stamp", is_flag=True, help="Put the time into the JSON report.")
+@writing
+@reporting
+def time(
+    model: str,
+    fed: _Fed,
+    run: _Run,
+    grouped: Grouped,
+    stamp: bool,
+    outputs: tuple[Path, ...],
+    output: Output,
+) -> None:
+    """How many milliseconds does each group of MODEL take?
+
+    onnxruntime runs MODEL: first as it is, then with its profiler, which tells
+    how long each kernel takes. Each kernel's time goes to the group whose nodes
+    it computes. A sweep also tells how the groups grow, and -o draws it, as
+    .svg or .png.
+    """
+    from analyzer.timing.shapes import parse_shapes
+
+    grouped.check()
+    _check_nodes(grouped)
+    settings, limits, shapes = run.settings(), run.limits(), parse_shapes(fed.shapes)
+    path = find_model(model)
+    read = [*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *run.libraries]
+    check_outputs(outputs, read, has_plot=True)
+    ledger = audit(path, quiet=output.quiet)
+    check_outputs(outputs, ledger.model.paths, has_plot=True)
+    from analyzer.timing import time_model
+
+    with stages(f"timing {path.name}", output.quiet) as tell:
+        timing = time_model(
+            ledger,
+            group_ledger(ledger, grouped),
+            settings,
+            own=grouped.own_groups(ledger),
+            shapes=shapes,
+            past=fed.past,
+            npz=fed.npz,
+            libraries=run.libraries,
+            limits=limits,
+            progress=tell,
+            stamp=datetime.now(UTC).isoformat(timespec="seconds") if stamp else None,
+        )
+    emit(timing, output, outputs)
+
+
+def _check_nodes(grouped: Grouped) -> None:
+    """Refuse, before any work, keys that say nothing of nodes.
+
+    Raises:
+        UsageError: as said.
+    """
+    nodeless = [key for key in (grouped.by or "").split(",") if key in _NODELESS]
+    if nodeless:
+        raise UsageError(
+            f"--by {grouped.by}: nodes take time, and have no {nodeless[0]}; use scope, block or op"
+        )
+
+
+def find_model(model: str) -> Path:
+    """The one file that is meant: MODEL, or the only model file of a folder.
+
+    Raises:
+        UsageError: it is a URL, nothing, or a folder with several models.
+    """
+    from analyzer.artifact import find_components
+    from analyzer.ranges import is_url
+
+    if not model:
+        raise UsageError("MODEL: an empty name names nothing; give a file or a folder")
+    if is_url(model):
+        raise UsageError(
+            f"{model}: onnxruntime runs local files; download it, with its external data, and name that"
+        )
+    path = Path(model)
+    if not path.is_dir():
+        return path
+    files = find_components(path)
+    if len(files) > 1:
+        raise UsageError(f"{model}: holds {len(files)} models; name one of {', '.join(files.values())}")
+    return path / next(iter(files.values()))
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(i?)b?|b)?", re.IGNORECASE | re.ASCII)
+
+
+def parse_size(text: str) -> int:
+    """Bytes.
+
+    >>> parse_size("8GiB"), parse_size("1.5 GB"), parse_size("512m"), parse_size("4096")
+    (8589934592, 1500000000, 512000000, 4096)
+
+    Raises:
+        UsageError: it is no size.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    nbytes = 0
+    if found is not None:
+        number, unit, binary = found.groups()
+        base = 1024 if binary else 1000
+        nbytes = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1 if unit else 0))
+    if not 0 < nbytes < 1 << 62:
+        raise UsageError(f"--memory-limit {text}: not a size; write it as 8GiB or 500MB")
+    return nbytes
+
+
+def compare_saved(a: str, b: str, grouped: Grouped, outputs: tuple[Path, ...], output: Output) -> None:
+    """Set two saved timings side by side, by the groups that they were timed in.
+
+    Raises:
+        UsageError: one of them is something else, or cannot be compared with the other.
+    """
+    from analyzer.timing.compare import compare_timings
+    from analyzer.timing.saved import is_saved_timing, load_timing
+
+    for side, other in ((a, b), (b, a)):
+        if not is_saved_timing(side):
+            raise UsageError(
+                f"{side}: no timing, and {other} is one; compare it with what `onnxledger time --format json` wrote"
+            )
+    if grouped.by or grouped.depth or grouped.groups or grouped.preset:
+        raise UsageError(
+            "saved timings have the groups that they were timed in; leave --by, --depth, --group out"
+        )
+    emit(compare_timings(load_timing(a), load_timing(b), (a, b)), output, outputs)

@@ -1,0 +1,75 @@
+"""Feed -> numpy array, the same for the same seed; in the process that runs the model."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from analyzer.content import Array
+from analyzer.dtypes import DType
+from analyzer.timing.request import Feed, Fill
+
+__all__ = ["load_array", "make_array"]
+
+_SIGNIFICAND = 1 << 53
+"""Whole numbers below it are floats without loss."""
+
+
+def make_array(feed: Feed, seed: int, npz: str | None = None) -> Array:
+    """The elements of an input. They depend on the seed and on the input's name, not on the other inputs.
+
+    Raises:
+        ValueError: its type has no arrays, or the file has not what the feed says.
+        OSError: the file cannot be read.
+    """
+    if feed.fill is Fill.FILE:
+        return load_array(feed, npz or "")
+    if feed.fill is Fill.TEXT:
+        return np.full(feed.shape, "a", dtype=object)
+    element = DType[feed.dtype].to_numpy()
+    if element is None:
+        raise ValueError(f"{feed.name}: {feed.dtype} elements have no numpy type")
+    generator = np.random.default_rng([seed, zlib.crc32(feed.name.encode("utf-8", "surrogatepass"))])
+    match feed.fill:
+        case Fill.CONSTANT:
+            return np.full(feed.shape, feed.low).astype(element)
+        case Fill.POSITIONS:
+            return _positions(feed).astype(element)
+        case Fill.INTEGERS:
+            high = min(int(feed.high), _SIGNIFICAND)
+            return generator.integers(int(feed.low), high, size=feed.shape, endpoint=True).astype(element)
+        case _:
+            wide = np.float32 if element.itemsize <= 4 else np.float64
+            numbers = generator.random(math.prod(feed.shape), dtype=wide).reshape(feed.shape)
+            numbers *= feed.high - feed.low
+            numbers += feed.low
+            return numbers.astype(element, copy=False)
+
+
+def _positions(feed: Feed) -> Array:
+    """`low` and the following along the last axis, up to `high` where the feed has one."""
+    if not feed.shape:
+        return np.array(int(feed.low))
+    row = np.arange(feed.shape[-1]) + int(feed.low)  # (positions,)
+    if feed.high:
+        row = np.minimum(row, int(feed.high))
+    return np.broadcast_to(row, feed.shape).copy()
+
+
+def load_array(feed: Feed, npz: str) -> Array:
+    """An input as the `.npz` file has it; elements that numpy has no name for are stored as bytes, or as integers."""
+    with np.load(Path(npz), allow_pickle=False) as file:
+        array: Array = file[feed.name]
+    if array.shape != feed.shape:
+        raise ValueError(f"{npz}: {feed.name} is {array.shape}, not {feed.shape}; the file has changed")
+    if feed.dtype == DType.STRING.name:
+        return array.astype(object)
+    element = DType[feed.dtype].to_numpy()
+    if element is None:
+        raise ValueError(f"{feed.name}: {feed.dtype} elements have no numpy type")
+    if element.type.__module__.startswith("ml_dtypes") and array.dtype.kind in "Vu":
+        return np.ascontiguousarray(array).view(element)
+    return array.astype(element, copy=False)

@@ -1,0 +1,246 @@
+"""Ledger + what was asked of its inputs -> how each input is made, point by point."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzer.dtypes import DType
+from analyzer.errors import UsageError
+from analyzer.ledger import Ledger
+from analyzer.model import ValueType
+from analyzer.read.signature import MAX_RANK
+from analyzer.render.units import printable
+from analyzer.timing.axes import Asked, Axis, size_axes
+from analyzer.timing.defaults import Defaults, read_settings
+from analyzer.timing.lookups import Lookups, Use, look_up
+from analyzer.timing.npz import Stored, read_headers
+from analyzer.timing.request import Feed, Fill
+from analyzer.timing.roles import RATES, Part, Purpose, Roles, Sides, assign_roles
+from analyzer.timing.shapes import Shapes
+
+__all__ = ["Inputs", "plan_feeds"]
+
+_MOST_NBYTES = 1 << 40
+"""Bytes of one input."""
+_ZEROS = re.compile(r"logits_to_keep|min_length|write_ind")
+_LENGTHS = re.compile(r"seq_?len|lengths?$")
+"""Names of integers that 1, or what is random, would not do for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a model is fed in one measurement, and where each size comes from."""
+
+    feeds: tuple[Feed, ...]
+    axes: tuple[Axis, ...]
+    value: int | None = None
+    """Of the axis that is swept."""
+
+
+def plan_feeds(
+    ledger: Ledger, shapes: Shapes | None = None, past: int | None = None, npz: Path | None = None
+) -> tuple[Inputs, ...]:
+    """The inputs of each point: one, or one for each length of a sweep.
+
+    `past` is the length of the key-value cache; `npz` has inputs, and what it lacks is made.
+
+    Raises:
+        UsageError: a name names nothing, sizes contradict each other, or an input cannot be made.
+    """
+    shapes = shapes or Shapes()
+    stored = {array.name: array for array in read_headers(npz)} if npz is not None else {}
+    signature = _check(ledger, stored)
+    lookups = look_up(ledger.model, ledger.wiring)
+    parts, sides = assign_roles(signature, lookups.uses)
+    maker = _Maker(parts, sides, lookups, read_settings(ledger.model.paths), stored)
+    return tuple(maker.plan(shapes.at(value), past, value) for value in shapes.points())
+
+
+def _check(ledger: Ledger, stored: Mapping[str, Stored]) -> tuple[ValueType, ...]:
+    """The signature, with the rank that a file gives where the model has none.
+
+    Raises:
+        UsageError: an input cannot be made, or the file does not fit the model.
+    """
+    if ledger.model.components:
+        raise UsageError(f"{ledger.model.path}: is several models; name the .onnx file to run")
+    signature = ledger.model.graphs[0].signature
+    names = {given.name for given in signature}
+    for name in stored:
+        if name not in names:
+            listed = ", ".join(printable(given.name) for given in signature[:20])
+            raise UsageError(
+                f"--input: {printable(name)} is no input of the model; it has {listed or 'none'}"
+            )
+    return tuple(_complete(given, stored.get(given.name)) for given in signature)
+
+
+def _complete(given: ValueType, array: Stored | None) -> ValueType:
+    name = printable(given.name)
+    if given.kind != "tensor":
+        kind = given.kind.replace("_", " ")
+        what = f"{'an' if kind[:1] == 'o' else 'a'} {kind}" if kind else "of no type that the file says"
+        raise UsageError(
+            f"input {name}: is {what}, which cannot be made or read from a file; export with tensors"
+        )
+    if given.dims is not None and len(given.dims) > MAX_RANK:
+        raise UsageError(
+            f"input {name}: has more than {MAX_RANK} axes, which no array can have; check the file"
+        )
+    if given.dtype.to_numpy() is None and given.dtype is not DType.STRING:
+        raise UsageError(f"input {name}: {given.dtype.name} elements cannot be fed; export with other inputs")
+    if array is None:
+        if given.dims is None:
+            raise UsageError(f"input {name}: the file does not say its rank; give it with --input FILE.npz")
+        return given
+    if not array.holds(given.dtype):
+        raise UsageError(
+            f"--input: {name} is to be {given.dtype.name}, and the file has {array.dtype}; convert it"
+        )
+    dims: tuple[int | str | None, ...] = given.dims if given.dims is not None else (None,) * len(array.shape)
+    if len(dims) != len(array.shape):
+        raise UsageError(
+            f"--input: {name} is to have {len(dims)} axes, and the file has {len(array.shape)}: {array.shape}"
+        )
+    return given._replace(dims=dims)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scales:
+    """Lengths that what is fed depends on."""
+
+    past: int
+    sequence: int
+
+    @classmethod
+    def of(cls, axes: Sequence[Axis], *, has_room: bool) -> _Scales:
+        """As the axes have them; a cache that has room says nothing of what it holds."""
+        past = 0 if has_room else next((axis.size for axis in axes if axis.role == Roles.PAST), 0)
+        lengths = (axis.size for axis in axes if axis.role in (Roles.SEQUENCE, Roles.DECODER))
+        return cls(past, next(lengths, 1))
+
+
+class _Maker:
+    """What is known of the inputs, whatever their sizes."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        sides: Sides,
+        lookups: Lookups,
+        settings: Mapping[str, object],
+        stored: Mapping[str, Stored],
+    ) -> None:
+        self.parts = parts
+        self.sides = sides
+        self.lookups = lookups
+        self.settings = settings
+        self.stored = stored
+        self.room = _room(parts)
+
+    def plan(self, sizes: tuple[tuple[str, int], ...], past: int | None, value: int | None) -> Inputs:
+        arrays = tuple((array.name, array.shape) for array in self.stored.values())
+        defaults = Defaults(
+            self.lookups,
+            self.settings,
+            has_decoder=self.sides.has_decoder,
+            room=self.room,
+            is_stream=any(part.purpose is Purpose.STATE for part in self.parts),
+        )
+        axes = size_axes(self.parts, self.sides, Asked(sizes, past, arrays), defaults.size)
+        by_input: dict[str, list[Axis]] = {part.given.name: [] for part in self.parts}
+        for axis in axes:
+            by_input[axis.input].append(axis)
+        scales = _Scales.of(axes, has_room=self.room is not None)
+        shaped = [(part, tuple(axis.size for axis in by_input[part.given.name])) for part in self.parts]
+        feeds = tuple(self._feed(part, shape, scales) for part, shape in shaped)
+        for feed in feeds:
+            _check_size(feed)
+        return Inputs(feeds, axes, value)
+
+    def _feed(self, part: Part, shape: tuple[int, ...], scales: _Scales) -> Feed:
+        given = part.given
+        if given.name in self.stored:
+            return Feed(given.name, given.dtype.name, shape, Fill.FILE)
+        use = self.lookups.uses.get(given.name, Use())
+        fill, low, high = self._fill(part, use, shape, scales)
+        return Feed(given.name, given.dtype.name, shape, fill, low, high)
+
+    def _fill(
+        self, part: Part, use: Use, shape: tuple[int, ...], scales: _Scales
+    ) -> tuple[Fill, float, float]:
+        match part.purpose:
+            case _ if part.given.dtype is DType.STRING:
+                return Fill.TEXT, 0, 0
+            case Purpose.MASK:
+                return Fill.CONSTANT, 1, 1
+            case Purpose.BRANCH:
+                return Fill.CONSTANT, int(scales.past > 0), int(scales.past > 0)
+            case Purpose.POSITIONS:
+                return Fill.POSITIONS, scales.past, 0 if use.rows is None else use.rows - 1
+            case Purpose.SEGMENTS:
+                return Fill.INTEGERS, 0, (use.rows or 1) - 1
+            case Purpose.TOKENS:
+                rows = use.rows or self._vocabulary() or 2
+                return Fill.INTEGERS, 0, rows - 1
+            case _ if part.given.dtype.is_floating:
+                return _floating(part, shape)
+            case Purpose.IMAGE:
+                return Fill.INTEGERS, 0, 127 if part.given.dtype is DType.INT8 else 255
+            case _:
+                return _whole(part, use, shape, scales)
+
+    def _vocabulary(self) -> int | None:
+        found = self.settings.get("vocab_size")
+        return found if isinstance(found, int) and found > 0 else None
+
+
+def _room(parts: Sequence[Part]) -> int | None:
+    """The tokens that a cache of fixed size has room for, where the model is told at which place to write."""
+    if not any("write_ind" in part.given.name.lower() for part in parts):
+        return None
+    axes = (axis for part in parts for axis in zip(part.dims, part.roles, strict=True))
+    return min((dim for dim, role in axes if role == Roles.PAST and isinstance(dim, int)), default=None)
+
+
+def _floating(part: Part, shape: tuple[int, ...]) -> tuple[Fill, float, float]:
+    """Numbers around 0; a single one is a setting, such as a temperature."""
+    if part.purpose is Purpose.OTHER and math.prod(shape) == 1 and len(shape) <= 1:
+        return Fill.CONSTANT, 1, 1
+    return Fill.UNIFORM, -1, 1
+
+
+def _whole(part: Part, use: Use, shape: tuple[int, ...], scales: _Scales) -> tuple[Fill, float, float]:
+    """Integers of no known purpose: a single one is a setting."""
+    if len(shape) <= 1:
+        number = _setting(part.given.name.lower(), scales.sequence)
+        if number is not None or math.prod(shape) == 1:
+            number = 1 if number is None else number
+            return Fill.CONSTANT, number, number
+    if use.is_index and part.given.dtype is not DType.BOOL:
+        return Fill.CONSTANT, 0, 0  # the first of what is computed is always there
+    return Fill.INTEGERS, 0, 1
+
+
+def _setting(name: str, length: int) -> int | None:
+    """What models take as an input to be told how to work; None for any other name."""
+    if name in RATES:
+        return 16_000
+    if name == "max_length":
+        return length + 16
+    if _ZEROS.search(name):
+        return 0
+    return length if _LENGTHS.search(name) else None
+
+
+def _check_size(feed: Feed) -> None:
+    nbytes = math.prod(feed.shape) * max(1, DType[feed.dtype].bits // 8)
+    if nbytes > _MOST_NBYTES:
+        raise UsageError(
+            f"input {printable(feed.name)}: {' x '.join(map(str, feed.shape))} elements take {nbytes:,} bytes; make "
+            "an axis smaller with --shape"
+        )

@@ -1,0 +1,289 @@
+"""The name of an execution provider, as it is typed -> what a session is asked for, and what to install."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from analyzer.errors import MissingExtraError, TimingError, UsageError
+
+__all__ = [
+    "CPU",
+    "binding_device",
+    "blocking_environment",
+    "chain",
+    "check_installed",
+    "how_to_install",
+    "installed_providers",
+    "parse_options",
+    "provider_name",
+    "saves_graph",
+    "short_name",
+    "what_it_needs",
+]
+
+CPU = "CPUExecutionProvider"
+
+_SUFFIX = "ExecutionProvider"
+_CUDA = (
+    'pip install "onnxruntime-gpu[cuda,cudnn]" brings the CUDA and cuDNN libraries that it was built for, and the '
+    "driver of the GPU must be as new as that CUDA"
+)
+_GPU = f'pip uninstall onnxruntime, then pip install "onnxledger[time-gpu]"; {_CUDA}'
+_TENSORRT = "and TensorRT's libraries must be where the system looks for libraries, such as LD_LIBRARY_PATH"
+_BUILD = (
+    "no wheel of onnxruntime has it: build onnxruntime with it (https://onnxruntime.ai/docs/build/eps.html)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    """An execution provider that onnxruntime can be built with."""
+
+    name: str
+    """As onnxruntime calls it, without its suffix."""
+    install: str
+    """What makes it available."""
+    needs: str = ""
+    """What it needs to start where it is."""
+    aliases: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
+    """Where the nodes go that it cannot run, before the processor."""
+    cuda: bool = False
+    """It runs kernels of CUDA, on an Nvidia GPU."""
+    compiles: bool = False
+    """It makes whole parts of the graph into one kernel each; onnxruntime refuses to write such a graph."""
+    rivals: tuple[str, ...] = ()
+    """Its options that would take from the profile what is measured there, or that are addresses in memory."""
+
+
+def _instead(package: str, note: str = "") -> str:
+    return f"pip uninstall onnxruntime, then pip install {package}{note}"
+
+
+_POINTERS = (
+    "gpu_external_alloc",
+    "gpu_external_empty_cache",
+    "gpu_external_free",
+    "has_user_compute_stream",
+    "user_compute_stream",
+)
+_PROVIDERS = (
+    _Provider("CPU", 'pip install "onnxledger[time]"'),
+    _Provider("CUDA", _GPU, _CUDA, cuda=True, rivals=("enable_cuda_graph", *_POINTERS)),
+    _Provider(
+        "Tensorrt",
+        f"{_GPU}, {_TENSORRT}",
+        f"{_CUDA}, {_TENSORRT}",
+        aliases=("trt",),
+        then=("CUDA",),
+        cuda=True,
+        rivals=("trt_cuda_graph_enable", *_POINTERS),
+        compiles=True,
+    ),
+    _Provider(
+        "NvTensorRTRTX",
+        _instead("onnxruntime-trt-rtx"),
+        _TENSORRT.removeprefix("and "),
+        aliases=("nvtensorrtrtx", "tensorrtrtx", "trtrtx"),
+        then=("CUDA",),
+        cuda=True,
+        rivals=("enable_cuda_graph", *_POINTERS),
+        compiles=True,
+    ),
+    _Provider("OpenVINO", _instead("onnxruntime-openvino"), compiles=True),
+    _Provider("ROCM", _instead("onnxruntime-rocm", ", which needs ROCm"), rivals=_POINTERS),
+    _Provider(
+        "MIGraphX", _instead("onnxruntime-migraphx", ", which needs ROCm"), then=("ROCM",), compiles=True
+    ),
+    _Provider("CoreML", "onnxruntime has it on macOS only", compiles=True),
+    _Provider("Dml", _instead("onnxruntime-directml", ", on Windows"), aliases=("directml",)),
+    _Provider("QNN", _instead("onnxruntime-qnn", ", on a Qualcomm processor"), compiles=True),
+    _Provider("WebGpu", _instead("onnxruntime-webgpu")),
+    _Provider("Xnnpack", _BUILD),
+    _Provider("Dnnl", _BUILD, aliases=("onednn",), compiles=True),
+    _Provider("ACL", _BUILD),
+    _Provider("ArmNN", _BUILD),
+    _Provider("Azure", 'pip install "onnxledger[time]"'),
+    _Provider("CANN", _instead("onnxruntime-cann", ", for Ascend processors")),  # codespell:ignore cann
+    _Provider("Js", _BUILD),
+    _Provider("Nnapi", _BUILD, compiles=True),
+    _Provider("Rknpu", _BUILD, compiles=True),
+    _Provider("Tvm", _BUILD, compiles=True),
+    _Provider("VSINPU", _BUILD, compiles=True),
+    _Provider("VitisAI", _BUILD, compiles=True),
+    _Provider("WebNN", _BUILD, compiles=True),
+)
+_NAMED = {f"{provider.name}{_SUFFIX}": provider for provider in _PROVIDERS}
+
+
+def provider_name(text: str, known: Iterable[str] = ()) -> str:
+    """What onnxruntime calls a provider; `known` are names beside those that it is built with, such as a plug-in's.
+
+    >>> provider_name("cuda"), provider_name("OpenVINOExecutionProvider"), provider_name("DirectML")
+    ('CUDAExecutionProvider', 'OpenVINOExecutionProvider', 'DmlExecutionProvider')
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    from analyzer.render.units import printable  # render imports this module
+
+    names = {_plain(name): name for name in known}
+    for name, provider in _NAMED.items():
+        names |= dict.fromkeys((_plain(name), *provider.aliases), name)
+    plain = _plain(text)
+    if plain in names:
+        return names[plain]
+    near = difflib.get_close_matches(plain, names, n=1)
+    guess = f": did you mean {short_name(names[near[0]])}?" if near else ""
+    listed = ", ".join(sorted({short_name(name) for name in names.values()}))
+    raise UsageError(f'--provider: onnxruntime has no "{printable(text)}"{guess} (it knows {listed})')
+
+
+def short_name(name: str) -> str:
+    """A provider as it is named on the command line.
+
+    >>> short_name("CUDAExecutionProvider")
+    'cuda'
+    """
+    return name.removesuffix(_SUFFIX).lower()
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\s_-]", "", text.strip()).lower().removesuffix(_SUFFIX.lower())
+
+
+def chain(
+    name: str, available: Iterable[str], options: Sequence[tuple[str, str]] = ()
+) -> list[tuple[str, dict[str, str]]]:
+    """The providers of a session, in the order in which they take nodes: what was asked for, its kin, the processor.
+
+    >>> chain("TensorrtExecutionProvider", ["CUDAExecutionProvider"], [("device_id", "1")])[1:]
+    [('CUDAExecutionProvider', {'device_id': '1'}), ('CPUExecutionProvider', {})]
+    """
+    if name == CPU:
+        return [(CPU, {})]
+    then = _NAMED[name].then if name in _NAMED else ()
+    kin = {f"{other}{_SUFFIX}" for other in then} & set(available)
+    device = {key: value for key, value in options if key == "device_id"}
+    return [(name, dict(options)), *((other, dict(device)) for other in sorted(kin)), (CPU, {})]
+
+
+def binding_device(name: str) -> str | None:
+    """The device, as I/O binding names it, where inputs lie before the clock starts; None for the host's memory."""
+    return "cuda" if name in _NAMED and _NAMED[name].cuda else None
+
+
+def saves_graph(name: str) -> bool:
+    """Whether onnxruntime writes the optimized graph of a session with this provider, rather than fail to make one."""
+    return not (name in _NAMED and _NAMED[name].compiles)
+
+
+def blocking_environment(name: str) -> dict[str, str]:
+    """Variables of a process whose calls of kernels are to return when the device is done, not when it was told.
+
+    They are read when the device is first used, so that the process has to be started with them; and as they stop
+    the host from working ahead of the device, nothing else should be measured in it.
+    """
+    if name in _NAMED and _NAMED[name].cuda:
+        return {"CUDA_LAUNCH_BLOCKING": "1"}
+    return {"AMD_SERIALIZE_KERNEL": "3"} if short_name(name) in {"migraphx", "rocm"} else {}
+
+
+def installed_providers(timeout: float = 60.0) -> tuple[str, ...]:
+    """What the onnxruntime that is installed can run on, asked in a process of its own.
+
+    Raises:
+        MissingExtraError: there is no onnxruntime.
+        TimingError: it cannot be imported.
+    """
+    from analyzer.render.units import printable  # render imports this module
+
+    question = "import json, onnxruntime; print(json.dumps(onnxruntime.get_available_providers()))"
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", question],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TimingError(f"no process that imports onnxruntime can be run: {error}") from error
+    if "No module named 'onnxruntime'" in child.stderr:
+        raise MissingExtraError("time", "onnxruntime", "timing a model")
+    try:
+        return tuple(str(name) for name in json.loads(child.stdout.splitlines()[-1]))
+    except (IndexError, ValueError) as error:
+        said = printable(child.stderr.strip().rpartition("\n")[2])[:300]
+        raise TimingError(
+            f"onnxruntime cannot be imported: {said}; install it again: pip install --force-reinstall onnxruntime"
+        ) from error
+
+
+def check_installed(name: str, available: Iterable[str]) -> None:
+    """Refuse a provider that the installed onnxruntime was built without.
+
+    Raises:
+        TimingError: it says what is there, and what to install.
+    """
+    there = tuple(available)
+    if name in there:
+        return
+    raise TimingError(
+        f"the onnxruntime that is installed cannot run on {short_name(name)}, only on "
+        f"{', '.join(short_name(other) for other in there)}; for {short_name(name)}: {how_to_install(name)}"
+    )
+
+
+def how_to_install(name: str) -> str:
+    """What makes a provider available, as a sentence's end."""
+    return _NAMED[name].install if name in _NAMED else "register its library with onnxruntime"
+
+
+def what_it_needs(name: str) -> str:
+    """What a provider needs to start where onnxruntime has it, as a sentence's end."""
+    needs = _NAMED[name].needs if name in _NAMED else ""
+    return needs or "https://onnxruntime.ai/docs/execution-providers says what it needs of the machine"
+
+
+def parse_options(name: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The options of a provider, from `key=value`, sorted. Which keys there are, onnxruntime says itself.
+
+    >>> parse_options("CUDAExecutionProvider", ["use_tf32=0", "device_id=1"])
+    (('device_id', '1'), ('use_tf32', '0'))
+
+    Raises:
+        UsageError: one that has no such form, or would spoil what is measured.
+    """
+    from analyzer.render.units import printable  # render imports this module
+
+    options: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        shown = printable(text)
+        if not equals or not re.fullmatch(r"[A-Za-z][\w.]*", key) or not value.isprintable():
+            raise UsageError(f'--provider-option "{shown}": write it as key=value')
+        if name == CPU:
+            raise UsageError(
+                f'--provider-option "{shown}": cpu has no options; see --threads and --optimization'
+            )
+        if key in options:
+            raise UsageError(f'--provider-option "{shown}": {key} is given twice')
+        if key == "device_id" and not re.fullmatch(r"[0-9]{1,4}", value):
+            raise UsageError(f'--provider-option "{shown}": device_id is the number of a device, from 0')
+        if name in _NAMED and key in _NAMED[name].rivals and value.lower() not in {"0", "false"}:
+            raise UsageError(f'--provider-option "{shown}": {_why_not(key)}')
+        options[key] = value
+    return tuple(sorted(options.items()))
+
+
+def _why_not(key: str) -> str:
+    if "graph" in key:
+        return "a CUDA graph is launched as a whole, so that no node has a time of its own"
+    return "its value is an address within a process, which no other process can give"

@@ -1,0 +1,164 @@
+"""The nouns of a timing: what ran where, how long it took, and to which group that time belongs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.timing.request import Clock, Feed, Optimization, Schedule
+
+__all__ = ["Axis", "Environment", "KernelTime", "Latency", "Part", "Point", "Settings", "Timing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of one input, and why it is as long as it is."""
+
+    input: str
+    position: int
+    name: str | None
+    """As the file calls it; None where it has no name or a fixed size."""
+    role: str
+    size: int
+    reason: str
+    """`file`, `--shape batch`, `--past`, `--input`, `default of sequence`, `past + sequence`, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Whole runs, in milliseconds."""
+
+    mean: float
+    median: float
+    p90: float
+    p99: float
+    min: float
+    runs: int
+    precision: float
+    """Half the width of the 95 % confidence interval of the median, as a fraction of the median."""
+    settled: bool
+    """Whether that is as small as was asked for; with a fixed number of runs too."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """A kernel of the graph that ran, and whose it is."""
+
+    name: str
+    op_type: str
+    provider: str
+    ms: float
+    """Mean per profiled run."""
+    groups: tuple[str, ...]
+    """Names of the groups whose nodes it computes: one, several where it was fused across them, none where unknown."""
+    decided_by: str
+    """The rule that says so, `<evidence>:<rule>`; `none` where none does."""
+    nodes: int
+    """How many nodes of the file it stands for."""
+    is_across: bool = False
+    """Whether these are in different groups, so that its time is on a line of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A group, or several that kernels were fused across, and its share of a profiled run."""
+
+    group: Group
+    """With parameters, bytes and nodes, which are 0 for a line of fused kernels."""
+    ms: float
+    """Mean kernel time per profiled run."""
+    kernels: int
+    across: tuple[str, ...] = ()
+    """The groups that these kernels were fused across; () for a group's own line."""
+    error_ms: float = 0.0
+    """Half the width of the 95 % confidence interval of `ms`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measurement.
+
+    Parts - overlap + ungrouped + unattributed + overhead = profiled.mean.
+    """
+
+    feeds: tuple[Feed, ...]
+    latency: Latency
+    """With profiling off."""
+    profiled: Latency
+    """With profiling on."""
+    parts: tuple[Part, ...]
+    unattributed_ms: float
+    """Kernels that no rule gives to a group."""
+    overhead_ms: float
+    """The mean profiled run without its kernels; negative where kernels ran side by side."""
+    kernels: tuple[KernelTime, ...]
+    value: int | None = None
+    """Of the axis that is swept."""
+    overlap_ms: float = 0.0
+    """What groups of the user's own count more than once."""
+    ungrouped: Part | None = None
+    """What none of the user's own groups has; None where groups are keys'."""
+    held_nbytes: int | None = None
+    """The most that the device's memory arena had in use."""
+    axes: tuple[Axis, ...] = ()
+    """Of the inputs, and why each is as long as it is."""
+
+    @property
+    def scale(self) -> float:
+        """What a profiled time is multiplied with to be one of a run without profiling."""
+        return self.latency.mean / self.profiled.mean if self.profiled.mean else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was asked for."""
+
+    provider: str
+    """As it is named on the command line: `cpu`."""
+    provider_options: tuple[tuple[str, str], ...] = ()
+    threads: int | None = None
+    optimization: Optimization = Optimization.ALL
+    seed: int = 0
+    schedule: Schedule = field(default_factory=Schedule)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where it ran."""
+
+    device: str
+    """The name of the processor or the GPU."""
+    providers: tuple[str, ...]
+    """What the session has registered, in order."""
+    versions: tuple[tuple[str, str], ...]
+    """(software, version): onnxruntime, and for a GPU the driver and CUDA."""
+    threads: int
+    cores: int
+    precision: tuple[tuple[str, float], ...]
+    """(dtype, share of the parameters stored in it), the largest first."""
+    clocks: tuple[tuple[str, float], ...] = ()
+    """(clock, MHz) as it was after the runs."""
+    load_ms: float = 0.0
+    """What making the session took."""
+    peak_rss_nbytes: int | None = None
+    kernel_clock: Clock = "host"
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """`time`: the answer for one model."""
+
+    ledger: Ledger | None
+    """None in a saved report."""
+    path: str
+    grouping: Grouping
+    settings: Settings
+    environment: Environment
+    points: tuple[Point, ...]
+    """One, or one for each length of a sweep."""
+    axis: str | None = None
+    """What is swept, as it was named."""
+    parameters: int = 0
+    file_nbytes: int = 0
+    stamp: str | None = None

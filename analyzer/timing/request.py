@@ -1,0 +1,147 @@
+"""What a process that runs onnxruntime is asked, and what it answers: plain records that are JSON in between."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Clock", "Feed", "Fill", "Kernel", "Optimization", "Reply", "Request", "Run", "Schedule"]
+
+
+class Fill(enum.StrEnum):
+    """How the elements of an input are made."""
+
+    INTEGERS = "integers"
+    """Random integers from `low` to `high`, both included."""
+    UNIFORM = "uniform"
+    """Random numbers from `low` to `high`."""
+    CONSTANT = "constant"
+    """All are `low`; of a boolean, whether it is not 0."""
+    POSITIONS = "positions"
+    """`low`, `low` + 1, ... along the last axis, the same in all rows; none above `high`, where that is not 0."""
+    TEXT = "text"
+    """The string "a"."""
+    FILE = "file"
+    """As the `.npz` file has it."""
+
+
+class Optimization(enum.StrEnum):
+    """Graph optimization levels of onnxruntime (`GraphOptimizationLevel`)."""
+
+    NONE = "none"
+    BASIC = "basic"
+    EXTENDED = "extended"
+    LAYOUT = "layout"
+    ALL = "all"
+
+
+Clock = Literal["host", "device"]
+"""Whose clock a kernel's time is by: the host's, around the call, which waits for a device; or the device's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One input of the model, and how it is made."""
+
+    name: str
+    dtype: str
+    """The ONNX name: `INT64`, `FLOAT16`."""
+    shape: tuple[int, ...]
+    fill: Fill
+    low: float = 0
+    high: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When to stop: after `runs`, if given; else once the median has settled, or `seconds` have passed."""
+
+    runs: int | None = None
+    warmup: int = 3
+    """Runs whose times are thrown away, before each of the two measurements."""
+    fewest: int = 10
+    most: int = 1000
+    seconds: float = 10.0
+    """What one measurement of one point may take, once `fewest` are done."""
+    precision: float = 0.01
+    """Settled: half the width of the 95 % confidence interval of the median is at most this fraction of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A model, what it is fed, and on what it runs."""
+
+    model: str
+    """Absolute path of the model file."""
+    points: tuple[tuple[Feed, ...], ...]
+    """The inputs of each measurement: one, or one for each length of a sweep."""
+    provider: str
+    """As onnxruntime calls it: `CPUExecutionProvider`."""
+    folder: str
+    """An empty folder for the optimized graph and the profile."""
+    npz: str | None = None
+    """Absolute path of the file that `Fill.FILE` takes arrays from."""
+    seed: int = 0
+    provider_options: tuple[tuple[str, str], ...] = ()
+    threads: int | None = None
+    """`intra_op_num_threads`; None leaves it to onnxruntime, which takes one for each core."""
+    optimization: Optimization = Optimization.ALL
+    libraries: tuple[str, ...] = ()
+    """Shared libraries of custom operators."""
+    schedule: Schedule = field(default_factory=Schedule)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One call of a kernel in the course of a run, as the profile names it. Bodies of If, Loop, Scan are not apart."""
+
+    name: str
+    """The node's name in the optimized graph; `<op_type>_<index>` where it has none."""
+    op_type: str
+    provider: str
+    index: int | None = None
+    """`node_index`, where the profile says it: unique in the main graph of the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The measurements of one point."""
+
+    latency_ns: tuple[int, ...]
+    """Each run without profiling, by the clock around the call."""
+    profiled_ns: tuple[int, ...]
+    """Each run with profiling, by the same clock."""
+    kernels_us: tuple[tuple[int, ...], ...]
+    """For each profiled run, the time of each of `Reply.kernels` (0 for one that did not run), in microseconds."""
+    held_nbytes: int | None = None
+    """The most that the device's memory arena had in use in a run, as the profile says it; None where it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What was measured."""
+
+    runs: tuple[Run, ...]
+    """For each point."""
+    kernels: tuple[Kernel, ...]
+    providers: tuple[str, ...]
+    """What the session has registered, in order."""
+    optimized: str | None
+    """The graph that ran, as a model file without its large weights; None where onnxruntime cannot write it."""
+    load_ms: float
+    """What making the session took."""
+    peak_rss_nbytes: int | None
+    """The most memory that the process had."""
+    messages: tuple[str, ...] = ()
+    """Warnings of onnxruntime that concern where nodes run."""
+    kernel_clock: Clock = "host"
+    device: str = ""
+    """The name of the processor or the GPU."""
+    versions: tuple[tuple[str, str], ...] = ()
+    """(software, version)."""
+    clocks: tuple[tuple[str, float], ...] = ()
+    """(clock, MHz) right after the last run, while the process still holds the device."""
+    assigned: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(provider, names of nodes) of each part of the graph that a provider took, where onnxruntime says it: what is in
+    the kernels of a provider that compiles parts of a graph, whose optimized graph cannot be written."""

@@ -1,0 +1,225 @@
+"""What `time` and the comparison of two timings print: every column adds up to the run that was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timings
+
+from analyzer.render.json import render_json, to_document
+from analyzer.render.options import TextOptions
+from analyzer.render.text import render_text
+from analyzer.timing.compare import compare_timings
+from analyzer.timing.record import KernelTime, Timing
+from analyzer.timing.request import Fill, Schedule
+
+Golden = Callable[[str, str], None]
+
+
+def summed(row: dict[str, Any]) -> float:
+    """What must be the mean profiled run, of a document or of a point in one."""
+    groups = math.fsum(group["ms"] for group in row["groups"])
+    return groups - row["overlap_ms"] + row["ungrouped_ms"] + row["unattributed_ms"] + row["overhead_ms"]
+
+
+def with_point(timing: Timing, **changes: Any) -> Timing:
+    return replace(timing, points=(replace(timing.points[0], **changes),))
+
+
+# JSON
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_the_times_in_the_json_sum_to_the_profiled_run(tmp_path: Path, is_own: bool) -> None:
+    document = json.loads(render_json(timings.make_timing(tmp_path, is_own=is_own)))
+
+    mean = document["profiled_latency_ms"]["mean"]
+    assert summed(document) == pytest.approx(mean, rel=1e-12)
+    shares = math.fsum(group["share"] for group in document["groups"]) * mean
+    assert shares == pytest.approx(math.fsum(group["ms"] for group in document["groups"]))
+
+
+def test_the_times_of_every_point_of_a_sweep_do_too(tmp_path: Path) -> None:
+    document = json.loads(render_json(timings.make_sweep(tmp_path)))
+
+    assert [point["value"] for point in document["points"]] == [16, 32, 64, 128, 256]
+    for point in document["points"]:
+        assert summed(point) == pytest.approx(point["profiled_latency_ms"]["mean"], rel=1e-12)
+
+
+def test_scaled_times_sum_to_the_plain_run(tmp_path: Path) -> None:
+    document = to_document(timings.make_timing(tmp_path))
+
+    rest = document["unattributed_ms"] + document["overhead_ms"]
+    scaled = math.fsum(group["scaled_ms"] for group in document["groups"]) + rest * document["scale"]
+    assert scaled == pytest.approx(document["latency_ms"]["mean"])
+
+
+def test_shares_of_parameters_and_bytes_sum_to_one(tmp_path: Path) -> None:
+    document = to_document(timings.make_timing(tmp_path))
+
+    for key in ("parameter_share", "byte_share"):
+        assert math.fsum(group[key] for group in document["groups"]) == pytest.approx(1)
+
+
+def test_a_group_without_kernels_is_in_the_json_at_nothing(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    kept = tuple(part for part in timing.points[0].parts if part.group.name != "embeddings")
+
+    document = to_document(with_point(timing, parts=kept))
+
+    (row,) = [row for row in document["groups"] if row["group"] == "embeddings"]
+    assert (row["ms"], row["kernels"], row["parameters"]) == (0, 0, 12)
+
+
+# text
+
+
+def test_the_text_of_a_timing(tmp_path: Path, golden: Golden) -> None:
+    golden("time", render_text(timings.make_timing(tmp_path), TextOptions(verbose=True)))
+
+
+def test_the_text_of_a_timing_in_the_users_groups(tmp_path: Path, golden: Golden) -> None:
+    golden("time-own", render_text(timings.make_timing(tmp_path, is_own=True)))
+
+
+def test_the_text_of_a_sweep(tmp_path: Path, golden: Golden) -> None:
+    lengths = (16, 32, 64, 128, 256, 512, 1024)
+
+    golden("time-sweep", render_text(timings.make_sweep(tmp_path, lengths, power=2)))
+
+
+def test_the_text_of_two_timings(tmp_path: Path, golden: Golden) -> None:
+    a, b = timings.make_timing(tmp_path), timings.make_timing(tmp_path, factor=1.05)
+    b = replace(b, environment=replace(b.environment, threads=1), path="other/model.onnx")
+
+    golden("compare-time", render_text(compare_timings(a, b)))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 20])
+@pytest.mark.parametrize("is_own", [False, True])
+def test_the_printed_column_sums_to_the_printed_total(tmp_path: Path, rows: int, is_own: bool) -> None:
+    text = render_text(timings.make_timing(tmp_path, is_own=is_own), TextOptions(rows=rows))
+
+    table = text.partition("scaled ms   ")[2].partition("\n\nms are")[0]
+    printed = re.findall(r"^(\S.*?) {3,}(-?[\d,]+\.\d{3}) ", table, re.MULTILINE)
+    *lines, (name, total) = [(name, float(ms.replace(",", ""))) for name, ms in printed]
+    assert name == "total"
+    assert math.fsum(ms for _, ms in lines) == pytest.approx(total, abs=0.0005 * len(lines))
+    assert "[unattributed]" in dict(lines)
+    assert "[overhead]" in dict(lines)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
+    lengths = tuple(2**power for power in range(4, 15))
+    reports = (
+        timings.make_timing(tmp_path, factor=1000),
+        timings.make_timing(tmp_path, is_own=True),
+        timings.make_sweep(tmp_path, lengths, power=2),
+        compare_timings(timings.make_timing(tmp_path), timings.make_timing(tmp_path, factor=1e4)),
+    )
+    for report in reports:
+        text = render_text(report, TextOptions(width=width, verbose=True))
+
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    evil = "x\x1b[2J\n[bold]"
+    kernel = KernelTime(evil, evil, evil, 1.0, (evil,), evil, 1)
+    feeds = (replace(timings.FEEDS[0], name=evil),)
+    environment = replace(timing.environment, device=evil, messages=(evil,))
+    hostile = with_point(replace(timing, path=evil, environment=environment), kernels=(kernel,), feeds=feeds)
+    sweep = replace(timings.make_sweep(tmp_path), axis=evil)
+
+    for report in (hostile, sweep, compare_timings(hostile, timing), compare_timings(sweep, sweep)):
+        text = render_text(report, TextOptions(verbose=True))
+
+        assert "\x1b" not in text
+        assert "[bold]" in text
+
+
+def test_what_ran_elsewhere_and_copies_are_told(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    cuda, cpu = "CUDAExecutionProvider", "CPUExecutionProvider"
+    kernels = (
+        KernelTime("a", "MatMul", cuda, 3.0, ("head",), "name:same", 1),
+        KernelTime("b", "Gather", cpu, 1.5, ("head",), "name:same", 1),
+        KernelTime("c", "MemcpyToHost", cuda, 0.5, (), "none", 0),
+    )
+    environment = replace(timing.environment, providers=(cuda, cpu))
+    settings = replace(timing.settings, provider="cuda")
+    moved = with_point(
+        replace(timing, environment=environment, settings=settings), kernels=kernels, held_nbytes=2**20
+    )
+
+    text, document = render_text(moved), to_document(moved)
+
+    assert "1 kernel ran on another provider than cuda, 1.500 ms: 1 Gather (cpu, 1.500" in text
+    assert "1 kernel copied values between devices, 0.500 ms: 1 MemcpyToHost" in text
+    assert "onnxruntime's arena 1.00 MiB" in text
+    assert [(row["op_type"], row["ms"]) for row in document["fallback"]] == [("Gather", 1.5)]
+    assert [(row["op_type"], row["kernels"]) for row in document["copies"]] == [("MemcpyToHost", 1)]
+
+
+def test_why_the_runs_ended_is_told(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    loose = timings.latency(8.0, settled=False)
+    asked = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
+
+    assert "settled: 1.00 % were wanted" in render_text(timing)
+    assert "not settled: 1.00 % were" in render_text(with_point(timing, latency=loose))
+    assert "7 runs, as asked for" in render_text(asked)
+
+
+def test_what_profiling_does_not_explain_is_warned_of(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    slow, fast = (
+        " ".join(render_text(with_point(timing, latency=timings.latency(ms))).split()) for ms in (4.0, 12.0)
+    )
+
+    assert "profiled runs take 6.000 ms" in slow
+    assert "that is much: kernels are very short" in slow
+    assert "profiling cannot be why" in fast
+    assert "something else was running" not in render_text(timing)
+
+
+@pytest.mark.parametrize("fill", Fill)
+def test_every_way_to_fill_an_input_has_words(tmp_path: Path, fill: Fill) -> None:
+    feeds = (replace(timings.FEEDS[0], fill=fill, low=2, high=30_521),)
+
+    text = render_text(with_point(timings.make_timing(tmp_path), feeds=feeds, axes=()))
+
+    words = {
+        Fill.INTEGERS: "random 2 to 30,521",
+        Fill.UNIFORM: "random 2 to 30521",
+        Fill.CONSTANT: "all 2",
+        Fill.POSITIONS: "2, 3, ...",
+        Fill.TEXT: '"a"',
+        Fill.FILE: "the .npz file",
+    }
+    assert words[fill] in text
+
+
+def test_a_model_without_inputs_and_parameters_has_a_report(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    empty = replace(timing.grouping, groups=())
+    bare = with_point(replace(timing, grouping=empty, parameters=0), feeds=(), axes=(), parts=(), kernels=())
+
+    text, document = render_text(bare, TextOptions(verbose=True)), to_document(bare)
+
+    assert "none" in text
+    assert document["groups"] == []
+
+
+def test_few_lengths_have_no_growth_and_it_is_said(tmp_path: Path) -> None:
+    assert "no growth is fitted to less than 3 lengths" in render_text(timings.make_sweep(tmp_path, (16, 32)))

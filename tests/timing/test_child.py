@@ -1,0 +1,228 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from models import save, text_model
+
+from analyzer.errors import TimingError
+from analyzer.timing import child
+from analyzer.timing.child import answer
+from analyzer.timing.exchange import JOB, LOG, REPLY, Job, Raised, dump_job, load_answer
+from analyzer.timing.profile import read_profile
+from analyzer.timing.request import Feed, Fill, Reply, Request, Schedule
+
+pytestmark = pytest.mark.time
+ROOT = Path(__file__).parents[2]
+NET = 'g (float["n",64] x) => (float["n",64] y) { [mm] h = MatMul(x, w) [act] y = Softmax(h) }'
+SHORT = Schedule(runs=4, warmup=2)
+
+
+def feeds(length: int) -> tuple[Feed, ...]:
+    return (Feed("x", "FLOAT", (length, 64), Fill.UNIFORM, -1, 1),)
+
+
+def job(folder: Path, *lengths: int, schedule: Schedule = SHORT, **changes: Any) -> Job:
+    model = save(folder, text_model(NET, {"w": np.ones((64, 64), np.float32)}))
+    points = tuple(feeds(length) for length in lengths or (3,))
+    request = Request(str(model), points, "CPUExecutionProvider", str(folder), threads=1, schedule=schedule)
+    return Job(request, **changes)
+
+
+def answered(asked: Job, folder: Path) -> tuple[Reply, list[str]]:
+    stages: list[str] = []
+    return answer(asked, folder, stages.append), stages
+
+
+def test_both_measurements_come_of_one_session(tmp_path: Path) -> None:
+    reply, stages = answered(job(tmp_path), tmp_path)
+    (run,) = reply.runs
+
+    assert stages == ["starting onnxruntime", "loading", "profiling", "reading the profile", "measuring"]
+    assert [kernel.name for kernel in reply.kernels] == ["mm", "act"]
+    assert {kernel.provider for kernel in reply.kernels} == {"CPUExecutionProvider"}
+    assert (len(run.latency_ns), len(run.profiled_ns), len(run.kernels_us)) == (4, 4, 4)
+    assert reply.providers == ("CPUExecutionProvider",)
+    assert reply.load_ms > 0
+    assert reply.optimized is not None
+    assert Path(reply.optimized).parent == tmp_path
+
+
+def test_kernels_take_no_longer_than_the_runs_they_are_of(tmp_path: Path) -> None:
+    reply, _ = answered(job(tmp_path, 512, 64), tmp_path)
+
+    for run in reply.runs:
+        for whole, kernels in zip(run.profiled_ns, run.kernels_us, strict=True):
+            assert sum(kernels) <= whole / 1000 + len(kernels)  # each is a whole number of microseconds
+
+
+def test_each_point_has_the_runs_that_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles = []
+    monkeypatch.setattr(
+        child, "read_profile", lambda path: profiles.append(read_profile(path)) or profiles[-1]
+    )
+    reply, stages = answered(job(tmp_path, 1, 700, 2), tmp_path)
+    (profile,) = profiles
+
+    assert len(profile.runs) == 3 * (2 + 4)
+    assert [run.kernels_us for run in reply.runs] == [
+        profile.runs[2:6],
+        profile.runs[8:12],
+        profile.runs[14:18],
+    ]
+    assert "profiling point 2 of 3" in stages
+    assert "measuring point 3 of 3" in stages
+
+
+def test_the_profile_is_gone_when_it_has_been_read(tmp_path: Path) -> None:
+    answered(job(tmp_path), tmp_path)
+
+    assert not list(tmp_path.glob("profile*"))
+
+
+def test_a_job_may_be_for_one_of_the_two_measurements(tmp_path: Path) -> None:
+    plain, _ = answered(job(tmp_path, profiled=False), tmp_path)
+    profiled, _ = answered(job(tmp_path, plain=False), tmp_path)
+
+    assert [(len(run.latency_ns), len(run.profiled_ns)) for run in plain.runs] == [(4, 0)]
+    assert (plain.kernels, plain.optimized) == ((), None)
+    assert [(len(run.latency_ns), len(run.profiled_ns)) for run in profiled.runs] == [(0, 4)]
+    assert len(profiled.kernels) == 2
+    assert profiled.optimized is not None
+
+
+def test_inputs_and_outputs_can_be_bound_to_a_device(tmp_path: Path) -> None:
+    reply, _ = answered(job(tmp_path, 3, 5, device="cpu"), tmp_path)
+
+    assert [len(run.latency_ns) for run in reply.runs] == [4, 4]
+    assert [len(run.kernels_us) for run in reply.runs] == [4, 4]
+
+
+def test_texts_are_not_bound(tmp_path: Path) -> None:
+    text = "g (string[2] s, float[2] x) => (string[2] t, float[2] y) { t = Identity(s) y = Neg(x) }"
+    model = save(tmp_path, text_model(text))
+    inputs = Feed("s", "STRING", (2,), Fill.TEXT), Feed("x", "FLOAT", (2,), Fill.UNIFORM, 0, 1)
+    request = Request(str(model), (inputs,), "CPUExecutionProvider", str(tmp_path), schedule=SHORT)
+    reply, _ = answered(Job(request, device="cpu"), tmp_path)
+
+    assert len(reply.runs[0].latency_ns) == 4
+
+
+class Crowded:
+    """Profiles with room for some runs only."""
+
+    def __init__(self, *room: int) -> None:
+        self.room = list(room)
+
+    def read(self, path: Path) -> Any:
+        profile, room = read_profile(path), self.room.pop(0)
+        return replace(profile, runs=profile.runs[:room], held_nbytes=profile.held_nbytes[:room])
+
+
+def test_a_profile_without_room_for_all_runs_is_made_again_with_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "read_profile", Crowded(25, 100).read)
+    reply, stages = answered(job(tmp_path, 1, 2, schedule=Schedule(runs=30, warmup=2)), tmp_path)
+
+    assert [len(run.profiled_ns) for run in reply.runs] == [
+        5,
+        5,
+    ]  # a quarter of 25 each, and one of it to warm up
+    assert [len(run.kernels_us) for run in reply.runs] == [5, 5]
+    assert [len(run.latency_ns) for run in reply.runs] == [30, 30]
+    assert stages.count("loading") == 2
+
+
+@pytest.mark.parametrize("room", [(0, 0), (3, 0), (20, 1)])
+def test_a_run_that_no_profile_has_room_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(child, "read_profile", Crowded(*room).read)
+    with pytest.raises(TimingError, match=r"runs are all that onnxruntime's profile, .* has room for"):
+        answered(job(tmp_path, 1, 2, schedule=Schedule(runs=30)), tmp_path)
+
+
+def test_an_onnxruntime_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    monkeypatch.setattr(onnxruntime, "__version__", "1.22.1")
+    with pytest.raises(TimingError, match=r"onnxruntime 1\.22\.1 is too old, as 1\.23 is the oldest"):
+        answered(job(tmp_path), tmp_path)
+
+
+def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    """The process as it is started, and with something that it does before."""
+    (folder / JOB).write_text(dump_job(asked))
+    program = f"{before}\nfrom analyzer.timing.child import serve; serve({str(folder)!r})"
+    read, write = os.pipe()
+    try:
+        with (folder / LOG).open("wb") as log:
+            return subprocess.run(
+                [sys.executable, "-c", program],
+                stdin=read,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+                timeout=60,
+            )
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_stdout_has_the_stages_and_nothing_else(tmp_path: Path) -> None:
+    noise = "import atexit, os, threading; threading.Timer(0.01, lambda: os.write(1, b'noise')).start()"
+    said = serve(job(tmp_path), tmp_path, noise).stdout.splitlines()
+    reply = load_answer((tmp_path / REPLY).read_text())
+
+    assert [json.loads(line) for line in said if "noise" not in line][-1] == "measuring"
+    assert isinstance(reply, Reply)
+    assert len(reply.runs[0].latency_ns) == 4
+
+
+def test_what_onnxruntime_raises_is_in_the_reply(tmp_path: Path) -> None:
+    asked = job(tmp_path)
+    Path(asked.request.model).write_bytes(b"no model")
+    process = serve(asked, tmp_path)
+
+    match load_answer((tmp_path / REPLY).read_text()):
+        case Raised(text=text, version=version):
+            assert "Protobuf parsing failed" in text
+            assert version
+        case other:
+            pytest.fail(f"{other}")
+    assert process.returncode == 0
+
+
+def test_what_is_refused_is_in_the_reply(tmp_path: Path) -> None:
+    serve(job(tmp_path), tmp_path, "import onnxruntime; onnxruntime.__version__ = '1.9.0'")
+
+    assert str(load_answer((tmp_path / REPLY).read_text())).startswith("onnxruntime 1.9.0 is too old")
+
+
+def test_it_ends_when_the_process_that_asked_is_gone(tmp_path: Path) -> None:
+    endless = job(tmp_path, schedule=Schedule(runs=10**9))
+    (tmp_path / JOB).write_text(dump_job(endless))
+    program = f"from analyzer.timing.child import serve; serve({str(tmp_path)!r})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    late = threading.Timer(60, process.kill)
+    late.start()
+    with process.stdin, process.stdout:
+        while process.stdout.readline() != b'"profiling"\n':
+            assert process.poll() is None
+        process.stdin.close()
+
+        assert process.wait() == 1
+    late.cancel()

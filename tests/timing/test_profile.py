@@ -1,0 +1,169 @@
+"""onnxruntime's profile -> kernels and their times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.errors import TimingError
+from analyzer.timing.profile import Profile, read_profile
+from analyzer.timing.request import Kernel
+
+CPU = "CPUExecutionProvider"
+
+
+def node(name: str, op_type: str, start: int, time: int, index: int = 0, **more: str) -> dict[str, Any]:
+    arguments = {"op_name": op_type, "provider": CPU, "node_index": str(index), **more}
+    return {"cat": "Node", "dur": time, "ts": start, "name": f"{name}_kernel_time", "args": arguments}
+
+
+def end_run(start: int, time: int) -> dict[str, Any]:
+    return {"cat": "Session", "dur": time, "ts": start, "name": "model_run", "args": {}}
+
+
+def profile(folder: Path, *events: dict[str, Any]) -> Profile:
+    path = folder / "profile.json"
+    path.write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n", encoding="utf-8")
+    return read_profile(path)
+
+
+def names(found: Profile) -> list[str]:
+    return [kernel.name for kernel in found.kernels]
+
+
+def test_each_run_has_the_time_of_each_kernel(tmp_path: Path) -> None:
+    found = profile(
+        tmp_path,
+        node("a", "Add", 10, 5, 0),
+        node("b", "Mul", 16, 7, 1),
+        end_run(9, 20),
+        node("a", "Add", 40, 6, 0),
+        node("b", "Mul", 47, 8, 1),
+        end_run(39, 20),
+    )
+
+    assert found.kernels == (Kernel("a", "Add", CPU, 0), Kernel("b", "Mul", CPU, 1))
+    assert found.runs == ((5, 7), (6, 8))
+
+
+def test_kernels_within_a_nested_graph_count_once_with_the_node_that_holds_it(tmp_path: Path) -> None:
+    found = profile(
+        tmp_path,
+        node("before", "Add", 10, 5, 0),
+        node("inner", "Relu", 22, 3, 0),
+        node("innermost", "Exp", 31, 2, 0),
+        node("inner_if", "If", 30, 6, 1),
+        node("loop", "Loop", 20, 20, 1),
+        node("after", "Mul", 41, 4, 2),
+        end_run(9, 40),
+    )
+
+    assert names(found) == ["before", "loop", "after"]
+    assert found.runs == ((5, 20, 4),)
+
+
+def test_a_kernel_in_a_nested_graph_that_starts_with_its_holder_is_still_within_it(tmp_path: Path) -> None:
+    found = profile(tmp_path, node("inner", "Relu", 20, 3), node("holder", "If", 20, 5), end_run(19, 9))
+
+    assert names(found) == ["holder"]
+
+
+def test_a_kernel_that_a_run_leaves_out_took_no_time_in_it(tmp_path: Path) -> None:
+    found = profile(tmp_path, node("a", "Add", 1, 5), end_run(0, 9), node("b", "Add", 11, 6), end_run(10, 9))
+
+    assert found.runs == ((5, 0), (0, 6))
+
+
+def test_a_run_that_was_not_recorded_to_its_end_is_left_out(tmp_path: Path) -> None:
+    found = profile(tmp_path, node("a", "Add", 1, 5), end_run(0, 9), node("a", "Add", 11, 6))
+
+    assert found.runs == ((5,),)
+
+
+def test_waits_around_a_kernel_are_no_kernels(tmp_path: Path) -> None:
+    fence = node("a", "Add", 1, 100) | {"name": "a_fence_before"}
+
+    found = profile(tmp_path, fence, node("a", "Add", 101, 5), end_run(0, 110))
+
+    assert found.runs == ((5,),)
+
+
+def test_the_arena_s_peak_is_the_highest_of_the_run(tmp_path: Path) -> None:
+    found = profile(
+        tmp_path,
+        node("a", "Add", 1, 5, mem_in_use_peak="700"),
+        node("b", "Add", 7, 5, mem_in_use_peak="900"),
+        end_run(0, 20),
+        node("a", "Add", 31, 5),
+        end_run(30, 20),
+    )
+
+    assert found.held_nbytes == (900, None)
+
+
+def test_what_a_device_says_of_its_kernels_is_their_time() -> None:
+    found = read_profile(Path(__file__).with_name("cuda_profile.json"))
+
+    assert found.clock == "device"
+    times = {kernel.name: time for kernel, time in zip(found.kernels, found.runs[0], strict=True)}
+    assert times["embed"] == 4
+
+
+def test_a_device_s_kernels_within_a_nested_graph_are_its_holder_s(tmp_path: Path) -> None:
+    gpu = {"provider": "CUDAExecutionProvider"}
+    on_device = {
+        "cat": "Kernel",
+        "dur": 7,
+        "ts": -1,
+        "name": "f",
+        "args": {"parent_name": "inner_kernel_time"},
+    }
+
+    found = profile(
+        tmp_path,
+        node("inner", "Relu", 22, 90, **gpu),
+        on_device,
+        node("holder", "Scan", 20, 100, **gpu),
+        node("host", "Shape", 130, 2),
+        end_run(9, 140),
+    )
+
+    assert names(found) == ["holder", "host"]
+    assert found.runs == ((7, 2),)
+
+
+def test_of_several_devices_the_arena_is_that_of_the_one_that_is_not_the_processor(tmp_path: Path) -> None:
+    found = profile(
+        tmp_path,
+        node("a", "Add", 1, 5, mem_in_use_peak="700", provider="CUDAExecutionProvider"),
+        node("b", "Shape", 7, 5, mem_in_use_peak="900"),
+        end_run(0, 20),
+    )
+
+    assert found.held_nbytes == (700,)
+
+
+def test_a_profile_in_the_order_in_which_events_begin_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TimingError, match="another order"):
+        profile(tmp_path, end_run(0, 9), node("a", "Add", 1, 5), end_run(10, 9), node("a", "Add", 11, 5))
+
+
+def test_a_name_with_quotes_and_line_ends_is_read_as_it_is(tmp_path: Path) -> None:
+    hostile = 'x","dur" :99\n\x1b[2J'
+
+    found = profile(tmp_path, node(hostile, "Add", 1, 5), end_run(0, 9))
+
+    assert names(found) == [hostile]
+    assert found.runs == ((5,),)
+
+
+@pytest.mark.parametrize("text", ['{"cat": "Node"}', '{"cat": ', '{"cat": "Node", "name": 3, "args": {}}'])
+def test_what_is_no_profile_is_said_so(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+
+    with pytest.raises(TimingError, match="cannot be read"):
+        read_profile(path)
