@@ -50,6 +50,13 @@ if TYPE_CHECKING:
     from analyzer.survey import Surveyed as Surveyed
     from analyzer.survey import Unreadable as Unreadable
     from analyzer.survey import survey_models as survey_models
+    from analyzer.timing.compare import TimingComparison as TimingComparison
+    from analyzer.timing.compare import compare_timings as compare_timings
+    from analyzer.timing.inputs.shapes import parse_shapes as parse_shapes
+    from analyzer.timing.record import Timing as Timing
+    from analyzer.timing.record import TimingSettings as TimingSettings
+    from analyzer.timing.saved import load_timing as load_timing
+    from analyzer.timing.timer import time_model as time_model
     from analyzer.tree import build_tree as build_tree
 
 __all__ = [
@@ -68,24 +75,31 @@ __all__ = [
     "Role",
     "Survey",
     "Surveyed",
+    "Timing",
+    "TimingComparison",
+    "TimingSettings",
     "Unreadable",
     "audit_model",
     "build_graph",
     "build_tree",
     "collapse_graph",
     "compare_ledgers",
+    "compare_timings",
     "group_by",
     "group_by_patterns",
     "label_members",
     "load_manifest",
     "load_report",
+    "load_timing",
     "parse_patterns",
+    "parse_shapes",
     "read_model",
     "reconcile_ledger",
     "recover_state",
     "save_manifest",
     "save_state",
     "survey_models",
+    "time_model",
 ]
 
 _MODULES = {
@@ -104,24 +118,31 @@ _MODULES = {
     "Role": "ledger",
     "Survey": "survey",
     "Surveyed": "survey",
+    "Timing": "timing.record",
+    "TimingComparison": "timing.compare",
+    "TimingSettings": "timing.record",
     "Unreadable": "survey",
     "audit_model": "audit",
     "build_graph": "graph",
     "build_tree": "tree",
     "collapse_graph": "collapse",
     "compare_ledgers": "compare",
+    "compare_timings": "timing.compare",
     "group_by": "group",
     "group_by_patterns": "patterns",
     "label_members": "keys",
     "load_manifest": "manifest",
     "load_report": "saved",
+    "load_timing": "timing.saved",
     "parse_patterns": "patterns",
+    "parse_shapes": "timing.inputs.shapes",
     "read_model": "read",
     "reconcile_ledger": "reconcile",
     "recover_state": "recover",
     "save_manifest": "manifest",
     "save_state": "recover",
     "survey_models": "survey",
+    "time_model": "timing.timer",
 }
 
 

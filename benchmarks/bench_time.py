@@ -56,13 +56,14 @@ def compare(model: Path, options: argparse.Namespace) -> None:
     """Print a line for each round, and what they come to."""
     from analyzer.audit import audit_model
     from analyzer.group import group_by
-    from analyzer.timing import Settings, time_model
-    from analyzer.timing.providers import parse_options, provider_name
+    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.record import TimingSettings
     from analyzer.timing.request import Schedule
-    from analyzer.timing.shapes import parse_shapes
+    from analyzer.timing.running.providers import parse_options, provider_name
+    from analyzer.timing.timer import time_model
 
     name = provider_name(options.provider)
-    settings = Settings(
+    settings = TimingSettings(
         options.provider,
         parse_options(name, options.provider_option),
         options.threads,
@@ -89,7 +90,7 @@ def compare(model: Path, options: argparse.Namespace) -> None:
 
 def loop_apart(model: Path, provider: str, settings: Any, feeds: Any) -> list[float]:
     """The bare loop's times in milliseconds, in a process of its own, as the other side's are."""
-    from analyzer.timing.arrays import make_array
+    from analyzer.timing.inputs.arrays import make_array
 
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder, "inputs.npz")

@@ -14,7 +14,7 @@ import pytest
 import timings
 from click.testing import CliRunner, Result
 
-import analyzer.timing
+import analyzer.timing.timer
 from analyzer import terminal
 from analyzer.cli import command
 from analyzer.commands.time import find_model, parse_size
@@ -52,7 +52,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found.update(others, grouping=grouping, settings=settings)
         return replace(timings.make_timing(tmp_path), stamp=others["stamp"])
 
-    monkeypatch.setattr(analyzer.timing, "time_model", time_model)
+    monkeypatch.setattr(analyzer.timing.timer, "time_model", time_model)
     return found
 
 
@@ -96,7 +96,7 @@ def test_every_option_reaches_the_library(model: Path, asked: dict[str, Any], tm
 def test_without_options_the_defaults_are_those_of_the_library(model: Path, asked: dict[str, Any]) -> None:
     assert run("time", model).exception is None
 
-    plain = timings.Settings("cpu")
+    plain = timings.TimingSettings("cpu")
     assert asked["settings"] == plain
     assert (asked["past"], asked["npz"], asked["own"], asked["stamp"]) == (None, None, None, None)
     assert (asked["limits"].seconds, asked["limits"].nbytes) == (600, None)

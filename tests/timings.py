@@ -12,7 +12,7 @@ import models
 from analyzer.group import group_by
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.patterns import group_by_patterns, parse_patterns
-from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Settings, Timing
+from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
 from analyzer.timing.request import Feed, Fill
 
 NET = """
@@ -133,7 +133,7 @@ def make_timing(folder: Path, *, is_own: bool = False, factor: float = 1.0) -> T
         ledger=ledger,
         path="net/model.onnx",
         grouping=grouping,
-        settings=Settings("cpu"),
+        settings=TimingSettings("cpu"),
         environment=ENVIRONMENT,
         points=(point,),
         parameters=ledger.parameters,

@@ -16,8 +16,8 @@ from analyzer.options import Grouped, Output, bundle, grouping, reporting, writi
 from analyzer.terminal import check_outputs, emit, stages
 
 if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
-    from analyzer.timing.apart import Limits
-    from analyzer.timing.record import Settings
+    from analyzer.timing.record import TimingSettings
+    from analyzer.timing.running.apart import Limits
 
 __all__ = ["compare_saved", "time"]
 
@@ -51,18 +51,18 @@ class _Run:
     timeout: float
     memory: str | None
 
-    def settings(self) -> Settings:
+    def settings(self) -> TimingSettings:
         """What is to be measured, in the library's terms.
 
         Raises:
             UsageError: there is no such provider, or an option of it is wrong.
         """
-        from analyzer.timing.providers import parse_options, provider_name, short_name
-        from analyzer.timing.record import Settings
+        from analyzer.timing.record import TimingSettings
         from analyzer.timing.request import Optimization, Schedule
+        from analyzer.timing.running.providers import parse_options, provider_name, short_name
 
         name = provider_name(self.provider)
-        return Settings(
+        return TimingSettings(
             provider=short_name(name),
             provider_options=parse_options(name, self.provider_options),
             threads=self.threads,
@@ -77,7 +77,7 @@ class _Run:
         Raises:
             UsageError: the memory limit is no size.
         """
-        from analyzer.timing.apart import Limits
+        from analyzer.timing.running.apart import Limits
 
         return Limits(self.timeout, None if self.memory is None else parse_size(self.memory))
 
@@ -175,7 +175,7 @@ def time(
     it computes. A sweep also tells how the groups grow, and -o draws it, as
     .svg or .png.
     """
-    from analyzer.timing.shapes import parse_shapes
+    from analyzer.timing.inputs.shapes import parse_shapes
 
     grouped.check()
     _check_nodes(grouped)
@@ -185,7 +185,7 @@ def time(
     check_outputs(outputs, read, has_plot=True)
     ledger = audit(path, quiet=output.quiet)
     check_outputs(outputs, ledger.model.paths, has_plot=True)
-    from analyzer.timing import time_model
+    from analyzer.timing.timer import time_model
 
     with stages(f"timing {path.name}", output.quiet) as tell:
         timing = time_model(

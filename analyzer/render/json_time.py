@@ -9,10 +9,10 @@ from analyzer.ledger import Group
 from analyzer.render.json_parts import Document, head, utf8
 from analyzer.timing.compare import Measured, PointComparison, TimePair, Times, TimingComparison
 from analyzer.timing.growth import Growth
-from analyzer.timing.placement import Fallback, copies, fallbacks
 from analyzer.timing.record import Axis, KernelTime, Latency, Part, Point, Timing
 from analyzer.timing.request import Feed
 from analyzer.timing.rows import timed_groups, total_group
+from analyzer.timing.running.placement import Fallback, copies, fallbacks
 from analyzer.timing.sweep import grow_latency, grow_parts
 
 __all__ = ["document_timed", "document_timing", "document_timing_comparison"]

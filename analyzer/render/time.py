@@ -25,10 +25,10 @@ from analyzer.render.units import (
     shorten,
 )
 from analyzer.timing.compare import TimingComparison
-from analyzer.timing.placement import Fallback, copies, fallbacks
 from analyzer.timing.record import KernelTime, Latency, Point, Timing
 from analyzer.timing.request import Feed, Fill
 from analyzer.timing.rows import TimeRow, make_rows, total_group
+from analyzer.timing.running.placement import Fallback, copies, fallbacks
 
 __all__ = ["indent", "show_axes", "show_head", "show_timed", "show_timing"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.timing.request import Clock, Feed, Optimization, Schedule
 
-__all__ = ["Axis", "Environment", "KernelTime", "Latency", "Part", "Point", "Settings", "Timing"]
+__all__ = ["Axis", "Environment", "KernelTime", "Latency", "Part", "Point", "Timing", "TimingSettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TimingSettings:
     """What was asked for."""
 
     provider: str
@@ -153,7 +153,7 @@ class Timing:
     """None in a saved report."""
     path: str
     grouping: Grouping
-    settings: Settings
+    settings: TimingSettings
     environment: Environment
     points: tuple[Point, ...]
     """One, or one for each length of a sweep."""

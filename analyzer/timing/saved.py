@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping
-from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Settings, Timing
+from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
 from analyzer.timing.request import Feed, Fill, Optimization, Schedule
 
 __all__ = ["is_saved_timing", "load_timing"]
@@ -84,9 +84,9 @@ def _grouping(document: dict[str, Any], points: tuple[Point, ...]) -> Grouping:
     )
 
 
-def _settings(document: dict[str, Any]) -> Settings:
+def _settings(document: dict[str, Any]) -> TimingSettings:
     row = document["settings"]
-    return Settings(
+    return TimingSettings(
         provider=_text(document["provider"]),
         provider_options=_texts(row["provider_options"]),
         threads=None if row["threads"] is None else _count(row["threads"]),

@@ -17,9 +17,9 @@ from models import save, text_model
 from onnx import helper
 
 from analyzer.errors import MissingExtraError, TimingError
-from analyzer.timing import apart
-from analyzer.timing.apart import Limits, run_apart
 from analyzer.timing.request import Feed, Fill, Kernel, Reply, Request, Run, Schedule
+from analyzer.timing.running import apart
+from analyzer.timing.running.apart import Limits, run_apart
 
 pytestmark = pytest.mark.time
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def script(folder: Path, model: Path, *, out: Path, runs: int = 3) -> str:
     return f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from analyzer.timing.apart import Limits, run_apart
+from analyzer.timing.running.apart import Limits, run_apart
 from analyzer.timing.request import Feed, Fill, Request, Schedule
 feed = Feed("x", "FLOAT", (2, 4), Fill.UNIFORM, -1, 1)
 request = Request({str(model)!r}, ((feed,),), "CPUExecutionProvider", {str(folder)!r}, schedule=Schedule(runs={runs}))
@@ -401,7 +401,7 @@ def test_no_core_is_dumped_and_no_file_grows_without_end(
 ) -> None:
     pytest.importorskip("resource")
     program = (
-        "import sys; sys.path[:] = {path!r}; from analyzer.timing.child import _limit_files; _limit_files(); "
+        "import sys; sys.path[:] = {path!r}; from analyzer.timing.running.child import _limit_files; _limit_files(); "
         "import resource; "
         "sys.stderr.write(f'{{resource.getrlimit(resource.RLIMIT_CORE)[0]}} '"
         "f'{{resource.getrlimit(resource.RLIMIT_FSIZE)[0]}}')"
@@ -454,7 +454,7 @@ def test_only_the_process_that_profiles_waits_for_each_kernel(
         "import os, sys; sys.path[:] = {path!r}; import json; "
         "job = json.loads(open({folder!r} + '/job.json').read()); "
         "os.write(2, json.dumps([job['profiled'], os.environ.get('WAIT'), os.environ.get('ORT_X')]).encode()); "
-        "from analyzer.timing.child import serve; job['profiled'] or serve({folder!r}); os._exit(1)"
+        "from analyzer.timing.running.child import serve; job['profiled'] or serve({folder!r}); os._exit(1)"
     )
     monkeypatch.setenv("ORT_X", "kept")
     monkeypatch.setattr(apart, "blocking_environment", lambda provider: {"WAIT": "1"})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzer.dtypes import DType
-from analyzer.timing.arrays import make_array
+from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed, Fill
 
 NUMBERS = [

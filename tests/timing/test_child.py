@@ -12,11 +12,11 @@ import pytest
 from models import save, text_model
 
 from analyzer.errors import TimingError
-from analyzer.timing import child
-from analyzer.timing.child import answer
-from analyzer.timing.exchange import JOB, LOG, REPLY, Job, Raised, dump_job, load_answer
-from analyzer.timing.profile import read_profile
 from analyzer.timing.request import Feed, Fill, Reply, Request, Schedule
+from analyzer.timing.running import child
+from analyzer.timing.running.child import answer
+from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, Raised, dump_job, load_answer
+from analyzer.timing.running.profile import read_profile
 
 pytestmark = pytest.mark.time
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ def test_an_onnxruntime_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: 
 def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
     """The process as it is started, and with something that it does before."""
     (folder / JOB).write_text(dump_job(asked))
-    program = f"{before}\nfrom analyzer.timing.child import serve; serve({str(folder)!r})"
+    program = f"{before}\nfrom analyzer.timing.running.child import serve; serve({str(folder)!r})"
     read, write = os.pipe()
     try:
         with (folder / LOG).open("wb") as log:
@@ -211,7 +211,7 @@ def test_what_is_refused_is_in_the_reply(tmp_path: Path) -> None:
 def test_it_ends_when_the_process_that_asked_is_gone(tmp_path: Path) -> None:
     endless = job(tmp_path, schedule=Schedule(runs=10**9))
     (tmp_path / JOB).write_text(dump_job(endless))
-    program = f"from analyzer.timing.child import serve; serve({str(tmp_path)!r})"
+    program = f"from analyzer.timing.running.child import serve; serve({str(tmp_path)!r})"
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     )

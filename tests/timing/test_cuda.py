@@ -12,12 +12,14 @@ import pytest
 from analyzer.audit import audit_model
 from analyzer.errors import TimingError
 from analyzer.group import group_by
-from analyzer.timing import Settings, Timing, apart, time_model
-from analyzer.timing.gpu import cuda_gpu
-from analyzer.timing.placement import copies, fallbacks
-from analyzer.timing.providers import installed_providers
+from analyzer.timing.inputs.shapes import parse_shapes
+from analyzer.timing.record import Timing, TimingSettings
 from analyzer.timing.request import Schedule
-from analyzer.timing.shapes import parse_shapes
+from analyzer.timing.running import apart
+from analyzer.timing.running.gpu import cuda_gpu
+from analyzer.timing.running.placement import copies, fallbacks
+from analyzer.timing.running.providers import installed_providers
+from analyzer.timing.timer import time_model
 
 pytestmark = pytest.mark.time
 
@@ -60,7 +62,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(path: Path, provider: str, *options: tuple[str, str], shape: str = "batch=2") -> Timing:
-    settings = Settings(provider, options, schedule=Schedule(runs=5, warmup=1))
+    settings = TimingSettings(provider, options, schedule=Schedule(runs=5, warmup=1))
     ledger = audit_model(path)
     return time_model(ledger, group_by(ledger, "scope", 2), settings, shapes=parse_shapes([shape]))
 
@@ -180,7 +182,7 @@ def test_what_a_gpu_needs_is_done_with_bound_inputs_and_in_two_processes(
     monkeypatch.setattr(apart, "binding_device", lambda name: "cpu")
     monkeypatch.setattr(apart, "blocking_environment", lambda name: {"CUDA_LAUNCH_BLOCKING": "1"})
     ledger = audit_model(path)
-    settings = Settings("cpu", threads=1, schedule=Schedule(runs=5, warmup=1))
+    settings = TimingSettings("cpu", threads=1, schedule=Schedule(runs=5, warmup=1))
 
     timing = time_model(
         ledger,

@@ -9,9 +9,9 @@ import pytest
 
 from analyzer.dtypes import DType
 from analyzer.model import ValueType
-from analyzer.timing.defaults import Defaults, read_settings
-from analyzer.timing.lookups import Lookups, Use
-from analyzer.timing.roles import Part, Purpose
+from analyzer.timing.inputs.defaults import Defaults, read_settings
+from analyzer.timing.inputs.lookups import Lookups, Use
+from analyzer.timing.inputs.roles import Part, Purpose
 
 
 def part(purpose: str, rank: int = 4) -> Part:

@@ -8,8 +8,10 @@ from typing import cast
 
 import pytest
 
-from analyzer.timing import devices
-from analyzer.timing.devices import (
+from analyzer.timing.record import TimingSettings
+from analyzer.timing.request import Reply
+from analyzer.timing.running import devices
+from analyzer.timing.running.devices import (
     clocks_now,
     default_threads,
     device_name,
@@ -19,10 +21,8 @@ from analyzer.timing.devices import (
     processor_name,
     software,
 )
-from analyzer.timing.gpu import Gpu
-from analyzer.timing.providers import CPU
-from analyzer.timing.record import Settings
-from analyzer.timing.request import Reply
+from analyzer.timing.running.gpu import Gpu
+from analyzer.timing.running.providers import CPU
 
 CUDA = "CUDAExecutionProvider"
 XEON = """processor\t: 0
@@ -192,7 +192,7 @@ def test_an_environment_is_what_was_asked_and_what_the_process_says() -> None:
         clocks=(("SM", 1980.0),),
     )
 
-    found = environment(Settings("cuda", threads=3), reply, CUDA, [("FLOAT", 1.0)])
+    found = environment(TimingSettings("cuda", threads=3), reply, CUDA, [("FLOAT", 1.0)])
 
     assert (found.device, found.providers, found.threads) == ("NVIDIA H100", (CUDA, CPU), 3)
     assert (found.versions, found.clocks) == (reply.versions, reply.clocks)

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.timing.exchange import Job, Raised, dump_answer, dump_job, load_answer, load_job
 from analyzer.timing.request import Feed, Fill, Kernel, Optimization, Reply, Request, Run, Schedule
+from analyzer.timing.running.exchange import Job, Raised, dump_answer, dump_job, load_answer, load_job
 
 FEED = Feed("input_ids", "INT64", (1, 8), Fill.INTEGERS, 0, 30521)
 REQUEST = Request(

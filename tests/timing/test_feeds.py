@@ -12,10 +12,10 @@ from models import audit, text_model
 from onnx import helper
 
 from analyzer.errors import UsageError
-from analyzer.timing.arrays import make_array
-from analyzer.timing.feeds import Inputs, plan_feeds
+from analyzer.timing.inputs.arrays import make_array
+from analyzer.timing.inputs.feeds import Inputs, plan_feeds
+from analyzer.timing.inputs.shapes import parse_shapes
 from analyzer.timing.request import Feed, Fill
-from analyzer.timing.shapes import parse_shapes
 
 BERT = """
 g (int64[s18,s41] input_ids, int64[s43,s41] attention_mask, int64[s18,s41] token_type_ids) => (float y)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.timing.latency import interval_ranks, precision_of, quantile, summarize
+from analyzer.timing.running.latency import interval_ranks, precision_of, quantile, summarize
 
 TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=60)
 

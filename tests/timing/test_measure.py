@@ -3,8 +3,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from analyzer.timing.measure import measure, profiled_schedule
 from analyzer.timing.request import Schedule
+from analyzer.timing.running.measure import measure, profiled_schedule
 
 MS = 1_000_000
 

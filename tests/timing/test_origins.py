@@ -9,18 +9,15 @@ import pytest
 
 from analyzer.model import Model
 from analyzer.read import read_model
-from analyzer.timing.origins import (
+from analyzer.timing.tracing.origins import (
     BETWEEN,
-    COMPILED,
     NAMED,
     NONE,
     SAME,
     VALUES,
     Origin,
     find_origins,
-    trace_compiled,
 )
-from analyzer.timing.request import Kernel
 
 LAYER = """
 g (float[2,3] x) => (float[2,3] z) <float[3,3] w = {1,2,3,4,5,6,7,8,9}, float[3] b = {1,2,3}>
@@ -217,22 +214,6 @@ def test_a_graph_that_shares_nothing_with_the_file_is_not_guessed(tmp_path: Path
     ran = "g (float[7] p) => (float[7] q) { [n] q = Exp(p) }"
 
     assert origins(tmp_path, LAYER, ran) == [([], NONE)]
-
-
-def test_a_part_that_a_provider_compiled_stands_for_the_nodes_in_it(tmp_path: Path) -> None:
-    kernels = [Kernel("TRTKernel_graph_0_1", "TRT_1", "TRT"), Kernel("act", "Relu", "CPU")]
-    model = read(tmp_path, LAYER, "file")
-
-    found = trace_compiled(model, kernels, [("TRT", ("bias", "product")), ("CPU", ("act",))])
-
-    assert found == [Origin((0, 1), COMPILED), Origin((2,), NAMED)]
-
-
-def test_compiled_parts_that_cannot_be_told_apart_are_not_guessed(tmp_path: Path) -> None:
-    kernels = [Kernel("TRTKernel_0", "TRT_1", "TRT")]
-    model = read(tmp_path, LAYER, "file")
-
-    assert trace_compiled(model, kernels, [("TRT", ("bias",)), ("TRT", ("act",))]) == [None]
 
 
 def test_a_long_chain_takes_steps_in_proportion_to_its_length(tmp_path: Path) -> None:

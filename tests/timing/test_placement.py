@@ -7,9 +7,16 @@ from dataclasses import replace
 import pytest
 
 from analyzer.errors import TimingError
-from analyzer.timing.placement import check_registered, check_used, copies, fallbacks, reason, start_failure
 from analyzer.timing.record import KernelTime
 from analyzer.timing.request import Kernel
+from analyzer.timing.running.placement import (
+    check_registered,
+    check_used,
+    copies,
+    fallbacks,
+    reason,
+    start_failure,
+)
 
 CPU, CUDA, AZURE = "CPUExecutionProvider", "CUDAExecutionProvider", "AzureExecutionProvider"
 

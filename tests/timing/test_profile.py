@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from analyzer.errors import TimingError
-from analyzer.timing.profile import Profile, read_profile
 from analyzer.timing.request import Kernel
+from analyzer.timing.running.profile import Profile, read_profile
 
 CPU = "CPUExecutionProvider"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from analyzer.errors import MissingExtraError, TimingError, UsageError
-from analyzer.timing import providers
-from analyzer.timing.providers import (
+from analyzer.timing.running import providers
+from analyzer.timing.running.providers import (
     CPU,
     binding_device,
     blocking_environment,

@@ -13,14 +13,14 @@ from analyzer.audit import audit_model
 from analyzer.errors import TimingError, UsageError
 from analyzer.group import group_by
 from analyzer.patterns import OwnGroups, group_by_patterns, parse_patterns
-from analyzer.timing import Settings, Timing, time_model
-from analyzer.timing.record import Point
+from analyzer.timing.inputs.shapes import parse_shapes
+from analyzer.timing.record import Point, Timing, TimingSettings
 from analyzer.timing.request import Fill, Schedule
-from analyzer.timing.shapes import parse_shapes
+from analyzer.timing.timer import time_model
 
 pytestmark = pytest.mark.time
 
-QUICK = Settings("cpu", threads=1, schedule=Schedule(runs=5, warmup=1))
+QUICK = TimingSettings("cpu", threads=1, schedule=Schedule(runs=5, warmup=1))
 
 NET = """
 net (int64[batch,sequence] input_ids, int64[batch,sequence] attention_mask) => (float[batch,sequence,64] out)
@@ -195,7 +195,7 @@ def test_a_provider_that_runs_nothing_is_an_error(path: Path) -> None:
     ledger = audit_model(path)
 
     with pytest.raises(TimingError, match="azure"):
-        time_model(ledger, group_by(ledger), Settings("azure", schedule=QUICK.schedule))
+        time_model(ledger, group_by(ledger), TimingSettings("azure", schedule=QUICK.schedule))
 
 
 def test_an_axis_that_the_model_does_not_have_is_refused_before_anything_runs(path: Path) -> None:

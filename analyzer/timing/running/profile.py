@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import TimingError
-from analyzer.timing.providers import CPU
 from analyzer.timing.request import Clock, Kernel
+from analyzer.timing.running.providers import CPU
 
 __all__ = ["Profile", "read_profile"]
 

@@ -19,16 +19,16 @@ from typing import Any
 
 from analyzer.content import Array
 from analyzer.errors import TimingError
-from analyzer.timing.arrays import make_array
-from analyzer.timing.devices import clocks_now, device_name, software
-from analyzer.timing.exchange import JOB, LOG, REPLY, Job, Raised, dump_answer, load_job
-from analyzer.timing.measure import measure, profiled_schedule
-from analyzer.timing.memory import forget_peak, limit_growth, peak_rss
-from analyzer.timing.placement import check_used
-from analyzer.timing.profile import Profile, read_profile
-from analyzer.timing.providers import CPU
+from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed, Reply, Run, Schedule
-from analyzer.timing.session import Session, assigned_nodes, open_session, placement_messages
+from analyzer.timing.running.devices import clocks_now, device_name, software
+from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, Raised, dump_answer, load_job
+from analyzer.timing.running.measure import measure, profiled_schedule
+from analyzer.timing.running.memory import forget_peak, limit_growth, peak_rss
+from analyzer.timing.running.placement import check_used
+from analyzer.timing.running.profile import Profile, read_profile
+from analyzer.timing.running.providers import CPU
+from analyzer.timing.running.session import Session, assigned_nodes, open_session, placement_messages
 
 __all__ = ["answer", "serve"]
 

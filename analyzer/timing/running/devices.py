@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from analyzer.timing.gpu import Gpu, cuda_gpu, library_versions
-from analyzer.timing.providers import CPU, binding_device
-from analyzer.timing.record import Environment, Settings
+from analyzer.timing.record import Environment, TimingSettings
 from analyzer.timing.request import Reply
+from analyzer.timing.running.gpu import Gpu, cuda_gpu, library_versions
+from analyzer.timing.running.providers import CPU, binding_device
 from analyzer.workers import usable_processors
 
 __all__ = [
@@ -32,7 +32,7 @@ _CPUFREQ = Path("/sys/devices/system/cpu")
 
 
 def environment(
-    settings: Settings,
+    settings: TimingSettings,
     reply: Reply,
     provider: str,
     precision: Sequence[tuple[str, float]],

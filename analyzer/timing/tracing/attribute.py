@@ -15,9 +15,9 @@ from analyzer.keys import ACCOUNTS, UNSCOPED, label_members
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.model import Node
 from analyzer.patterns import UNGROUPED, OwnGroups, find_groups
-from analyzer.timing.origins import NONE, Origin
 from analyzer.timing.record import KernelTime, Part
 from analyzer.timing.request import Kernel
+from analyzer.timing.tracing.origins import NONE, Origin
 
 __all__ = ["Membership", "Split", "find_membership", "match_kernels", "split_time", "tell_kernels"]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from analyzer.errors import UsageError
 from analyzer.render.units import printable
-from analyzer.timing.expressions import compute_size, fixed_size, parse_size
-from analyzer.timing.naming import Names, Slot
+from analyzer.timing.inputs.expressions import compute_size, fixed_size, parse_size
+from analyzer.timing.inputs.naming import Names, Slot
+from analyzer.timing.inputs.roles import Part, Purpose, Roles, Sides
+from analyzer.timing.inputs.shapes import LARGEST
 from analyzer.timing.record import Axis
-from analyzer.timing.roles import Part, Purpose, Roles, Sides
-from analyzer.timing.shapes import LARGEST
 
 __all__ = ["Asked", "Axis", "Default", "size_axes"]
 

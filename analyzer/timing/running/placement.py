@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.errors import TimingError
-from analyzer.timing.providers import short_name, what_it_needs
 from analyzer.timing.record import KernelTime
 from analyzer.timing.request import Kernel
+from analyzer.timing.running.providers import short_name, what_it_needs
 
 __all__ = [
     "COPIES",

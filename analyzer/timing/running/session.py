@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.timing.placement import check_registered, not_started, start_failure
-from analyzer.timing.providers import binding_device, chain, check_installed, saves_graph
 from analyzer.timing.request import Optimization, Request
+from analyzer.timing.running.placement import check_registered, not_started, start_failure
+from analyzer.timing.running.providers import binding_device, chain, check_installed, saves_graph
 
 __all__ = ["Session", "assigned_nodes", "open_session", "placement_messages"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzer.timing.lookups import Lookups, Use
-from analyzer.timing.roles import Part, Purpose, Roles
+from analyzer.timing.inputs.lookups import Lookups, Use
+from analyzer.timing.inputs.roles import Part, Purpose, Roles
 
 __all__ = ["Defaults", "read_settings"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.model import ValueType
-from analyzer.timing.lookups import Use
+from analyzer.timing.inputs.lookups import Use
 
 __all__ = ["RATES", "Part", "Purpose", "Roles", "Sides", "assign_roles", "is_opaque"]
 

@@ -19,11 +19,11 @@ from typing import IO
 
 from analyzer.errors import MissingExtraError, TimingError
 from analyzer.render.units import format_bytes, printable, shorten
-from analyzer.timing.exchange import JOB, LOG, REPLY, Job, dump_job, load_answer
-from analyzer.timing.memory import available, own_nbytes
-from analyzer.timing.providers import binding_device, blocking_environment
-from analyzer.timing.refusals import refusal
 from analyzer.timing.request import Reply, Request
+from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, dump_job, load_answer
+from analyzer.timing.running.memory import available, own_nbytes
+from analyzer.timing.running.providers import binding_device, blocking_environment
+from analyzer.timing.running.refusals import refusal
 
 __all__ = ["Limits", "Progress", "run_apart"]
 
@@ -36,7 +36,9 @@ _TICK = 0.1
 _SPARE = 0.1
 """The part of the memory that is there which is left to others."""
 
-_START = "import sys; sys.path[:] = {path!r}; from analyzer.timing.child import serve; serve({folder!r})"
+_START = (
+    "import sys; sys.path[:] = {path!r}; from analyzer.timing.running.child import serve; serve({folder!r})"
+)
 
 _STOPPED = frozenset({"SIGKILL", "SIGTERM"})
 """Signals that others send; no crash."""

@@ -7,24 +7,13 @@ and mostly of nodes. What lies between two values that both graphs have is found
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.model import Graph, Model, Node
-from analyzer.timing.request import Kernel
 
-__all__ = [
-    "BETWEEN",
-    "COMPILED",
-    "NAMED",
-    "NONE",
-    "SAME",
-    "VALUES",
-    "Origin",
-    "find_origins",
-    "trace_compiled",
-]
+__all__ = ["BETWEEN", "NAMED", "NONE", "SAME", "VALUES", "Origin", "find_beginnings", "find_origins"]
 
 SAME = "name:same-node"
 """The node is there as it was: the same operator computes the same value."""
@@ -34,8 +23,6 @@ VALUES = "structure:values"
 """It computes a value of the file: it stands for what lies between the values that it reads and that one."""
 BETWEEN = "structure:between"
 """It was put between others: it stands for what lies between these, or else serves the one that reads it."""
-COMPILED = "provenance:compiled-part"
-"""onnxruntime says which nodes a provider has compiled to one kernel."""
 NONE = "none"
 
 _WIDENED = "InsertedPrecisionFreeCast_"
@@ -62,35 +49,6 @@ def find_origins(file: Model, ran: Model) -> tuple[Origin, ...]:
     own = {name for node in of_file.nodes for name in node.outputs}
     aliases = {_WIDENED + name: name for name in own if _WIDENED + name not in own}
     return _Search(of_file, _Side.of(ran, aliases)).run()
-
-
-def trace_compiled(
-    file: Model, kernels: Sequence[Kernel], assigned: Sequence[tuple[str, tuple[str, ...]]]
-) -> list[Origin | None]:
-    """For each kernel the nodes of the file that it computes, where the graph that ran cannot be had.
-
-    A provider that compiles parts of the graph runs each as one kernel, in their order, if there are as many kernels
-    as parts. Other kernels go by the names of their nodes.
-
-    Args:
-        file: the file's model.
-        kernels: what ran.
-        assigned: (provider, names of its nodes) of each part of the graph that a provider took.
-    """
-    names = {node.name: node.position for node in file.graphs[0].nodes if node.name}
-    by_name = [next(_find_beginnings(kernel.name, names), None) for kernel in kernels]
-    compiled = Counter(
-        kernel.provider for kernel, place in zip(kernels, by_name, strict=True) if place is None
-    )
-    parts: dict[str, list[tuple[int, ...]]] = defaultdict(list)
-    for provider, members in assigned:
-        parts[provider].append(tuple(sorted({names[name] for name in members if name in names})))
-    turns = {provider: iter(found) for provider, found in parts.items() if len(found) == compiled[provider]}
-    origins: list[Origin | None] = []
-    for kernel, place in zip(kernels, by_name, strict=True):
-        nodes = next(turns.get(kernel.provider, iter(())), ()) if place is None else (place,)
-        origins.append(Origin(nodes, COMPILED if place is None else NAMED) if nodes else None)
-    return origins
 
 
 @dataclass(slots=True)
@@ -203,7 +161,7 @@ class _Search:
         for position, node in enumerate(self.ran.nodes):
             if position in self.found or self._made_of_file(position) or not self.ran.gives[position]:
                 continue
-            for origin in _find_beginnings(node.name.removeprefix(_WIDENED), names):
+            for origin in find_beginnings(node.name.removeprefix(_WIDENED), names):
                 # What is settled may be there twice; a node with another operator must be somebody else's.
                 if origin not in self.claimed or self.file.nodes[origin].op_type == node.op_type:
                     self._claim(position, [origin], NAMED)
@@ -344,10 +302,10 @@ class _Search:
 _JOINT = re.compile(r"[_/:-]+(?=[A-Za-z])")  # a number tells names of the file apart
 
 
-def _find_beginnings(name: str, names: Mapping[str, int]) -> Iterator[int]:
+def find_beginnings(name: str, names: Mapping[str, int]) -> Iterator[int]:
     """The names of the file that a name begins with, before what the runtime puts behind, the longest first.
 
-    >>> list(_find_beginnings("relu/sum_nchwc", {"relu": 4, "relu/sum": 7}))
+    >>> list(find_beginnings("relu/sum_nchwc", {"relu": 4, "relu/sum": 7}))
     [7, 4]
     """
     ends = [len(name), *(joint.start() for joint in reversed(list(_JOINT.finditer(name))))]

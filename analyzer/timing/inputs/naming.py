@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from analyzer.errors import UsageError
 from analyzer.render.units import printable, shorten
-from analyzer.timing.roles import Part, Roles
+from analyzer.timing.inputs.roles import Part, Roles
 
 __all__ = ["Names", "Slot"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from analyzer.errors import OnnxLedgerError
 from analyzer.render.units import format_bytes, printable, shorten
-from analyzer.timing.exchange import Raised
-from analyzer.timing.providers import short_name
 from analyzer.timing.request import Feed, Request
+from analyzer.timing.running.exchange import Raised
+from analyzer.timing.running.providers import short_name
 
 __all__ = ["cleaned", "refusal"]
 

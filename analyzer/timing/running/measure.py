@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from analyzer.timing.latency import precision_of
 from analyzer.timing.request import Schedule
+from analyzer.timing.running.latency import precision_of
 
 __all__ = ["measure", "profiled_schedule"]
 

@@ -1,0 +1,193 @@
+"""Ledger + a run by onnxruntime in a process of its own -> the time of each group (`time`).
+
+Two measurements that are never mixed: whole runs with profiling off, and the time of each kernel with profiling on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from analyzer.errors import TimingError
+from analyzer.ledger import Grouping, Ledger
+from analyzer.patterns import OwnGroups
+from analyzer.read import read_model
+from analyzer.render.units import printable
+from analyzer.timing.inputs.feeds import Inputs, plan_feeds
+from analyzer.timing.inputs.shapes import Shapes
+from analyzer.timing.record import Point, Timing, TimingSettings
+from analyzer.timing.request import Reply, Request, Run
+from analyzer.timing.running.apart import Limits, Progress, run_apart
+from analyzer.timing.running.devices import environment
+from analyzer.timing.running.latency import summarize
+from analyzer.timing.running.placement import check_used
+from analyzer.timing.running.providers import provider_name
+from analyzer.timing.tracing.attribute import (
+    Membership,
+    find_membership,
+    match_kernels,
+    split_time,
+    tell_kernels,
+)
+from analyzer.timing.tracing.compiled import trace_compiled
+from analyzer.timing.tracing.origins import Origin, find_origins
+
+__all__ = ["time_model"]
+
+_REFUSED = {
+    "external-escapes": "points outside of its folder",
+    "external-missing": "is missing",
+    "external-short": "is too short",
+}
+"""Findings on external data with which a model is not handed to onnxruntime."""
+
+
+def time_model(
+    ledger: Ledger,
+    grouping: Grouping,
+    settings: TimingSettings | None = None,
+    *,
+    own: OwnGroups | None = None,
+    shapes: Shapes | None = None,
+    past: int | None = None,
+    npz: Path | None = None,
+    libraries: Sequence[Path] = (),
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    stamp: str | None = None,
+) -> Timing:
+    """Run a model, and tell how long each of its groups takes.
+
+    Args:
+        ledger: the account of a model that is one local file.
+        grouping: its groups: by scope, block or op, or the user's `own`.
+        settings: provider, threads, optimization level, when to stop.
+        own: the patterns that `grouping` was made with; None where it is by keys.
+        shapes: sizes of axes, and which is swept.
+        past: length of the key-value cache of a decoder.
+        npz: a file with inputs; those that it lacks are made.
+        libraries: shared libraries of custom operators.
+        limits: time and memory that running it may take.
+        progress: called with each stage.
+        stamp: the time of the report, if it is to have one.
+
+    Raises:
+        UsageError: the groups say nothing of nodes, or the inputs cannot be made.
+        TimingError: the model cannot be run, or not on the provider.
+        MissingExtraError: onnxruntime is not installed.
+    """
+    settings, shapes = settings or TimingSettings(provider="cpu"), shapes or Shapes()
+    membership = find_membership(ledger, grouping, own)
+    inputs = plan_feeds(ledger, shapes, past, npz)
+    path = _local_file(ledger)
+    provider = provider_name(settings.provider)
+    with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
+        request = Request(
+            model=str(path),
+            points=tuple(point.feeds for point in inputs),
+            provider=provider,
+            folder=folder,
+            npz=None if npz is None else str(npz.absolute()),
+            seed=settings.seed,
+            provider_options=settings.provider_options,
+            threads=settings.threads,
+            optimization=settings.optimization,
+            libraries=tuple(str(library.absolute()) for library in libraries),
+            schedule=settings.schedule,
+        )
+        reply = run_apart(request, limits or Limits(), progress)
+        origins = _trace(ledger, reply)
+    check_used(provider, reply.kernels)
+    points = tuple(
+        _point(given, run, reply, origins, membership, grouping, settings, is_own=own is not None)
+        for given, run in zip(inputs, reply.runs, strict=True)
+    )
+    return Timing(
+        ledger=ledger,
+        path=str(ledger.model.path),
+        grouping=grouping,
+        settings=settings,
+        environment=environment(settings, reply, provider, _precision(ledger)),
+        points=points,
+        axis=None if shapes.sweep is None else shapes.sweep.key,
+        parameters=ledger.parameters,
+        file_nbytes=ledger.file_nbytes,
+        stamp=stamp,
+    )
+
+
+def _local_file(ledger: Ledger) -> Path:
+    """The file that onnxruntime may open.
+
+    Raises:
+        TimingError: it is elsewhere, or what it refers to is not to be opened, or not there.
+    """
+    model = ledger.model
+    name = printable(str(model.path))
+    if model.traffic is not None:
+        raise TimingError(
+            f"{name}: runs only from a local file; download it with its external data, and name that"
+        )
+    for finding in ledger.findings:
+        if finding.id in _REFUSED:
+            raise TimingError(
+                f"{name}: cannot be run: external data {_REFUSED[finding.id]}: {printable(finding.message)} "
+                f"[{finding.id}]; put the files that it needs beside it"
+            )
+    path = Path(model.path)
+    return (path / model.files[0].path if path.is_dir() else path).absolute()
+
+
+def _trace(ledger: Ledger, reply: Reply) -> list[Origin | None]:
+    """For each kernel the nodes of the file that it computes; None for one that is in no graph that could be read."""
+    if reply.optimized is None:
+        return list(trace_compiled(ledger.model, reply.kernels, reply.assigned))
+    ran = read_model(reply.optimized)
+    origins = find_origins(ledger.model, ran)
+    places = match_kernels(reply.kernels, ran.graphs[0].nodes)
+    return [None if place is None else origins[place] for place in places]
+
+
+def _point(
+    given: Inputs,
+    run: Run,
+    reply: Reply,
+    origins: Sequence[Origin | None],
+    membership: Membership,
+    grouping: Grouping,
+    settings: TimingSettings,
+    *,
+    is_own: bool,
+) -> Point:
+    runs = np.array(run.kernels_us, dtype=np.float64).reshape(len(run.kernels_us), len(reply.kernels)) / 1e3
+    kernels = tell_kernels(reply.kernels, runs.mean(axis=0).tolist(), origins, membership)
+    split = split_time(kernels, runs, grouping, is_own=is_own)
+    latency, profiled = (
+        summarize(times, settings.schedule.precision) for times in (run.latency_ns, run.profiled_ns)
+    )
+    return Point(
+        feeds=given.feeds,
+        latency=latency,
+        profiled=profiled,
+        parts=split.parts,
+        unattributed_ms=split.unattributed_ms,
+        overhead_ms=profiled.mean - float(runs.sum(axis=1).mean()),
+        kernels=kernels,
+        value=given.value,
+        axes=given.axes,
+        overlap_ms=split.overlap_ms,
+        ungrouped=split.ungrouped,
+        held_nbytes=run.held_nbytes,
+    )
+
+
+def _precision(ledger: Ledger) -> list[tuple[str, float]]:
+    """The dtypes that the parameters are stored in, and the share of each."""
+    counts: Counter[str] = Counter()
+    for entry in ledger.entries:
+        counts[entry.tensor.dtype.name] += entry.parameters
+    return [(dtype, count / ledger.parameters) for dtype, count in counts.most_common() if count]
