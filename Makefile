@@ -32,7 +32,7 @@ test: check  ## the checks, then every test (ARGS="..." goes to pytest)
 check: .venv/.installed  ## format, lint, types, spelling, metadata
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=$(JOBS) $(BIN)/mypy
 	$(BIN)/codespell
 	VALIDATE_PYPROJECT_NO_NETWORK=1 $(BIN)/validate-pyproject pyproject.toml
 

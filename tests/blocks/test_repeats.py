@@ -1,41 +1,11 @@
-"""What blocks stand on: post-dominators against networkx, repeats against what was planted."""
+"""Repeats are those that were planted, and variants of them."""
 
 from __future__ import annotations
 
-import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.blocks.dominators import NONE, post_dominators
 from analyzer.blocks.repeats import Repeat, find_repeats
-
-
-@st.composite
-def acyclic(draw) -> list[list[int]]:
-    """The successors of each vertex, all with higher numbers."""
-    count = draw(st.integers(1, 24))
-    edges = draw(st.sets(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=60))
-    after: list[list[int]] = [[] for _ in range(count)]
-    for a, b in sorted(edges):
-        if a != b:
-            after[min(a, b)].append(max(a, b))
-    return [sorted(set(found)) for found in after]
-
-
-@settings(max_examples=300, deadline=None)
-@given(acyclic())
-def test_post_dominators_are_those_of_networkx(after):
-    end = len(after) - 1
-    backwards = nx.DiGraph((follower, vertex) for vertex, found in enumerate(after) for follower in found)
-    backwards.add_node(end)
-
-    found = post_dominators(after, end)
-
-    expected = dict(nx.immediate_dominators(backwards, end))
-    for vertex in range(end):
-        wanted = expected.get(vertex, NONE)
-        assert found.parent[vertex] == (NONE if wanted is None else wanted)
-        assert (found.depth[vertex] == NONE) == (vertex not in expected)
 
 
 @settings(max_examples=300, deadline=None)
@@ -75,3 +45,22 @@ def test_stages_of_two_blocks_each_are_found_by_likeness_alone():
 
     assert find_repeats(stages, variants=False) == ()
     assert find_repeats(stages, variants=True) == (Repeat(0, 1, 2), Repeat(2, 1, 2))
+
+
+def test_repeat_that_covers_most_is_taken_before_one_within_it():
+    units = [(1,), (1,), (50,), (1,), (1,), (50,), (1,), (1,), (50,)]
+
+    assert find_repeats(units) == (Repeat(0, 3, 3),)
+
+
+def test_of_equal_units_the_shortest_period_is_the_block():
+    assert find_repeats([(4,)] * 6) == (Repeat(0, 1, 6),)
+
+
+def test_two_runs_beside_each_other_are_two_repeats():
+    assert find_repeats([(4,)] * 3 + [(9,)] + [(5, 5)] * 2) == (Repeat(0, 1, 3), Repeat(4, 1, 2))
+
+
+def test_what_does_not_repeat_is_no_repeat():
+    assert find_repeats([(1,), (2,), (3,)]) == ()
+    assert find_repeats([]) == ()
