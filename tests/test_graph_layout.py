@@ -76,6 +76,17 @@ def test_arrow_begins_and_ends_at_its_boxes_and_passes_through_none(drawing: Dra
                 assert box in arrow[:2] or not is_inside(point, center, size)
 
 
+def test_an_arrow_from_a_low_box_goes_past_the_high_one_beside_it() -> None:
+    sizes = [(20.0, 20.0)] * 8 + [(155.0, 90.0)]
+    pairs = [(2, 8), (1, 6), (4, 2), (2, 5), (2, 8)]
+    arrows = [*(Arrow(*pair) for pair in pairs), Arrow(6, 7, True)]
+
+    layout = lay_out(sizes, arrows)
+
+    center, size = layout.centers[8], sizes[8]
+    assert not any(is_inside(point, center, size) for point in curve(layout.routes[3]))
+
+
 @given(drawings())
 @settings(deadline=None)
 def test_two_arrows_leave_or_reach_a_box_at_two_places(drawing: Drawing) -> None:

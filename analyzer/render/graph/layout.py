@@ -43,7 +43,7 @@ def lay_out(sizes: Sequence[Size], arrows: Sequence[Arrow]) -> Layout:
     left = min((across[slot] - widths[slot] / 2 for row in rows.rows for slot in row), default=0)
     right = max((across[slot] + widths[slot] / 2 for row in rows.rows for slot in row), default=0)
     across = {slot: x - left for slot, x in across.items()}
-    centers = tuple((across[box], down[box][2]) for box in range(len(sizes)))
+    centers = tuple((across[box], down[box].middle) for box in range(len(sizes)))
     return Layout((right - left, height), centers, tuple(_routes(rows, sizes, across, down)))
 
 
@@ -171,12 +171,19 @@ def _pool(values: Sequence[tuple[float, float]]) -> list[float]:
     return [mean for mean, _, members in pools for _ in range(members)]
 
 
-_Span = tuple[float, float, float]
-"""Top, bottom and middle."""
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A slot's part of the height; an arrow's slot is as high as its row."""
+
+    top: float
+    bottom: float
+    middle: float
+    row_top: float
+    row_bottom: float
 
 
 def _place_down(rows: Rows, sizes: Sequence[Size]) -> tuple[dict[int, _Span], float]:
-    """Each slot's part of the height; an arrow's slot is as high as its row."""
+    """Each slot's part of the height, and all of it."""
     down: dict[int, _Span] = {}
     top = 0.0
     for row in rows.rows:
@@ -184,7 +191,7 @@ def _place_down(rows: Rows, sizes: Sequence[Size]) -> tuple[dict[int, _Span], fl
         middle = top + height / 2
         for slot in row:
             half = sizes[slot][1] / 2 if slot < len(sizes) else height / 2
-            down[slot] = middle - half, middle + half, middle
+            down[slot] = _Span(middle - half, middle + half, middle, top, top + height)
         top += height + _ROW_GAP
     return down, max(top - _ROW_GAP, 0.0)
 
@@ -196,16 +203,25 @@ def _routes(
     arriving = _ports(rows, _Widths(sizes), across, end=-1)
     routes = []
     for number, (chain, turned) in enumerate(zip(rows.chains, rows.turned, strict=True)):
-        route: list[Point] = [(leaving[number], down[chain[0]][1])]
-        for slot in chain[1:]:
-            x = arriving[number] if slot == chain[-1] else across[slot]
-            route += _curve(route[-1], (x, down[slot][0]))
+        route: list[Point] = [(leaving[number], down[chain[0]].bottom)]
+        for slot in chain:
+            span, x = down[slot], across[slot]
+            if (
+                slot != chain[0]
+            ):  # between rows it bends; beside a box that is higher than its own it does not
+                x = arriving[number] if slot == chain[-1] else x
+                route += _curve(route[-1], (x, span.row_top))
+                route += _drop(route[-1], span.top)
             if slot != chain[-1]:
-                top, bottom, _ = down[slot]
-                third = (bottom - top) / 3
-                route += [(x, top + third), (x, bottom - third), (x, bottom)]
+                route += _drop(route[-1], span.row_bottom)
         routes.append(tuple(reversed(route)) if turned else tuple(route))
     return routes
+
+
+def _drop(start: Point, y: float) -> list[Point]:
+    """Straight down to a height; nothing where that is where it is."""
+    x, third = start[0], (y - start[1]) / 3
+    return [(x, start[1] + third), (x, y - third), (x, y)] if third > 1e-9 else []
 
 
 def _curve(start: Point, end: Point) -> list[Point]:
