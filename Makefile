@@ -12,6 +12,9 @@ SECONDS ?= 60
 # More options for pytest, or for the benchmark: make test ARGS="-k bert"
 ARGS ?=
 
+# Official wheels of onnxruntime report sessions to their maker, unless told not to.
+export ORT_DISABLE_TELEMETRY := 1
+
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)

@@ -110,7 +110,8 @@ def loop_apart(model: Path, provider: str, settings: Any, feeds: Any) -> list[fl
             )
         )
         command = [sys.executable, __file__, "--loop", str(job)]
-        child = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+        environment = {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}
+        child = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if child.returncode:
         sys.exit(f"the bare loop failed:\n{child.stderr}")
     times: list[float] = json.loads(child.stdout.splitlines()[-1])

@@ -14,6 +14,10 @@ from exports import Exports
 
 TESTS = Path(__file__).parent
 
+os.environ.setdefault(
+    "ORT_DISABLE_TELEMETRY", "1"
+)  # official wheels of onnxruntime report each session otherwise
+
 # Files that share costly session fixtures: each set runs in one process, whatever number of processes there are.
 TOGETHER = {
     "test_docs.py": "documents",

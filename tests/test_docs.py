@@ -23,7 +23,7 @@ def test_every_console_block_prints_what_the_document_says(
     if request.config.getoption("--update-golden"):
         documents.rewrite(document, results)
 
-    stale = [step for step in results if documents.scrub(step.expected) != documents.scrub(step.found)]
+    stale = [step for step in results if not step.is_fresh]
 
     assert results
     if not request.config.getoption("--update-golden"):

@@ -169,6 +169,16 @@ def test_a_wrong_option_is_refused_before_anything_is_read(
     assert told in message("time", "nowhere.onnx", *options)
 
 
+@pytest.mark.parametrize(
+    "options", [("--timeout", "nan"), ("--timeout", "inf"), ("--seconds", "nan"), ("--seed", str(1 << 63))]
+)
+def test_a_limit_that_is_none_is_refused(options: tuple[str, str], asked: dict[str, Any]) -> None:
+    result = run("time", "nowhere.onnx", *options)
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{options[0]}'" in result.output
+
+
 def test_a_url_is_to_be_downloaded_first() -> None:
     assert "download it" in message("time", "https://host/model.onnx")
 

@@ -18,7 +18,7 @@ from analyzer.render.options import TextOptions
 from analyzer.render.text import render_text
 from analyzer.timing.compare import compare_timings
 from analyzer.timing.record import KernelTime, Timing
-from analyzer.timing.request import Fill, Schedule
+from analyzer.timing.request import Fill, MeasuringOrder, Schedule
 
 Golden = Callable[[str, str], None]
 
@@ -176,9 +176,51 @@ def test_why_the_runs_ended_is_told(tmp_path: Path) -> None:
     loose = timings.latency(8.0, settled=False)
     asked = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
 
-    assert "settled: 1.00 % were wanted" in render_text(timing)
-    assert "not settled: 1.00 % were" in render_text(with_point(timing, latency=loose))
-    assert "7 runs, as asked for" in render_text(asked)
+    assert "(settled: 1.00 % was wanted)" in flat(timing)
+    assert "not settled within 10 s or 1,000 runs: 1.00 % was" in flat(with_point(timing, latency=loose))
+    assert "7 runs, as asked for" in flat(asked)
+
+
+def flat(timing: Timing) -> str:
+    """The text with each line break a blank."""
+    return " ".join(render_text(timing).split())
+
+
+def test_profiled_runs_never_aim_to_settle(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    loose = with_point(timing, profiled=timings.latency(10.0, settled=False))
+
+    assert "not settled" not in flat(loose)
+    assert "(settled: 1.00 % was wanted), the profiled one to 0.40 %" in flat(loose)
+
+
+@pytest.mark.parametrize("order", ["in turns", "one after the other"])
+def test_how_the_two_measurements_were_made_is_told(tmp_path: Path, order: MeasuringOrder) -> None:
+    for timing in (timings.make_timing(tmp_path), timings.make_sweep(tmp_path)):
+        told = replace(timing, environment=replace(timing.environment, order=order))
+
+        assert f"plain and profiled runs {order}" in flat(told)
+        assert to_document(told)["environment"]["order"] == order
+
+
+def test_lengths_of_a_sweep_whose_times_mean_little_are_told(tmp_path: Path) -> None:
+    sweep = timings.make_sweep(tmp_path)
+    ms = [point.profiled.mean for point in sweep.points]
+    changed = {
+        0: timings.latency(1.2 * ms[0]),
+        2: timings.latency(1.5 * ms[2]),
+        3: timings.latency(0.1 * ms[3]),
+        4: timings.latency(0.8 * ms[4], settled=False),
+    }
+    points = tuple(
+        replace(point, latency=changed.get(at, point.latency)) for at, point in enumerate(sweep.points)
+    )
+    text = flat(replace(sweep, points=points))
+
+    assert "at sequence = 16, 64: profiled runs were faster" in text
+    assert "at sequence = 128: profiled runs take over twice as long" in text
+    assert "at sequence = 256: not settled within 10 s" in text
+    assert "profiled runs were" not in flat(sweep)
 
 
 def test_what_profiling_does_not_explain_is_warned_of(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ ENVIRONMENT = Environment(
     precision=(("FLOAT", 1.0),),
     load_ms=12.5,
     peak_rss_nbytes=100 * 2**20,
+    order="in turns",
 )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -104,7 +106,21 @@ feeding = bundle(
     ),
 )
 
-_POSITIVE = click.FloatRange(0, min_open=True)
+
+def _finite(context: click.Context, parameter: click.Parameter, seconds: float) -> float:
+    """Seconds, unless they are NaN or infinite, which would be no limit."""
+    if not math.isfinite(seconds):
+        raise click.BadParameter(f"{seconds} is no time.", context, parameter)
+    return seconds
+
+
+def _seconds(name: str, most: float, text: str) -> Callable[[Any], Any]:
+    positive = click.FloatRange(0, min_open=True)
+    return click.option(name, type=positive, callback=_finite, default=most, metavar="S", help=text)
+
+
+_MOST_SEED = (1 << 63) - 1
+"""What onnxruntime takes."""
 
 running = bundle(
     "run",
@@ -140,13 +156,11 @@ running = bundle(
     click.option(
         "--warmup", type=click.IntRange(0), default=3, metavar="N", help="Runs that do not count.  [3]"
     ),
+    _seconds("--seconds", 10.0, "Of each measurement of a length, at most.  [10]"),
     click.option(
-        "--seconds", type=_POSITIVE, default=10.0, metavar="S", help="Of one measurement at most.  [10]"
+        "--seed", type=click.IntRange(0, _MOST_SEED), default=0, metavar="N", help="Of the inputs.  [0]"
     ),
-    click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Of the inputs.  [0]"),
-    click.option(
-        "--timeout", type=_POSITIVE, default=600.0, metavar="S", help="Of everything, in seconds.  [600]"
-    ),
+    _seconds("--timeout", 600.0, "Of everything, in seconds.  [600]"),
     click.option("--memory-limit", "memory", metavar="SIZE", help="As 8GiB.  [nine tenths of what is free]"),
 )
 
@@ -170,10 +184,10 @@ def time(
 ) -> None:
     """How many milliseconds does each group of MODEL take?
 
-    onnxruntime runs MODEL: first as it is, then with its profiler, which tells
+    onnxruntime runs MODEL, in turns as it is and with its profiler, which tells
     how long each kernel takes. Each kernel's time goes to the group whose nodes
-    it computes. A sweep also tells how the groups grow, and -o draws it, as
-    .svg or .png.
+    it computes. A sweep also tells how the groups grow. -o also draws, as .svg
+    or .png.
     """
     from analyzer.timing.inputs.shapes import parse_shapes
 

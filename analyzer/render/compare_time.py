@@ -28,8 +28,10 @@ def show_timing_comparison(report: TimingComparison, options: TextOptions) -> li
     parts += show_rule(report.match, *report.origins)
     for point in report.points:
         parts += [Text(""), _table(report, point, is_wide=options.width >= _WIDE)]
+    told = "ms are kernel times of the mean profiled run, which all lines sum to"
+    parts += [Text(""), Text(f"{told}; plain runs are without profiling")]
     if any(pair.status is Status.UNCHANGED for point in report.points for pair in point.groups):
-        parts += [Text(""), Text("~ no clear difference: the 95 % confidence intervals meet")]
+        parts.append(Text("~ no clear difference: the 95 % confidence intervals meet"))
     return parts
 
 

@@ -82,6 +82,7 @@ def _environment(timing: Timing) -> Document:
         "load_ms": environment.load_ms,
         "peak_rss_bytes": environment.peak_rss_nbytes,
         "messages": list(environment.messages),
+        "order": environment.order,
     }
 
 

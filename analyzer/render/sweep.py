@@ -11,11 +11,12 @@ from rich.text import Text
 from analyzer.render.groups import heading, show_rule
 from analyzer.render.options import TextOptions
 from analyzer.render.tables import make_table, show_name, show_shape
-from analyzer.render.time import indent, show_axes, show_head
+from analyzer.render.time import indent, show_axes, show_head, show_unsettled
 from analyzer.render.units import format_count, format_ms, format_percent, printable, shorten
 from analyzer.timing.growth import FEWEST, Growth, Order
 from analyzer.timing.record import Point, Timing
 from analyzer.timing.rows import TimeRow, make_rows
+from analyzer.timing.running.latency import judge_profiled
 from analyzer.timing.sweep import grow_latency, grow_row, lengths
 
 __all__ = ["show_sweep"]
@@ -36,10 +37,22 @@ def show_sweep(timing: Timing, options: TextOptions) -> list[RenderableType]:
             "ms are kernel times of the mean profiled run, which all lines sum to; plain runs are without profiling"
         )
     )
-    unsettled = [str(point.value) for point in timing.points if not point.latency.settled]
-    if unsettled and timing.settings.schedule.runs is None:
-        parts.append(Text(f"not settled at {_axis(timing)} = {', '.join(unsettled)}"))
+    parts += _doubts(timing)
     return [*parts, Text(""), *_growths(timing, rows)]
+
+
+def _doubts(timing: Timing) -> Iterator[Text]:
+    """The lengths whose times are not as sure as they were to be."""
+    judged = [(judge_profiled(point.latency, point.profiled), point) for point in timing.points]
+    unsettled = [point for point in timing.points if not point.latency.settled]
+    slower, faster = ([point for said, point in judged if said == what] for what in ("slower", "faster"))
+    for points, told in (
+        (unsettled if timing.settings.schedule.runs is None else [], show_unsettled(timing)),
+        (slower, "profiled runs take over twice as long: very short kernels, or something else was running"),
+        (faster, "profiled runs were faster, so that something else was running and times mean little"),
+    ):
+        if points:
+            yield Text(f"at {_axis(timing)} = {', '.join(str(point.value) for point in points)}: {told}")
 
 
 def _inputs(timing: Timing) -> Iterator[RenderableType]:

@@ -28,9 +28,10 @@ from analyzer.timing.compare import TimingComparison
 from analyzer.timing.record import KernelTime, Latency, Point, Timing
 from analyzer.timing.request import Feed, Fill
 from analyzer.timing.rows import TimeRow, make_rows, total_group
+from analyzer.timing.running.latency import judge_profiled
 from analyzer.timing.running.placement import Fallback, copies, fallbacks
 
-__all__ = ["indent", "show_axes", "show_head", "show_timed", "show_timing"]
+__all__ = ["indent", "show_axes", "show_head", "show_timed", "show_timing", "show_unsettled"]
 
 
 def show_timed(report: Timing | TimingComparison, options: TextOptions) -> list[RenderableType]:
@@ -73,11 +74,10 @@ def show_head(timing: Timing) -> Iterator[RenderableType]:
     clocks = "".join(f", {name} at {format_frequency(clock)}" for name, clock in environment.clocks)
     yield Text(printable(f"{settings.provider} on {environment.device}{clocks}; {versions}"))
     options = "".join(f", {key}={value}" for key, value in settings.provider_options)
-    yield Text(
-        printable(
-            f"{format_many(environment.threads, 'thread')} on {format_many(environment.cores, 'core')}, "
-            f"optimization {settings.optimization.value}{options}; session made in {format_ms(environment.load_ms)} ms"
-        )
+    yield show_name(
+        f"{format_many(environment.threads, 'thread')} on {format_many(environment.cores, 'core')}, optimization "
+        f"{settings.optimization.value}{options}; session made in {format_ms(environment.load_ms)} ms; plain and "
+        f"profiled runs {environment.order}"
     )
 
 
@@ -140,28 +140,37 @@ def _settling(timing: Timing, point: Point) -> Iterator[Text]:
     added = profiled.mean - plain.mean
     share = format_percent(abs(added) / plain.mean if plain.mean else None)
     yield Text(
-        f"medians are certain to {format_percent(plain.precision)} and {format_percent(profiled.precision)} "
-        f"({_why(timing, plain, profiled)}); profiled runs take {format_ms(abs(added))} ms "
+        f"the plain median is certain to {format_percent(plain.precision)} ({_why(timing, plain)}), the profiled one "
+        f"to {format_percent(profiled.precision)}; profiled runs take {format_ms(abs(added))} ms "
         f"{'more' if added >= 0 else 'less'}, {share}"
     )
-    if added > plain.mean:
-        yield Text("that is much: kernels are very short, or something else was running at the time")
-    elif added < -_DISTURBED * plain.mean:
-        yield Text("profiling cannot be why: something else was running at the time")
+    match judge_profiled(plain, profiled):
+        case "slower":
+            yield Text("that is much: kernels are very short, or something else was running at the time")
+        case "faster":
+            yield Text(
+                "profiling cannot be why: something else was running at the time, and scaled ms mean little"
+            )
 
 
-_DISTURBED = 0.05
-"""By which part of a run the profiled ones may be faster, without a word on it."""
-
-
-def _why(timing: Timing, *latencies: Latency) -> str:
+def _why(timing: Timing, plain: Latency) -> str:
     schedule = timing.settings.schedule
     if schedule.runs is not None:
-        return f"{format_count(schedule.runs)} runs, as asked for"
-    wanted = format_percent(schedule.precision)
-    if all(latency.settled for latency in latencies):
-        return f"settled: {wanted} were wanted"
-    return f"not settled: {wanted} were wanted, and {schedule.seconds:g} s or {format_count(schedule.most)} runs over"
+        return f"{format_many(schedule.runs, 'run')}, as asked for"
+    return (
+        f"settled: {format_percent(schedule.precision)} was wanted"
+        if plain.settled
+        else show_unsettled(timing)
+    )
+
+
+def show_unsettled(timing: Timing) -> str:
+    """Why the plain runs ended before their median had settled."""
+    schedule = timing.settings.schedule
+    return (
+        f"not settled within {schedule.seconds:g} s or {format_count(schedule.most)} runs: "
+        f"{format_percent(schedule.precision)} was wanted"
+    )
 
 
 # the groups

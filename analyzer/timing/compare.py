@@ -212,5 +212,6 @@ def _conditions(timing: Timing, point: Point) -> dict[str, str]:
         **{f"version of {name}": version for name, version in environment.versions},
         "threads": str(environment.threads),
         "optimization": settings.optimization.value,
+        "order": environment.order,
         "inputs": ", ".join(inputs) or "none",
     }

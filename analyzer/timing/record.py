@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from analyzer.ledger import Group, Grouping, Ledger
-from analyzer.timing.request import Clock, Feed, Optimization, Schedule
+from analyzer.timing.request import Clock, Feed, MeasuringOrder, Optimization, Schedule
 
 __all__ = ["Axis", "Environment", "KernelTime", "Latency", "Part", "Point", "Timing", "TimingSettings"]
 
@@ -143,6 +143,8 @@ class Environment:
     peak_rss_nbytes: int | None = None
     kernel_clock: Clock = "host"
     messages: tuple[str, ...] = ()
+    order: MeasuringOrder = "one after the other"
+    """Whether plain and profiled runs took turns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,18 @@ import enum
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Clock", "Feed", "Fill", "Kernel", "Optimization", "Reply", "Request", "Run", "Schedule"]
+__all__ = [
+    "Clock",
+    "Feed",
+    "Fill",
+    "Kernel",
+    "MeasuringOrder",
+    "Optimization",
+    "Reply",
+    "Request",
+    "Run",
+    "Schedule",
+]
 
 
 class Fill(enum.StrEnum):
@@ -38,6 +49,9 @@ class Optimization(enum.StrEnum):
 
 Clock = Literal["host", "device"]
 """Whose clock a kernel's time is by: the host's, around the call, which waits for a device; or the device's own."""
+
+MeasuringOrder = Literal["in turns", "one after the other"]
+"""Whether plain and profiled runs took turns, or all of one kind came first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,8 @@ class Request:
 
     model: str
     """Absolute path of the model file."""
+    name: str = field(default="", kw_only=True)
+    """What messages call it; "" stands for its path."""
     points: tuple[tuple[Feed, ...], ...]
     """The inputs of each measurement: one, or one for each length of a sweep."""
     provider: str
@@ -90,6 +106,8 @@ class Request:
     libraries: tuple[str, ...] = ()
     """Shared libraries of custom operators."""
     schedule: Schedule = field(default_factory=Schedule)
+    file_nbytes: int = 0
+    """What the model's files hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +163,5 @@ class Reply:
     assigned: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(provider, names of nodes) of each part of the graph that a provider took, where onnxruntime says it: what is in
     the kernels of a provider that compiles parts of a graph, whose optimized graph cannot be written."""
+    order: MeasuringOrder = "one after the other"
+    """How the two measurements were made."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from analyzer.errors import UsageError
-from analyzer.ledger import Group, Grouping
+from analyzer.ledger import Group, Grouping, Match
+from analyzer.render.units import shorten
 from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
-from analyzer.timing.request import Feed, Fill, Optimization, Schedule
+from analyzer.timing.request import Feed, Fill, MeasuringOrder, Optimization, Schedule
 
 __all__ = ["is_saved_timing", "load_timing"]
 
@@ -45,8 +46,10 @@ def load_timing(path: Path | str) -> Timing:
         raise UsageError(f"{path}: not a report of `onnxledger time --format json` of schema version 1")
     try:
         return _timing(document)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: not a whole report ({error!r}); make it again") from error
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path}: not a whole report ({shorten(repr(error), 200)}); make it again"
+        ) from error
 
 
 def _timing(document: dict[str, Any]) -> Timing:
@@ -62,10 +65,10 @@ def _timing(document: dict[str, Any]) -> Timing:
         settings=_settings(document),
         environment=_environment(document),
         points=points,
-        axis=None if axis is None else _text(axis),
+        axis=_maybe_text(axis),
         parameters=_count(model["parameters"]),
         file_nbytes=_count(model["file_bytes"]),
-        stamp=document.get("generated_at"),
+        stamp=_maybe_text(document.get("generated_at")),
     )
 
 
@@ -79,8 +82,8 @@ def _grouping(document: dict[str, Any], points: tuple[Point, ...]) -> Grouping:
         groups=tuple(groups.values()),
         overlap=_part(balance["overlap"]).group,
         ungrouped=_part(balance["ungrouped"]).group,
-        match=document["match"],
-        origin=document["groups_from"],
+        match=_match(document["match"]),
+        origin=_maybe_text(document["groups_from"]),
     )
 
 
@@ -116,7 +119,15 @@ def _environment(document: dict[str, Any]) -> Environment:
         load_ms=_number(row["load_ms"]),
         peak_rss_nbytes=_maybe(row["peak_rss_bytes"]),
         messages=tuple(map(_text, row["messages"])),
+        order=_order(row["order"]),
     )
+
+
+def _order(value: object) -> MeasuringOrder:
+    for known in get_args(MeasuringOrder):
+        if value == known:
+            return known  # type: ignore[no-any-return]  # it is one of the two
+    raise ValueError(f"{value!r}: no order of measuring")
 
 
 def _point(row: dict[str, Any], *, is_own: bool) -> Point:
@@ -152,7 +163,7 @@ def _axis(row: dict[str, Any]) -> Axis:
     return Axis(
         input=_text(row["input"]),
         position=_count(row["position"]),
-        name=None if row["name"] is None else _text(row["name"]),
+        name=_maybe_text(row["name"]),
         role=_text(row["role"]),
         size=_count(row["size"]),
         reason=_text(row["decided_by"]),
@@ -207,6 +218,19 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r}: not a text")
     return value
+
+
+def _maybe_text(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _match(value: object) -> Match | None:
+    for match in get_args(Match):
+        if value == match:
+            return match  # type: ignore[no-any-return]  # one of its values
+    if value is not None:
+        raise ValueError(f"{value!r}: no way to match")
+    return None
 
 
 def _texts(rows: dict[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -88,6 +88,7 @@ def time_model(
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
         request = Request(
             model=str(path),
+            name=str(ledger.model.path),
             points=tuple(point.feeds for point in inputs),
             provider=provider,
             folder=folder,
@@ -98,6 +99,7 @@ def time_model(
             optimization=settings.optimization,
             libraries=tuple(str(library.absolute()) for library in libraries),
             schedule=settings.schedule,
+            file_nbytes=ledger.file_nbytes,
         )
         reply = run_apart(request, limits or Limits(), progress)
         origins = _trace(ledger, reply)

@@ -68,7 +68,9 @@ def test_a_model_is_measured_in_another_process(folder: Path) -> None:
     stages: list[str] = []
     reply = run_apart(request(folder, RELU, X, threads=1), Limits(), stages.append)
 
-    assert stages == ["starting onnxruntime", "loading", "profiling", "reading the profile", "measuring"]
+    assert stages[:2] == ["starting onnxruntime", "loading"]
+    assert stages[-2:] == ["measuring, 1 of 1 points done", "reading the profile"]
+    assert reply.order == "in turns"
     assert [kernel.name for kernel in reply.kernels] == ["act"]
     assert [len(run.latency_ns) for run in reply.runs] == [3]
     assert [len(run.kernels_us) for run in reply.runs] == [3]
@@ -91,7 +93,38 @@ def test_points_are_measured_in_their_order(folder: Path) -> None:
     reply = run_apart(request(folder, model, points=points), Limits(), stages.append)
 
     assert len(reply.runs) == 2
-    assert stages[-1] == "measuring point 2 of 2"
+    assert "warming up point 2 of 2" in stages
+
+
+def test_files_too_large_to_be_held_twice_are_measured_one_after_the_other(folder: Path) -> None:
+    stages: list[str] = []
+    reply = run_apart(request(folder, RELU, X, file_nbytes=1 << 60), Limits(), stages.append)
+
+    assert stages == ["starting onnxruntime", "loading", "profiling", "reading the profile", "measuring"]
+    assert reply.order == "one after the other"
+    assert [(len(run.latency_ns), len(run.kernels_us)) for run in reply.runs] == [(3, 3)]
+
+
+def test_where_memory_is_not_told_only_small_models_are_held_twice(folder: Path) -> None:
+    small, large = (request(folder, RELU, X, file_nbytes=size) for size in (1 << 30, (1 << 30) + 1))
+
+    assert apart._has_room_for_two(small, None)
+    assert not apart._has_room_for_two(large, None)
+    assert not apart._has_room_for_two(replace(small, provider="CUDAExecutionProvider"), None)
+
+
+def test_onnxruntime_reports_nothing_and_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for variable in ("HOME", "XDG_CACHE_HOME", "TMPDIR"):
+        (home / variable).mkdir(parents=True)
+        monkeypatch.setenv(variable, str(home / variable))
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+
+    run_apart(request(folder, RELU, X), Limits())
+
+    assert [path for path in home.rglob("*") if path.parent != home] == []
 
 
 def script(folder: Path, model: Path, *, out: Path, runs: int = 3) -> str:
@@ -251,14 +284,14 @@ def test_a_model_that_hangs_onnxruntime_while_it_loads_is_stopped(folder: Path) 
 def test_a_loop_that_never_ends_is_stopped(folder: Path) -> None:
     said = refused(request(folder, ENDLESS, replace(X, shape=(2,))), Limits(seconds=3))
 
-    assert said.startswith("onnxruntime did not finish within 3 s and was stopped while profiling; ")
+    assert said.startswith("onnxruntime did not finish within 3 s and was stopped while warming up; ")
 
 
 def test_a_node_that_asks_for_more_than_any_machine_has_is_told(folder: Path) -> None:
     said = refused(request(folder, BOMB, Feed("s", "INT64", (1,), Fill.CONSTANT, 25 * 10**12)))
 
     assert said.startswith(
-        'node "fill" (ConstantOfShape): out of memory while profiling (it asked for 90.95 TiB more; '
+        'node "fill" (ConstantOfShape): out of memory while warming up (it asked for 90.95 TiB more; '
     )
 
 
@@ -268,7 +301,7 @@ def test_a_node_that_asks_for_more_than_the_limit_is_told(folder: Path) -> None:
     said = refused(asked, Limits(nbytes=1 << 30))
 
     assert said.startswith(
-        'node "minus" (Neg): out of memory while profiling (it asked for 572.20 MiB more; 1.00 GiB '
+        'node "minus" (Neg): out of memory while warming up (it asked for 572.20 MiB more; 1.00 GiB '
     )
 
 
@@ -290,14 +323,16 @@ def test_a_signal_is_named(folder: Path, number: signal.Signals) -> None:
     asked = request(folder, ENDLESS, replace(X, shape=(2,)))
 
     def kill(stage: str) -> None:
-        if stage == "profiling":
+        if stage == "warming up":
             for child in children():
                 os.kill(child, number)
 
     with pytest.raises(TimingError) as caught:
         run_apart(asked, Limits(seconds=60), kill)
 
-    assert f"onnxruntime ended with signal {int(number)} ({number.name}) while profiling" in str(caught.value)
+    assert f"onnxruntime ended with signal {int(number)} ({number.name}) while warming up" in str(
+        caught.value
+    )
     assert ("want of memory" in str(caught.value)) is (number is signal.SIGKILL)
 
 
@@ -336,7 +371,7 @@ def test_an_interruption_leaves_neither_a_process_nor_files(folder: Path) -> Non
     seen: list[int] = []
 
     def interrupt(stage: str) -> None:
-        if stage == "profiling":
+        if stage == "warming up":
             seen.extend(children())
             raise KeyboardInterrupt
 
@@ -357,7 +392,7 @@ def test_ctrl_c_at_a_terminal_ends_all(folder: Path, tmp_path: Path) -> None:
         [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
         assert process.stdout is not None
-        while process.stdout.readline() != b"profiling\n":
+        while process.stdout.readline() != b"measuring\n":
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)

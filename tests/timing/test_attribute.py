@@ -157,8 +157,25 @@ def test_a_group_s_time_is_the_mean_over_runs_of_its_kernels() -> None:
         ("b", 4.0, 1),
         ("c", 0.0, 0),
     ]
-    assert found.parts[0].error_ms == pytest.approx(1.96 * math.sqrt(8) / math.sqrt(2))
+    assert found.parts[0].error_ms == pytest.approx(12.706 * math.sqrt(8) / math.sqrt(2))
     assert (found.unattributed_ms, found.overlap_ms, found.ungrouped) == (0.0, 0.0, None)
+
+
+def test_few_runs_are_little_evidence_and_one_is_none() -> None:
+    (one,) = split_time([kernel(3, "a")], times([3]), grouping("a")).parts
+    rows = np.random.default_rng(1).normal(3, 1, (400, 1))
+    (many,) = split_time([kernel(3, "a")], rows, grouping("a")).parts
+
+    assert one.error_ms == one.ms
+    assert 0.05 < many.error_ms < 0.2
+
+
+def test_runs_that_are_like_those_before_them_are_less_evidence_than_as_many_that_are_not() -> None:
+    (drifting,) = split_time([kernel(3, "a")], times(*([2],) * 32, *([4],) * 32), grouping("a")).parts
+    (mixed,) = split_time([kernel(3, "a")], times(*([2], [4]) * 32), grouping("a")).parts
+
+    assert drifting.error_ms > 0.5
+    assert mixed.error_ms < 0.1
 
 
 def test_fused_kernels_have_a_line_for_each_set_of_groups() -> None:

@@ -3,7 +3,6 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,8 @@ from models import save, text_model
 
 from analyzer.errors import TimingError
 from analyzer.timing.request import Feed, Fill, Reply, Request, Schedule
-from analyzer.timing.running import child
 from analyzer.timing.running.child import answer
 from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, Raised, dump_job, load_answer
-from analyzer.timing.running.profile import read_profile
 
 pytestmark = pytest.mark.time
 ROOT = Path(__file__).parents[2]
@@ -62,24 +59,6 @@ def test_kernels_take_no_longer_than_the_runs_they_are_of(tmp_path: Path) -> Non
             assert sum(kernels) <= whole / 1000 + len(kernels)  # each is a whole number of microseconds
 
 
-def test_each_point_has_the_runs_that_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    profiles = []
-    monkeypatch.setattr(
-        child, "read_profile", lambda path: profiles.append(read_profile(path)) or profiles[-1]
-    )
-    reply, stages = answered(job(tmp_path, 1, 700, 2), tmp_path)
-    (profile,) = profiles
-
-    assert len(profile.runs) == 3 * (2 + 4)
-    assert [run.kernels_us for run in reply.runs] == [
-        profile.runs[2:6],
-        profile.runs[8:12],
-        profile.runs[14:18],
-    ]
-    assert "profiling point 2 of 3" in stages
-    assert "measuring point 3 of 3" in stages
-
-
 def test_the_profile_is_gone_when_it_has_been_read(tmp_path: Path) -> None:
     answered(job(tmp_path), tmp_path)
 
@@ -95,58 +74,6 @@ def test_a_job_may_be_for_one_of_the_two_measurements(tmp_path: Path) -> None:
     assert [(len(run.latency_ns), len(run.profiled_ns)) for run in profiled.runs] == [(0, 4)]
     assert len(profiled.kernels) == 2
     assert profiled.optimized is not None
-
-
-def test_inputs_and_outputs_can_be_bound_to_a_device(tmp_path: Path) -> None:
-    reply, _ = answered(job(tmp_path, 3, 5, device="cpu"), tmp_path)
-
-    assert [len(run.latency_ns) for run in reply.runs] == [4, 4]
-    assert [len(run.kernels_us) for run in reply.runs] == [4, 4]
-
-
-def test_texts_are_not_bound(tmp_path: Path) -> None:
-    text = "g (string[2] s, float[2] x) => (string[2] t, float[2] y) { t = Identity(s) y = Neg(x) }"
-    model = save(tmp_path, text_model(text))
-    inputs = Feed("s", "STRING", (2,), Fill.TEXT), Feed("x", "FLOAT", (2,), Fill.UNIFORM, 0, 1)
-    request = Request(str(model), (inputs,), "CPUExecutionProvider", str(tmp_path), schedule=SHORT)
-    reply, _ = answered(Job(request, device="cpu"), tmp_path)
-
-    assert len(reply.runs[0].latency_ns) == 4
-
-
-class Crowded:
-    """Profiles with room for some runs only."""
-
-    def __init__(self, *room: int) -> None:
-        self.room = list(room)
-
-    def read(self, path: Path) -> Any:
-        profile, room = read_profile(path), self.room.pop(0)
-        return replace(profile, runs=profile.runs[:room], held_nbytes=profile.held_nbytes[:room])
-
-
-def test_a_profile_without_room_for_all_runs_is_made_again_with_fewer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child, "read_profile", Crowded(25, 100).read)
-    reply, stages = answered(job(tmp_path, 1, 2, schedule=Schedule(runs=30, warmup=2)), tmp_path)
-
-    assert [len(run.profiled_ns) for run in reply.runs] == [
-        5,
-        5,
-    ]  # a quarter of 25 each, and one of it to warm up
-    assert [len(run.kernels_us) for run in reply.runs] == [5, 5]
-    assert [len(run.latency_ns) for run in reply.runs] == [30, 30]
-    assert stages.count("loading") == 2
-
-
-@pytest.mark.parametrize("room", [(0, 0), (3, 0), (20, 1)])
-def test_a_run_that_no_profile_has_room_for_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: tuple[int, int]
-) -> None:
-    monkeypatch.setattr(child, "read_profile", Crowded(*room).read)
-    with pytest.raises(TimingError, match=r"runs are all that onnxruntime's profile, .* has room for"):
-        answered(job(tmp_path, 1, 2, schedule=Schedule(runs=30)), tmp_path)
 
 
 def test_an_onnxruntime_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

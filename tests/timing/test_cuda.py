@@ -18,7 +18,6 @@ from analyzer.timing.request import Schedule
 from analyzer.timing.running import apart
 from analyzer.timing.running.gpu import cuda_gpu
 from analyzer.timing.running.placement import copies, fallbacks
-from analyzer.timing.running.providers import installed_providers
 from analyzer.timing.timer import time_model
 
 pytestmark = pytest.mark.time
@@ -70,8 +69,8 @@ def run(path: Path, provider: str, *options: tuple[str, str], shape: str = "batc
 @pytest.fixture(scope="module")
 def timing(path: Path) -> Timing:
     """The net on the GPU."""
-    pytest.importorskip("onnxruntime")
-    if CUDA not in installed_providers():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    if CUDA not in onnxruntime.get_available_providers():
         pytest.skip("the onnxruntime that is installed has no CUDA provider: install onnxledger[time-gpu]")
     if cuda_gpu(0) is None:
         pytest.skip("nvidia-smi tells of no GPU that CUDA may use")
@@ -200,8 +199,8 @@ def test_what_a_gpu_needs_is_done_with_bound_inputs_and_in_two_processes(
 
 
 def test_a_model_is_not_timed_on_another_provider_than_was_asked_for(path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    if CUDA in installed_providers():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    if CUDA in onnxruntime.get_available_providers():
         pytest.skip("the onnxruntime that is installed has the CUDA provider")
 
     with pytest.raises(TimingError, match=r"cannot run on cuda, only on .*onnxledger\[time-gpu\]"):

@@ -18,6 +18,7 @@ REQUEST = Request(
     optimization=Optimization.LAYOUT,
     libraries=("/lib/a.so", "/lib/b.so"),
     schedule=Schedule(runs=5, seconds=1.5),
+    file_nbytes=1 << 33,
 )
 REPLY = Reply(
     runs=(Run((1, 2), (3,), ((4, 5),), 6), Run((), (), ())),
@@ -30,11 +31,12 @@ REPLY = Reply(
     versions=(("onnxruntime", "1.31.1"),),
     clocks=(("processor", 3000.0),),
     assigned=(("OpenVINOExecutionProvider", ("a", "b")),),
+    order="in turns",
 )
 
 
 def test_a_job_arrives_as_it_was_sent() -> None:
-    job = Job(REQUEST, plain=False, device="cuda", nbytes=1 << 40)
+    job = Job(REQUEST, plain=False, device="cuda", nbytes=1 << 40, in_turns=True)
 
     assert load_job(dump_job(job)) == job
 

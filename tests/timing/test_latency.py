@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.timing.running.latency import interval_ranks, precision_of, quantile, summarize
+from analyzer.timing.running.latency import (
+    interval_ranks,
+    judge_profiled,
+    precision_of,
+    quantile,
+    summarize,
+)
 
 TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=60)
 
@@ -106,3 +112,17 @@ def test_the_interval_covers_the_median_of_a_skewed_distribution() -> None:
     hits = (samples[:, low] <= math.log(2)) & (math.log(2) <= samples[:, high])
 
     assert 0.94 < hits.mean() < 0.985
+
+
+@pytest.mark.parametrize(
+    ("plain", "profiled", "said"),
+    [
+        ([10] * 9, [11] * 9, None),
+        ([10] * 9, [10] * 9, None),
+        ([10] * 9, [21] * 9, "slower"),
+        ([10] * 9, [9] * 9, "faster"),
+        ([10] * 8 + [900], [10] * 9, None),
+    ],
+)
+def test_profiled_runs_are_judged_by_medians(plain: list[int], profiled: list[int], said: str | None) -> None:
+    assert judge_profiled(summarize(plain, 0.01), summarize(profiled, 0.01)) == said

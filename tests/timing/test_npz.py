@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -99,6 +100,15 @@ def test_array_that_is_there_twice_is_refused(tmp_path):
 
     with pytest.raises(UsageError, match="has x twice"):
         read_headers(write(tmp_path, ("x.npy", one), ("x.npy", one)))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="devices and pipes are files on POSIX systems")
+def test_what_has_no_end_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+
+    for path in (Path("/dev/zero"), tmp_path / "pipe.npz"):
+        with pytest.raises(UsageError, match="is no regular file"):
+            read_headers(path)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,47 @@ def test_two_fused_nodes_share_nothing(tmp_path: Path) -> None:
     assert origins(tmp_path, LAYER, ran) == [(["product", "bias"], VALUES), (["act"], VALUES)]
 
 
+def test_what_was_dropped_before_a_node_does_not_count_with_it(tmp_path: Path) -> None:
+    file = """g (float[2,3] x) => (float[2,3] z) <float[3,3] w, int64[1] zero, int64[1] end>
+    { [cut] a = Slice(x, zero, end) [copy] b = Identity(a) [head] z = MatMul(b, w) }"""
+    ran = "g (float[2,3] x) => (float[2,3] z) <float[3,3] w> { [head] z = MatMul(x, w) }"
+
+    assert origins(tmp_path, file, ran) == [(["head"], SAME)]
+
+
+def test_what_computes_nothing_does_not_count_beside_others(tmp_path: Path) -> None:
+    file = """g (float[2,3] x) => (float[2,3] z) <float[3] s>
+    { [sum] a = Add(x, x) [drop] b = Dropout(a) [norm] z = LayerNormalization(b, s) }"""
+    ran = """g (float[2,3] x) => (float[2,3] z) <float[3] s>
+    { [skip] z = com.microsoft.SkipLayerNormalization(x, x, s) }"""
+
+    assert origins(tmp_path, file, ran) == [(["sum", "norm"], VALUES)]
+
+
+def test_a_product_has_its_factor_and_its_turned_operands_for_nothing(tmp_path: Path) -> None:
+    file = """g (float[2,3] x, float[2,3] y) => (float[2,2] z) <float s = {8}>
+    { [scale] a = Div(x, s) [turn] b = Transpose<perm=[1,0]>(y) [product] z = MatMul(a, b) }"""
+    ran = "g (float[2,3] x, float[2,3] y) => (float[2,2] z) { [f] z = com.microsoft.FusedMatMul(x, y) }"
+
+    assert origins(tmp_path, file, ran) == [(["product"], VALUES)]
+
+
+def test_what_quantizing_put_around_a_product_is_the_product_s(tmp_path: Path) -> None:
+    file = """g (float[2,3] x) => (float[2,3] z) <uint8[3,3] w, uint8 p, float s, float[3] b>
+    {
+        [quantize] q, scale, point = DynamicQuantizeLinear(x)
+        [scales] both = Mul(scale, s)
+        [product] i = MatMulInteger(q, w, point, p)
+        [float] f = Cast<to=1>(i)
+        [scaled] d = Mul(f, both)
+        [bias] z = Add(d, b)
+    }"""
+    ran = """g (float[2,3] x) => (float[2,3] z) <uint8[3,3] w, uint8 p, float s, float[3] b>
+    { [f] z = com.microsoft.DynamicQuantizeMatMul(x, w, s, p, b) }"""
+
+    assert origins(tmp_path, file, ran) == [(["product", "bias"], VALUES)]
+
+
 def test_what_only_prepares_weights_belongs_to_no_kernel(tmp_path: Path) -> None:
     file = """g (float[2,3] x) => (float[2,3] z) <float[3,3] w>
     {
@@ -125,6 +166,32 @@ def test_convolutions_in_another_layout_are_known_by_the_value_that_they_are_nam
         (["third"], BETWEEN),
         (["end"], SAME),
     ]
+
+
+def test_a_convolution_s_name_is_that_of_its_value_before_that_of_a_node(tmp_path: Path) -> None:
+    file = """g (float[1,3,8,8] x) => (float[1,3,8,8] z) <float[3,3,1,1] v, float[3,3,1,1] w>
+    { [b] a = Conv(x, v) [d] b = Relu(a) [z] c = Conv(b, w) [a] d = Relu(c) [end] z = Neg(d) }"""
+    ran = """g (float[1,3,8,8] x) => (float[1,3,8,8] z) <float[3,3,1,1] r, float[3,3,1,1] s>
+    {
+        [b_nchwc] n1 = com.microsoft.nchwc.Conv(x, r)
+        [d_nchwc] n2 = com.microsoft.nchwc.Conv(n1, s)
+        [ReorderOutput] d = com.microsoft.nchwc.ReorderOutput(n2)
+        [end] z = Neg(d)
+    }"""
+
+    assert [nodes for nodes, _ in origins(tmp_path, file, ran)[:2]] == [["b", "d"], ["z", "a"]]
+
+
+def test_a_value_that_is_only_turned_back_was_computed_before(tmp_path: Path) -> None:
+    file = """g (float[1,3,8,8] x) => (float[1,3,8,8] z) <float[3,3,1,1] v>
+    { [product] a = Conv(x, v) [sum] b = Add(a, x) [act] z = Relu(b) }"""
+    ran = """g (float[1,3,8,8] x) => (float[1,3,8,8] z) <float[3,3,1,1] r>
+    {
+        [a_nchwc] n1 = com.microsoft.nchwc.Conv(x, r, x)
+        [ReorderOutput] z = com.microsoft.nchwc.ReorderOutput(n1)
+    }"""
+
+    assert origins(tmp_path, file, ran) == [(["product", "sum", "act"], NAMED), (["act"], BETWEEN)]
 
 
 def test_a_number_behind_a_name_is_another_name(tmp_path: Path) -> None:

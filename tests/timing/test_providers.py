@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from typing import Any
-
 import pytest
 
-from analyzer.errors import MissingExtraError, TimingError, UsageError
+from analyzer.errors import TimingError, UsageError
 from analyzer.timing.running import providers
 from analyzer.timing.running.providers import (
     CPU,
@@ -16,7 +12,6 @@ from analyzer.timing.running.providers import (
     blocking_environment,
     chain,
     check_installed,
-    installed_providers,
     parse_options,
     provider_name,
     saves_graph,
@@ -169,38 +164,3 @@ def test_an_option_that_would_spoil_the_measurement_is_refused(name: str, texts:
 
 def test_an_option_may_be_off_that_would_be_refused_on() -> None:
     assert parse_options(CUDA, ["enable_cuda_graph=0"]) == (("enable_cuda_graph", "0"),)
-
-
-def answering(monkeypatch: pytest.MonkeyPatch, stdout: str, stderr: str = "") -> None:
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, 0, stdout, stderr)
-
-    monkeypatch.setattr(subprocess, "run", run)
-
-
-def test_without_onnxruntime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, "", "ModuleNotFoundError: No module named 'onnxruntime'\n")
-
-    with pytest.raises(MissingExtraError, match=r"onnxledger\[time\]"):
-        installed_providers()
-
-
-def test_an_onnxruntime_that_cannot_be_imported_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, "", "Traceback\nImportError: GLIBC_2.38 not found\x1b[0m\n")
-
-    with pytest.raises(TimingError, match=r"cannot be imported: ImportError: GLIBC_2.38 not found\\x1b"):
-        installed_providers()
-
-
-def test_a_process_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-
-    with pytest.raises(TimingError, match="no process that imports onnxruntime can be run"):
-        installed_providers()
-
-
-@pytest.mark.time
-def test_what_is_installed_is_asked_in_a_process_of_its_own() -> None:
-    pytest.importorskip("onnxruntime")
-
-    assert CPU in installed_providers()

@@ -178,6 +178,19 @@ def test_the_inputs_are_those_of_the_point_that_failed() -> None:
     assert "(inputs: x FLOAT [9, 9])" in sentence
 
 
+def test_values_of_the_user_s_own_are_not_said_to_be_made() -> None:
+    text = (
+        "Non-zero status code returned while running Gather node. Name:'look' Status Message: indices element out of "
+        "data bounds, idx=9"
+    )
+    given = Request("m.onnx", (FEEDS,), "CPUExecutionProvider", "/tmp", npz="/in.npz")
+
+    said = refusal(given, Raised("InvalidArgument", text, "1.31.1"), "measuring")
+
+    assert "the values of an input are out of its range" in said
+    assert said.endswith("give others with --input")
+
+
 @pytest.mark.parametrize("stage", ["loading", "measuring"])
 def test_nothing_steers_a_terminal(stage: str) -> None:
     said = AT_ADD.replace("add1", "a\x1b[2J\u202e") + "\x1b]0;title\x07 bad\u2028worse"

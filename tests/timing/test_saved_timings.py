@@ -77,6 +77,9 @@ def change(*keys: str | int, to: object) -> Callable[[Any], None]:
         change("kernels", to=None),
         change("axis", to="sequence"),
         change("model", to=[]),
+        change("latency_ms", "mean", to=10**400),
+        change("match", to=[]),
+        change("groups_from", to={}),
     ],
 )
 def test_a_damaged_report_is_refused_with_its_name(tmp_path: Path, damage: Callable[[Any], None]) -> None:
@@ -97,6 +100,18 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="not a whole report"):
         load_timing(path)
+
+
+def test_what_a_damaged_report_holds_is_told_in_short(tmp_path: Path) -> None:
+    path = save(tmp_path, timings.make_timing(tmp_path))
+    document = json.loads(path.read_text())
+    document["latency_ms"]["mean"] = "long" * 10_000
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(UsageError) as caught:
+        load_timing(path)
+
+    assert len(str(caught.value)) < 300 + len(str(path))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import stat
 import tokenize
 import warnings
 import zipfile
@@ -61,6 +62,8 @@ def read_headers(path: Path) -> tuple[Stored, ...]:
         UsageError: it is no `.npz` file, or an array in it is broken or holds Python objects.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a device never ends, a pipe never begins
+            raise UsageError(f"--input {path}: is no regular file; give one that numpy.savez wrote")
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             if len(members) > _MOST:

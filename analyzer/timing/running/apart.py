@@ -20,7 +20,7 @@ from typing import IO
 from analyzer.errors import MissingExtraError, TimingError
 from analyzer.render.units import format_bytes, printable, shorten
 from analyzer.timing.request import Reply, Request
-from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, dump_job, load_answer
+from analyzer.timing.running.exchange import JOB, LOG, REPLY, SILENT, Job, dump_job, load_answer
 from analyzer.timing.running.memory import available, own_nbytes
 from analyzer.timing.running.providers import binding_device, blocking_environment
 from analyzer.timing.running.refusals import refusal
@@ -67,7 +67,8 @@ def run_apart(request: Request, limits: Limits, progress: Progress | None = None
     unwatched = own_nbytes(os.getpid()) is None
     most = None if unwatched else limits.nbytes if limits.nbytes is not None else _default_nbytes()
     deadline = time.monotonic() + limits.seconds
-    job = Job(request, device=binding_device(request.provider), nbytes=most)
+    in_turns = _has_room_for_two(request, most)
+    job = Job(request, device=binding_device(request.provider), nbytes=most, in_turns=in_turns)
     blocking = blocking_environment(request.provider)
     tell = progress or (lambda stage: None)
     if not blocking:
@@ -77,6 +78,16 @@ def run_apart(request: Request, limits: Limits, progress: Progress | None = None
     plain = _run(replace(job, profiled=False), limits, deadline, tell, {})
     profiled = _run(replace(job, plain=False), limits, deadline, tell, blocking)
     return _warned(_join(plain, profiled), unwatched)
+
+
+def _has_room_for_two(request: Request, most: int | None) -> bool:
+    """Whether two sessions are to be thought of, which hold the weights each; what they take, loading will tell."""
+    room = 2 << 30 if most is None else most  # that much where nobody knows
+    return request.provider in _HOSTS and 2 * request.file_nbytes <= room
+
+
+_HOSTS = frozenset({"CPUExecutionProvider", "DnnlExecutionProvider", "XnnpackExecutionProvider"})
+"""Providers that run on the processor and compile nothing for long."""
 
 
 def _warned(reply: Reply, unwatched: bool) -> Reply:
@@ -132,7 +143,9 @@ def _reply(folder: Path, child: _Child) -> Reply:
     try:
         answer = load_answer((folder / REPLY).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise TimingError(f"{printable(request.model)}: {child.death(folder / LOG)}") from error
+        raise TimingError(
+            f"{printable(request.name or request.model)}: {child.death(folder / LOG)}"
+        ) from error
     if isinstance(answer, Reply):
         return answer
     if isinstance(answer, str):
@@ -189,7 +202,7 @@ class _Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, **SILENT},
                 start_new_session=True,  # it has no terminal, and gets no Ctrl-C: it ends with this process
             )
         except OSError as error:
@@ -222,7 +235,7 @@ class _Child:
             self.tell(self.stage)
 
     def _check(self, process: subprocess.Popen[bytes]) -> None:
-        model = printable(self.job.request.model)
+        model = printable(self.job.request.name or self.job.request.model)
         if time.monotonic() >= self.deadline:
             raise TimingError(
                 f"{model}: onnxruntime did not finish within {self.limits.seconds:g} s and was stopped while "

@@ -57,6 +57,7 @@ def environment(
         peak_rss_nbytes=reply.peak_rss_nbytes,
         kernel_clock=reply.kernel_clock,
         messages=(*reply.messages, *notes),
+        order=reply.order,
     )
 
 

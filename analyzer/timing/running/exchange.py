@@ -12,6 +12,7 @@ __all__ = [
     "JOB",
     "LOG",
     "REPLY",
+    "SILENT",
     "Job",
     "Raised",
     "dump_answer",
@@ -22,6 +23,10 @@ __all__ = [
 
 JOB, REPLY, LOG = "job.json", "reply.json", "log.txt"
 """The names of the files: what is asked, what is answered, and what else was printed."""
+
+SILENT = {"ORT_DISABLE_TELEMETRY": "1"}
+"""Official wheels of onnxruntime, since 1.30 at the latest, report sessions to Microsoft, and keep a database and an
+identifier in the user's cache and a file beside the temporary ones. A process that starts with this does none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class Job:
     """The device to which inputs and outputs are bound before the clock starts; None leaves them to the host."""
     nbytes: int | None = None
     """What the process may have of memory."""
+    in_turns: bool = False
+    """Both kinds of runs in turns, by two sessions, if there turns out to be memory for them."""
 
 
 @dataclass(frozen=True, slots=True)

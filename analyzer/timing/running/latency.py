@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from analyzer.timing.record import Latency
 
-__all__ = ["interval_ranks", "precision_of", "quantile", "summarize"]
+__all__ = ["interval_ranks", "judge_profiled", "precision_of", "quantile", "summarize"]
 
 _FEWEST = 6
 """With fewer values not even the smallest and the largest enclose the median with a chance of 95 %."""
@@ -77,3 +78,17 @@ def precision_of(ordered: Sequence[int]) -> float:
     low, high = interval_ranks(len(ordered))
     median = quantile(ordered, 0.5)
     return (ordered[high] - ordered[low]) / 2 / median if median else 0.0
+
+
+_FASTER, _SLOWER = 0.95, 2.0
+"""Times the plain median: between these the profiled one is as it may be."""
+
+
+def judge_profiled(plain: Latency, profiled: Latency) -> Literal["faster", "slower"] | None:
+    """Whether profiled runs were clearly faster than plain ones, or took several times as long; None if neither.
+
+    Medians say it, as one run that was held up can make a mean anything.
+    """
+    if profiled.median < _FASTER * plain.median:
+        return "faster"
+    return "slower" if profiled.median > _SLOWER * plain.median else None

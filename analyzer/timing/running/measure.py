@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from analyzer.timing.request import Schedule
 from analyzer.timing.running.latency import precision_of
 
-__all__ = ["measure", "profiled_schedule"]
+__all__ = ["StoppingRule", "measure", "no_collections", "profiled_schedule"]
 
 _PROFILED_MOST = 60
 _GROWTH = 1.25
@@ -30,25 +30,39 @@ def measure(
     for _ in range(schedule.warmup):
         run()
     times: list[int] = []
-    look = schedule.fewest
-    with _no_collections():
-        start = clock()
-        while True:
+    rule = StoppingRule(schedule)
+    with no_collections():
+        start = after = clock()
+        while not rule.is_met(times, after - start):
             before = clock()
             run()
             after = clock()
             times.append(after - before)
-            if len(times) < (schedule.fewest if schedule.runs is None else schedule.runs):
-                continue
-            if schedule.runs is not None or len(times) >= schedule.most:
-                break
-            if after - start >= schedule.seconds * 1e9:
-                break
-            if len(times) >= look:
-                if precision_of(sorted(times)) <= schedule.precision:
-                    break
-                look = math.ceil(len(times) * _GROWTH)
     return tuple(times)
+
+
+@dataclass(slots=True)
+class StoppingRule:
+    """Whether a schedule is met, asked after each run or a few."""
+
+    schedule: Schedule
+    looked: int = 0
+    """After how many runs the median was last looked at."""
+    settled: bool = False
+    """What it was then."""
+
+    def is_met(self, times: Sequence[int], spent_ns: int) -> bool:
+        """Whether these runs, which took so long, are enough."""
+        schedule, made = self.schedule, len(times)
+        if schedule.runs is not None:
+            return made >= schedule.runs
+        if made < schedule.fewest:
+            return False
+        if made >= schedule.most or spent_ns >= schedule.seconds * 1e9:
+            return True
+        if self.settled or made >= math.ceil(self.looked * _GROWTH):
+            self.looked, self.settled = made, precision_of(sorted(times)) <= schedule.precision
+        return self.settled
 
 
 def profiled_schedule(schedule: Schedule) -> Schedule:
@@ -63,7 +77,8 @@ def profiled_schedule(schedule: Schedule) -> Schedule:
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
+    """Python's garbage collector waits meanwhile."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

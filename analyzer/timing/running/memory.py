@@ -84,19 +84,22 @@ def forget_peak() -> None:
         (_PROC / "self" / "clear_refs").write_text("5")
 
 
-def limit_growth(nbytes: int) -> None:
+def limit_growth(nbytes: int | None) -> None:
     """Let this process get no more memory of its own than `nbytes` in all, so that onnxruntime says which node asks.
 
     That is what it has now, and what it has room for: the limit of the system (Linux) counts all that it may write
-    to, which mapped weights and the stacks of threads have enlarged already, though they take no such room.
+    to, which mapped weights and the stacks of threads have enlarged already, though they take no such room. None
+    takes the limit away again.
     """
     try:
         import resource
         from os import getpid
 
-        now = _table(_PROC / str(getpid()) / "status")
-        room = nbytes - now["RssAnon:"] * 1024
-        most = max(now["VmData:"] * 1024 + room, 0)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        most = highest = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        if nbytes is not None:
+            now = _table(_PROC / str(getpid()) / "status")
+            room = nbytes - now["RssAnon:"] * 1024
+            most = max(now["VmData:"] * 1024 + room, 0)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, highest))
     except (ImportError, OSError, ValueError, KeyError):
         return  # the other process watches it too

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from analyzer.errors import MissingExtraError, TimingError, UsageError
+from analyzer.errors import TimingError, UsageError
 
 __all__ = [
     "CPU",
@@ -19,7 +16,6 @@ __all__ = [
     "chain",
     "check_installed",
     "how_to_install",
-    "installed_providers",
     "parse_options",
     "provider_name",
     "saves_graph",
@@ -193,37 +189,6 @@ def blocking_environment(name: str) -> dict[str, str]:
     if name in _NAMED and _NAMED[name].cuda:
         return {"CUDA_LAUNCH_BLOCKING": "1"}
     return {"AMD_SERIALIZE_KERNEL": "3"} if short_name(name) in {"migraphx", "rocm"} else {}
-
-
-def installed_providers(timeout: float = 60.0) -> tuple[str, ...]:
-    """What the onnxruntime that is installed can run on, asked in a process of its own.
-
-    Raises:
-        MissingExtraError: there is no onnxruntime.
-        TimingError: it cannot be imported.
-    """
-    from analyzer.render.units import printable  # render imports this module
-
-    question = "import json, onnxruntime; print(json.dumps(onnxruntime.get_available_providers()))"
-    try:
-        child = subprocess.run(
-            [sys.executable, "-c", question],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TimingError(f"no process that imports onnxruntime can be run: {error}") from error
-    if "No module named 'onnxruntime'" in child.stderr:
-        raise MissingExtraError("time", "onnxruntime", "timing a model")
-    try:
-        return tuple(str(name) for name in json.loads(child.stdout.splitlines()[-1]))
-    except (IndexError, ValueError) as error:
-        said = printable(child.stderr.strip().rpartition("\n")[2])[:300]
-        raise TimingError(
-            f"onnxruntime cannot be imported: {said}; install it again: pip install --force-reinstall onnxruntime"
-        ) from error
 
 
 def check_installed(name: str, available: Iterable[str]) -> None:

@@ -52,14 +52,15 @@ def refusal(request: Request, raised: Raised, stage: str, nbytes: int | None = N
     for pattern, explain in _RULES:
         found = re.search(pattern, raised.text, re.DOTALL)
         if found:
-            return f"{printable(request.model)}: {explain(failure, found)}"
+            return f"{printable(request.name or request.model)}: {explain(failure, found)}"
     said = cleaned(raised.text) or printable(raised.type)
     then = (
         "give other sizes with --shape, or real inputs with --input"
         if _has_run(stage)
         else "export the model again, or try another version of onnxruntime"
     )
-    return f"{printable(request.model)}: onnxruntime failed while {stage}: {said}{_shapes(failure)}; {then}"
+    model = printable(request.name or request.model)
+    return f"{model}: onnxruntime failed while {stage}: {said}{_shapes(failure)}; {then}"
 
 
 _NOISE = (
@@ -207,10 +208,10 @@ def _memory(failure: _Failure, found: re.Match[str]) -> str:
 
 
 def _ids(failure: _Failure, found: re.Match[str]) -> str:
-    return (
-        f"{_place(found)}: {cleaned(found['why'])}: the values that were made for an input are out of its range"
-        f"{_shapes(failure)}; give real ones with --input"
-    )
+    which, then = "values that were made for an input", "give real ones with --input"
+    if failure.request.npz is not None:
+        which, then = "values of an input", "give others with --input"
+    return f"{_place(found)}: {cleaned(found['why'])}: the {which} are out of its range{_shapes(failure)}; {then}"
 
 
 def _at_run(failure: _Failure, found: re.Match[str]) -> str:

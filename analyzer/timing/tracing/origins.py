@@ -7,11 +7,11 @@ and mostly of nodes. What lies between two values that both graphs have is found
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from analyzer.model import Graph, Model, Node
+from analyzer.model import Model
+from analyzer.timing.tracing.sides import Side
 
 __all__ = ["BETWEEN", "NAMED", "NONE", "SAME", "VALUES", "Origin", "find_beginnings", "find_origins"]
 
@@ -25,8 +25,22 @@ BETWEEN = "structure:between"
 """It was put between others: it stands for what lies between these, or else serves the one that reads it."""
 NONE = "none"
 
+_LAYOUT = "com.microsoft.nchwc"
 _WIDENED = "InsertedPrecisionFreeCast_"
 """What onnxruntime puts before the name of a float16 value that it computes in float32 on a CPU."""
+
+_FREE = frozenset({"Identity", "Dropout", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+"""Operators that pass on what they read, in another precision at most: beside others they decide nothing."""
+
+_PRODUCTS = {
+    "FusedMatMul": frozenset({"MatMul", "FusedMatMul"}),
+    "DynamicQuantizeMatMul": frozenset({"MatMulInteger"}),
+    "MatMulIntegerToFloat": frozenset({"MatMulInteger"}),
+}
+"""Operators that are a product of the file with a factor, turned operands, another type of its result."""
+
+_ABSORBED = frozenset({"Transpose", "Mul", "Div", "Cast"})
+"""What such an operator does besides its product, at no cost that counts."""
 
 _MOST_NODES = 20_000
 """Nodes that one search looks at; what lies further apart is not told."""
@@ -45,79 +59,18 @@ class Origin:
 
 def find_origins(file: Model, ran: Model) -> tuple[Origin, ...]:
     """For each node of the graph that ran, in its order, the nodes of the file that it computes."""
-    of_file = _Side.of(file, {})
+    of_file = Side.of(file, {})
     own = {name for node in of_file.nodes for name in node.outputs}
     aliases = {_WIDENED + name: name for name in own if _WIDENED + name not in own}
-    return _Search(of_file, _Side.of(ran, aliases)).run()
-
-
-@dataclass(slots=True)
-class _Side:
-    """A main graph: who computes a value, and who reads it, in nested graphs too."""
-
-    nodes: Sequence[Node]
-    inputs: frozenset[str]
-    reads: list[tuple[str, ...]] = field(default_factory=list)
-    """Per node the values that it reads, with those that its nested graphs take from around them."""
-    gives: list[tuple[str, ...]] = field(default_factory=list)
-    """Per node the values that it computes."""
-    makers: dict[str, int] = field(default_factory=dict)
-    readers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-
-    @classmethod
-    def of(cls, model: Model, aliases: Mapping[str, str]) -> _Side:
-        graph = model.graphs[0]
-        captured = _captured(model.graphs)
-        side = cls(graph.nodes, frozenset((*graph.inputs, *graph.overridable)))
-        for node in graph.nodes:
-            names = (name for name in (*node.inputs, *captured.get(node.position, ())) if name)
-            reads = tuple(dict.fromkeys(aliases.get(name, name) for name in names))
-            gives = tuple(aliases.get(name, name) for name in node.outputs if name)
-            side.reads.append(reads)
-            # What is stored is not computed; and a value in another precision is computed where the value is.
-            side.gives.append(() if node.op_type == "Constant" or set(gives) <= set(reads) else gives)
-            side.makers.update((name, node.position) for name in side.gives[-1])
-            for name in reads:
-                side.readers[name].append(node.position)
-        return side
-
-    def is_computed(self, name: str) -> bool:
-        return name in self.makers or name in self.inputs
-
-    def before(self, position: int) -> list[int]:
-        return [self.makers[name] for name in self.reads[position] if name in self.makers]
-
-    def after(self, position: int) -> list[int]:
-        names = (
-            self.gives[position] or self.reads[position]
-        )  # of an inserted Cast, whose value has the same name
-        return [reader for name in names for reader in self.readers.get(name, ()) if reader != position]
-
-
-def _captured(graphs: Sequence[Graph]) -> dict[int, list[str]]:
-    """For each node of the main graph, the names that its nested graphs read and do not define themselves."""
-    parents = {graph.path: graph.parent for graph in graphs}
-    main = graphs[0].path
-    found: dict[int, list[str]] = defaultdict(list)
-    for graph in graphs[1:]:
-        place = graph.parent
-        while place is not None and place[0] != main:
-            place = parents.get(place[0])
-        if place is None:
-            continue  # in the body of a function
-        own = {name for node in graph.nodes for name in node.outputs}
-        own.update(graph.inputs, (tensor.name for tensor in graph.tensors))
-        names = [*(name for node in graph.nodes for name in node.inputs), *graph.outputs]
-        found[place[1]] += [name for name in names if name not in own]
-    return found
+    return _Search(of_file, Side.of(ran, aliases)).run()
 
 
 @dataclass(slots=True)
 class _Search:
     """What is settled so far. Strong evidence goes first, and what it claims is nobody else's."""
 
-    file: _Side
-    ran: _Side
+    file: Side
+    ran: Side
     found: dict[int, Origin] = field(default_factory=dict)
     """By position in the graph that ran."""
     claimed: set[int] = field(default_factory=set)
@@ -145,22 +98,18 @@ class _Search:
         for position, node in enumerate(self.ran.nodes):
             for maker in self._made_of_file(position)[:1]:
                 origin = self.file.nodes[maker]
-                if (origin.op_type, origin.domain) == (node.op_type, node.domain) and self._reads_alike(
-                    self.file.reads[maker], self.ran.reads[position]
-                ):
+                if (origin.op_type, origin.domain) == (node.op_type, node.domain):
                     self._claim(position, [maker], SAME)
-
-    def _reads_alike(self, of_file: Sequence[str], of_ran: Sequence[str]) -> bool:
-        """Whether every value of the file that a node reads is one that its original reads too."""
-        return all(name in of_file or name not in self.file.makers for name in of_ran)
 
     def _match_names(self) -> None:
         """Nodes whose values are all new, by their own names."""
-        names = dict(self.file.makers)
-        names.update((node.name, node.position) for node in self.file.nodes if node.name)
+        own = {node.name: node.position for node in self.file.nodes if node.name}
+        # What is in another layout bears the name of its value, all else that of its node.
+        by_value, by_node = own | self.file.makers, self.file.makers | own
         for position, node in enumerate(self.ran.nodes):
             if position in self.found or self._made_of_file(position) or not self.ran.gives[position]:
                 continue
+            names = by_value if node.domain == _LAYOUT else by_node
             for origin in find_beginnings(node.name.removeprefix(_WIDENED), names):
                 # What is settled may be there twice; a node with another operator must be somebody else's.
                 if origin not in self.claimed or self.file.nodes[origin].op_type == node.op_type:
@@ -178,7 +127,25 @@ class _Search:
                 continue
             region = self._region(self._made_of_file(position), known[position])
             if region:
-                self._claim(position, region, VALUES)
+                self._claim(position, self._telling(region, self.ran.nodes[position].op_type), VALUES)
+
+    def _telling(self, region: set[int], op_type: str) -> set[int]:
+        """The nodes that decide whose a kernel is: without those that cost it nothing, unless there is no other."""
+        wanted = _PRODUCTS.get(op_type, frozenset())
+        has_product = any(self.file.nodes[n].op_type in wanted for n in region)
+        return {n for n in region if not self._is_free(n, has_product=has_product)} or region
+
+    def _is_free(self, node: int, *, has_product: bool) -> bool:
+        """Whether a node passes on what it reads, or is absorbed, or computes but the scale of what was quantized."""
+        op_type = self.file.nodes[node].op_type
+        if op_type in _FREE or (has_product and op_type in _ABSORBED):
+            return True
+        before = [name for name in self.file.reads[node] if name in self.file.makers]
+        return bool(before) and all(self._is_scale(name) for name in before)
+
+    def _is_scale(self, name: str) -> bool:
+        maker = self.file.nodes[self.file.makers[name]]
+        return maker.op_type == "DynamicQuantizeLinear" and name in maker.outputs[1:]
 
     def _is_known(self, name: str) -> bool:
         return self.file.is_computed(name) or not self.ran.is_computed(name)
@@ -200,12 +167,17 @@ class _Search:
         }
         for node in self.file.nodes:
             place = node.position
-            if place in self.claimed or any(name in self.ran.makers for name in self.file.gives[place]):
+            if place in self.claimed or any(map(self._is_computed_apart, self.file.gives[place])):
                 continue
             followed = [last.get(maker, -1) for maker in self.file.before(place)]
             if followed and min(followed) >= 0:
                 last[place] = max(followed)
                 self._claim(last[place], (*self.found[last[place]].nodes, place), NAMED)
+
+    def _is_computed_apart(self, name: str) -> bool:
+        """Whether a node that ran computes a value, and does not only turn it into the layout of the file."""
+        maker = self.ran.makers.get(name)
+        return maker is not None and self.ran.nodes[maker].op_type != "ReorderOutput"
 
     def _is_rewritten(self, position: int) -> bool:
         """Whether a node found by name has another operator than the node that bears the name."""
