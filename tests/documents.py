@@ -137,7 +137,7 @@ _SCRUBBED = (
 
 _TIMES = (
     (r"^cpu on [\s\S]*?(?=\n\n)", "<machine>"),
-    (r"^medians are [\s\S]*?(?=\n\n)", "<how certain>"),
+    (r"^the plain median is [\s\S]*?(?=\n\n)", "<how certain>"),
     (r"^memory at most: [\s\S]*?(?=\n\n|\Z)", "<memory>"),
     (r"-?[\d,]+\.\d+", "#"),
 )

@@ -5,6 +5,7 @@ Two measurements that are never mixed: whole runs with profiling off, and the ti
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.errors import TimingError
+from analyzer.errors import LedgerError, TimingError
 from analyzer.ledger import Grouping, Ledger
 from analyzer.patterns import OwnGroups
 from analyzer.read import read_model
@@ -78,6 +79,7 @@ def time_model(
     Raises:
         UsageError: the groups say nothing of nodes, or the inputs cannot be made.
         TimingError: the model cannot be run, or not on the provider.
+        LedgerError: the times of the groups do not sum up, a defect of onnxledger itself.
         MissingExtraError: onnxruntime is not installed.
     """
     settings, shapes = settings or TimingSettings(provider="cpu"), shapes or Shapes()
@@ -171,7 +173,7 @@ def _point(
     latency, profiled = (
         summarize(times, settings.schedule.precision) for times in (run.latency_ns, run.profiled_ns)
     )
-    return Point(
+    point = Point(
         feeds=given.feeds,
         latency=latency,
         profiled=profiled,
@@ -185,6 +187,17 @@ def _point(
         ungrouped=split.ungrouped,
         held_nbytes=run.held_nbytes,
     )
+    _check_sum(point)
+    return point
+
+
+def _check_sum(point: Point) -> None:
+    """Raise unless the lines sum up to the profiled run."""
+    ungrouped = point.ungrouped.ms if point.ungrouped is not None else 0.0
+    found = math.fsum((*(part.ms for part in point.parts), -point.overlap_ms, ungrouped))
+    found += point.unattributed_ms + point.overhead_ms
+    if not math.isclose(found, point.profiled.mean, rel_tol=1e-6, abs_tol=1e-6):
+        raise LedgerError(f"times of groups do not sum up: {found} ms of {point.profiled.mean}")
 
 
 def _precision(ledger: Ledger) -> list[tuple[str, float]]:
