@@ -13,7 +13,7 @@ from analyzer.ledger import Account, Blocks, Entry, Evidence, Ledger, Member, Ro
 from analyzer.model import Carrier, File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.wiring import Wiring
 
-__all__ = ["is_saved_report", "load_report"]
+__all__ = ["is_saved_report", "load_report", "read_report"]
 
 
 def is_saved_report(path: Path) -> bool:
@@ -27,17 +27,7 @@ def load_report(path: Path | str) -> Ledger:
     Raises:
         UsageError: the file cannot be read, or is no `inspect` report of this schema.
     """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON ({error})") from error
-    if not isinstance(document, dict) or (document.get("command"), document.get("schema_version")) != (
-        "inspect",
-        1,
-    ):
-        raise UsageError(f"{path}: not a report of `onnxledger inspect --format json` of schema version 1")
+    document = read_report(path, "inspect")
     if "models" in document:
         raise UsageError(
             f"{path}: a report on many models; inspect the one that is meant, and take its report"
@@ -46,6 +36,25 @@ def load_report(path: Path | str) -> Ledger:
         return _ledger(document)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: not a whole report ({error!r}); make it again") from error
+
+
+def read_report(path: Path | str, command: str) -> dict[str, Any]:
+    """The JSON document that a command wrote.
+
+    Raises:
+        UsageError: the file cannot be read, or another command or version wrote it.
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON ({error})") from error
+    found = (document.get("command"), document.get("schema_version")) if isinstance(document, dict) else ()
+    if found != (command, 1):
+        raise UsageError(f"{path}: not a report of `onnxledger {command} --format json` of schema version 1")
+    assert isinstance(document, dict)
+    return document
 
 
 def _ledger(document: dict[str, Any]) -> Ledger:

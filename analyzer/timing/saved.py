@@ -10,6 +10,7 @@ from typing import Any, get_args
 from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping, Match
 from analyzer.render.units import shorten
+from analyzer.saved import read_report
 from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
 from analyzer.timing.request import Feed, Fill, MeasuringOrder, Optimization, Schedule
 
@@ -33,17 +34,7 @@ def load_timing(path: Path | str) -> Timing:
     Raises:
         UsageError: the file cannot be read, or is no whole report of this schema.
     """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON ({error})") from error
-    if not isinstance(document, dict) or (document.get("command"), document.get("schema_version")) != (
-        "time",
-        1,
-    ):
-        raise UsageError(f"{path}: not a report of `onnxledger time --format json` of schema version 1")
+    document = read_report(path, "time")
     try:
         return _timing(document)
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:

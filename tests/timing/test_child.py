@@ -4,37 +4,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from models import save, text_model
+from jobs import answered, job
 
 from analyzer.errors import TimingError
-from analyzer.timing.request import Feed, Fill, Reply, Request, Schedule
-from analyzer.timing.running.child import answer
+from analyzer.timing.request import Reply, Schedule
 from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, Raised, dump_job, load_answer
 
 pytestmark = pytest.mark.time
 ROOT = Path(__file__).parents[2]
-NET = 'g (float["n",64] x) => (float["n",64] y) { [mm] h = MatMul(x, w) [act] y = Softmax(h) }'
-SHORT = Schedule(runs=4, warmup=2)
-
-
-def feeds(length: int) -> tuple[Feed, ...]:
-    return (Feed("x", "FLOAT", (length, 64), Fill.UNIFORM, -1, 1),)
-
-
-def job(folder: Path, *lengths: int, schedule: Schedule = SHORT, **changes: Any) -> Job:
-    model = save(folder, text_model(NET, {"w": np.ones((64, 64), np.float32)}))
-    points = tuple(feeds(length) for length in lengths or (3,))
-    request = Request(str(model), points, "CPUExecutionProvider", str(folder), threads=1, schedule=schedule)
-    return Job(request, **changes)
-
-
-def answered(asked: Job, folder: Path) -> tuple[Reply, list[str]]:
-    stages: list[str] = []
-    return answer(asked, folder, stages.append), stages
 
 
 def test_both_measurements_come_of_one_session(tmp_path: Path) -> None:

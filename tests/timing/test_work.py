@@ -5,37 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from jobs import SHORT, answered, job
 from models import save, text_model
 
 from analyzer.errors import TimingError
-from analyzer.timing.request import Feed, Fill, Reply, Request, Schedule
+from analyzer.timing.request import Feed, Fill, Request, Schedule
 from analyzer.timing.running import work
-from analyzer.timing.running.child import answer
 from analyzer.timing.running.exchange import Job
 from analyzer.timing.running.memory import own_nbytes
 from analyzer.timing.running.profile import read_profile
 
 pytestmark = pytest.mark.time
-NET = 'g (float["n",64] x) => (float["n",64] y) { [mm] h = MatMul(x, w) [act] y = Softmax(h) }'
-SHORT = Schedule(runs=4, warmup=2)
-
-
-def feeds(length: int) -> tuple[Feed, ...]:
-    return (Feed("x", "FLOAT", (length, 64), Fill.UNIFORM, -1, 1),)
-
-
-def job(folder: Path, *lengths: int, schedule: Schedule = SHORT, **changes: Any) -> Job:
-    model = save(folder, text_model(NET, {"w": np.ones((64, 64), np.float32)}))
-    points = tuple(feeds(length) for length in lengths or (3,))
-    request = Request(str(model), points, "CPUExecutionProvider", str(folder), threads=1, schedule=schedule)
-    return Job(request, **changes)
-
-
-def answered(asked: Job, folder: Path) -> tuple[Reply, list[str]]:
-    stages: list[str] = []
-    return answer(asked, folder, stages.append), stages
 
 
 # in turns
