@@ -218,7 +218,8 @@ def test_the_command_reports_all_others_and_exits_2_where_a_process_died(
 
 def test_an_interrupt_of_the_whole_group_ends_it_at_once_with_one_word(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "from pathlib import Path\n"
         "def read(path, **options):\n"
         "    Path(path).with_suffix('.started').touch()\n"

@@ -67,9 +67,9 @@ def run_apart(request: Request, limits: Limits, progress: Progress | None = None
     unwatched = own_nbytes(os.getpid()) is None
     most = None if unwatched else limits.nbytes if limits.nbytes is not None else _default_nbytes()
     deadline = time.monotonic() + limits.seconds
-    in_turns = _has_room_for_two(request, most)
-    job = Job(request, device=binding_device(request.provider), nbytes=most, in_turns=in_turns)
     blocking = blocking_environment(request.provider)
+    in_turns = not blocking and _has_room_for_two(request, most)
+    job = Job(request, device=binding_device(request.provider), nbytes=most, in_turns=in_turns)
     tell = progress or (lambda stage: None)
     if not blocking:
         return _warned(_run(job, limits, deadline, tell, {}), unwatched)
