@@ -34,6 +34,7 @@ from analyzer.options import (
     reporting,
     seeding,
     sourcing,
+    time_stamp,
     writing,
 )
 from analyzer.terminal import check_outputs, check_state_file, emit, progress, say
@@ -218,7 +219,7 @@ def _inspect_one(
         ledger=ledger,
         grouping=group_ledger(ledger, grouped),
         digests=file_digests(ledger.model) if digest else {},
-        stamp=_now() if judged.stamp else None,
+        stamp=time_stamp() if judged.stamp else None,
     )
     emit(report, output, outputs)
     _judge(report.findings, judged)
@@ -240,7 +241,7 @@ def _inspect_many(
     with progress("reading models", output.quiet) as tick:
         survey = survey_models(models, content=content, max_objects=bounded.max_objects, progress=tick)
     check_outputs(outputs, [Path(file.path) for row in survey.readable for file in row.files])
-    emit(SurveyReport(survey, _now() if judged.stamp else None), output, outputs)
+    emit(SurveyReport(survey, time_stamp() if judged.stamp else None), output, outputs)
     if survey.unreadable:
         say(f"onnxledger: {len(survey.unreadable)} of {len(survey.rows)} cannot be read")
         raise click.exceptions.Exit(EXIT_NO_ANSWER)
@@ -303,7 +304,7 @@ def reconcile(
     ledger = audit(model, bounded, quiet=output.quiet)
     check_outputs(outputs, ledger.model.paths)
     result = _reconcile(ledger, original, content, output)
-    report = _reconcile_report(result, grouped, _now() if judged.stamp else None)
+    report = _reconcile_report(result, grouped, time_stamp() if judged.stamp else None)
     emit(report, output, outputs)
     if not result.balanced:
         raise click.exceptions.Exit(EXIT_FINDING)
@@ -528,12 +529,6 @@ def _reconcile_report(result: Reconciliation, grouped: Grouped, stamp: str | Non
 def _judge(findings: tuple[Finding, ...], judged: Judged) -> None:
     if judged.strict and any(finding.id not in judged.ignore for finding in findings):
         raise click.exceptions.Exit(EXIT_FINDING)
-
-
-def _now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _hush(message: str) -> None:

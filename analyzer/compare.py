@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from analyzer.group import group_by
 from analyzer.keys import Label, choose_key, label_order
@@ -21,22 +22,25 @@ class Status(enum.StrEnum):
     CHANGED = "changed"
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One number on both sides."""
+_N = TypeVar("_N", int, float)
 
-    a: int
-    b: int
+
+@dataclass(frozen=True, slots=True)
+class Pair(Generic[_N]):
+    """One number on both sides: a count, or milliseconds."""
+
+    a: _N
+    b: _N
 
     @property
-    def difference(self) -> int:
+    def difference(self) -> _N:
         """Of a and b: a - b."""
         return self.a - self.b
 
     @property
     def ratio(self) -> float | None:
-        """Quotient a / b; None where b is 0."""
-        return self.a / self.b if self.b else None
+        """Quotient a / b; None where b is 0, or below, as what profiling adds may be."""
+        return self.a / self.b if self.b > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ class GroupPair:
     label: Label
     """The parts of its name, one for each key."""
     status: Status
-    parameters: Pair
-    nbytes: Pair
+    parameters: Pair[int]
+    nbytes: Pair[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ class Comparison:
 
     a: str
     b: str
-    parameters: Pair
-    file_nbytes: Pair
+    parameters: Pair[int]
+    file_nbytes: Pair[int]
     by: str
     """As in `Grouping`, of both; so is `depth`."""
     depth: int | None

@@ -32,6 +32,8 @@ __all__ = [
     "reporting",
     "seeding",
     "sourcing",
+    "stamping",
+    "time_stamp",
     "writing",
 ]
 
@@ -209,10 +211,20 @@ grouping = bundle(
     click.option("--no-config", is_flag=True, help="Read no such file."),
 )
 
+stamping = click.option("--stamp", is_flag=True, help="Put the time into the JSON report.")
+
+
+def time_stamp() -> str:
+    """What `--stamp` puts into a report: now, in UTC, to the second."""
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 judging = bundle(
     "judged",
     Judged,
-    click.option("--stamp", is_flag=True, help="Put the time into the JSON report."),
+    stamping,
     click.option("--strict", is_flag=True, help="Any finding fails (exit 1)."),
     click.option("--ignore", multiple=True, metavar="ID", help="A finding that does not count. Repeatable."),
 )

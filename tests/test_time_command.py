@@ -154,9 +154,6 @@ def test_other_commands_draw_no_plots(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--by", "dtype"), "--by dtype: nodes take time, and have no dtype; use scope, block or op"),
-        (("--by", "scope,role"), "have no role"),
-        (("--by", "bytes"), "have no bytes"),
         (("--memory-limit", "much"), "--memory-limit much: not a size"),
         (("--provider", "gpu9"), "gpu9"),
         (("--shape", "batch"), "batch"),
@@ -177,6 +174,13 @@ def test_a_limit_that_is_none_is_refused(options: tuple[str, str], asked: dict[s
 
     assert result.exit_code == 2
     assert f"Invalid value for '{options[0]}'" in result.output
+
+
+@pytest.mark.parametrize("by", ["dtype", "scope,role", "bytes"])
+def test_keys_that_say_nothing_of_nodes_are_refused_before_anything_runs(model: Path, by: str) -> None:
+    told = f"--by {by}: says nothing of nodes, and these take the time; use scope, block or op"
+
+    assert told in message("time", model, "--by", by)
 
 
 def test_a_url_is_to_be_downloaded_first() -> None:

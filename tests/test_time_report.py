@@ -69,16 +69,6 @@ def test_shares_of_parameters_and_bytes_sum_to_one(tmp_path: Path) -> None:
         assert math.fsum(group[key] for group in document["groups"]) == pytest.approx(1)
 
 
-def test_a_group_without_kernels_is_in_the_json_at_nothing(tmp_path: Path) -> None:
-    timing = timings.make_timing(tmp_path)
-    kept = tuple(part for part in timing.points[0].parts if part.group.name != "embeddings")
-
-    document = to_document(with_point(timing, parts=kept))
-
-    (row,) = [row for row in document["groups"] if row["group"] == "embeddings"]
-    assert (row["ms"], row["kernels"], row["parameters"]) == (0, 0, 12)
-
-
 # text
 
 

@@ -67,8 +67,9 @@ def make_point(
     """Times of the groups that `MS` names, a fused kernel, and what is left over."""
     parts = [
         Part(group, factor * MS[group.name], 2, error_ms=0.02 * factor)
-        for group in grouping.groups
         if group.name in MS
+        else Part(group, 0.0, 0)
+        for group in grouping.groups
     ]
     parts.append(Part(Group(" + ".join(ACROSS)), 0.3 * factor, 1, ACROSS, 0.01 * factor))
     unattributed = 0.05 * factor

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,9 @@ import click
 
 from analyzer.commands.reading import audit, group_ledger, list_inputs
 from analyzer.errors import UsageError
-from analyzer.options import Grouped, Output, bundle, grouping, reporting, writing
+from analyzer.options import Grouped, Output, bundle, grouping, reporting, stamping, time_stamp, writing
 from analyzer.terminal import check_outputs, emit, stages
+from analyzer.timing.request import Optimization, Schedule
 
 if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
     from analyzer.timing.record import TimingSettings
@@ -23,9 +23,7 @@ if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
 
 __all__ = ["compare_saved", "time"]
 
-_LEVELS = ("none", "basic", "extended", "layout", "all")
-_NODELESS = frozenset({"dtype", "role", "bytes"})
-"""Keys that say nothing of nodes."""
+_USUAL = Schedule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,6 @@ class _Run:
             UsageError: there is no such provider, or an option of it is wrong.
         """
         from analyzer.timing.record import TimingSettings
-        from analyzer.timing.request import Optimization, Schedule
         from analyzer.timing.running.providers import parse_options, provider_name, short_name
 
         name = provider_name(self.provider)
@@ -138,7 +135,7 @@ running = bundle(
     click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [one for each core]"),
     click.option(
         "--optimization",
-        type=click.Choice(_LEVELS),
+        type=click.Choice([level.value for level in Optimization]),
         default="all",
         help="What onnxruntime does to the graph.  [all]",
     ),
@@ -154,9 +151,13 @@ running = bundle(
         "--runs", type=click.IntRange(1), metavar="N", help="Of each measurement.  [until it settles]"
     ),
     click.option(
-        "--warmup", type=click.IntRange(0), default=3, metavar="N", help="Runs that do not count.  [3]"
+        "--warmup",
+        type=click.IntRange(0),
+        default=_USUAL.warmup,
+        metavar="N",
+        help="Runs that do not count.  [3]",
     ),
-    _seconds("--seconds", 10.0, "Of each measurement of a length, at most.  [10]"),
+    _seconds("--seconds", _USUAL.seconds, "Of each measurement of a length, at most.  [10]"),
     click.option(
         "--seed", type=click.IntRange(0, _MOST_SEED), default=0, metavar="N", help="Of the inputs.  [0]"
     ),
@@ -170,7 +171,7 @@ running = bundle(
 @feeding
 @running
 @grouping
-@click.option("--stamp", is_flag=True, help="Put the time into the JSON report.")
+@stamping
 @writing
 @reporting
 def time(
@@ -192,7 +193,6 @@ def time(
     from analyzer.timing.inputs.shapes import parse_shapes
 
     grouped.check()
-    _check_nodes(grouped)
     settings, limits, shapes = run.settings(), run.limits(), parse_shapes(fed.shapes)
     path = find_model(model)
     read = [*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *run.libraries]
@@ -213,22 +213,9 @@ def time(
             libraries=run.libraries,
             limits=limits,
             progress=tell,
-            stamp=datetime.now(UTC).isoformat(timespec="seconds") if stamp else None,
+            stamp=time_stamp() if stamp else None,
         )
     emit(timing, output, outputs)
-
-
-def _check_nodes(grouped: Grouped) -> None:
-    """Refuse, before any work, keys that say nothing of nodes.
-
-    Raises:
-        UsageError: as said.
-    """
-    nodeless = [key for key in (grouped.by or "").split(",") if key in _NODELESS]
-    if nodeless:
-        raise UsageError(
-            f"--by {grouped.by}: nodes take time, and have no {nodeless[0]}; use scope, block or op"
-        )
 
 
 def find_model(model: str) -> Path:

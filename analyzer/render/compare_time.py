@@ -13,7 +13,7 @@ from analyzer.render.groups import show_rule
 from analyzer.render.options import TextOptions
 from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import format_ms, format_percent, format_signed_ms, printable, short_count, shorten
-from analyzer.timing.compare import PointComparison, TimePair, Times, TimingComparison
+from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
 
 __all__ = ["show_timing_comparison"]
 
@@ -59,18 +59,18 @@ def _is_something(pair: TimePair) -> bool:
     return any((pair.ms.a, pair.ms.b, pair.parameters.a, pair.parameters.b, pair.nbytes.a, pair.nbytes.b))
 
 
-def _others(report: TimingComparison, point: PointComparison) -> Iterator[tuple[str, Times]]:
+def _others(report: TimingComparison, point: PointComparison) -> Iterator[tuple[str, Pair[float]]]:
     if report.by == "group":
         yield "[ungrouped]", point.ungrouped
-        yield "[overlap]", Times(-point.overlap.a, -point.overlap.b)
+        yield "[overlap]", Pair(-point.overlap.a, -point.overlap.b)
     yield "[unattributed]", point.unattributed
     yield "[overhead]", point.overhead
 
 
-def _times(times: Times, is_wide: bool, mark: str = "") -> list[str]:
+def _times(times: Pair[float], is_wide: bool, mark: str = "") -> list[str]:
     difference = [format_signed_ms(times.difference)] if is_wide else []
     return [format_ms(times.a), format_ms(times.b), *difference, mark + format_percent(times.ratio)]
 
 
-def _counts(pair: Pair) -> tuple[str, str]:
+def _counts(pair: Pair[int]) -> tuple[str, str]:
     return short_count(pair.a), short_count(pair.b)

@@ -88,5 +88,5 @@ def _group_pair(group: GroupPair) -> Document:
     }
 
 
-def _pair(pair: Pair) -> Document:
+def _pair(pair: Pair[int]) -> Document:
     return {"a": pair.a, "b": pair.b, "difference": pair.difference, "ratio": pair.ratio}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from analyzer.compare import Pair
 from analyzer.ledger import Group
 from analyzer.render.json_parts import Document, head, utf8
-from analyzer.timing.compare import Measured, PointComparison, TimePair, Times, TimingComparison
+from analyzer.timing.compare import Measured, PointComparison, TimePair, TimingComparison
 from analyzer.timing.growth import Growth
 from analyzer.timing.record import Axis, KernelTime, Latency, Part, Point, Timing
 from analyzer.timing.request import Feed
-from analyzer.timing.rows import timed_groups, total_group
+from analyzer.timing.rows import total_group
 from analyzer.timing.running.placement import Fallback, copies, fallbacks
 from analyzer.timing.sweep import grow_latency, grow_parts
 
@@ -82,6 +83,7 @@ def _environment(timing: Timing) -> Document:
         "load_ms": environment.load_ms,
         "peak_rss_bytes": environment.peak_rss_nbytes,
         "messages": list(environment.messages),
+        "kernel_clock": environment.kernel_clock,
         "order": environment.order,
     }
 
@@ -99,7 +101,7 @@ def _point(timing: Timing, point: Point) -> Document:
         "profiled_latency_ms": _latency(point.profiled),
         "profiling_ms": point.profiled.mean - point.latency.mean,
         "scale": point.scale,
-        "groups": [_part(part, point, whole) for part in list_parts(timing, point)],
+        "groups": [_part(part, point, whole) for part in point.parts],
         "overlap_ms": point.overlap_ms,
         "ungrouped_ms": ungrouped.ms,
         "group_balance": {
@@ -113,13 +115,6 @@ def _point(timing: Timing, point: Point) -> Document:
         "copies": _elsewhere(copies(point.kernels)),
         "kernels": [_kernel(kernel) for kernel in point.kernels],
     }
-
-
-def list_parts(timing: Timing, point: Point) -> tuple[Part, ...]:
-    """The parts of a point; a group without kernels has one too, at 0 milliseconds."""
-    timed = {part.group.label for part in point.parts if not part.across}
-    idle = (Part(group, 0.0, 0) for group in timed_groups(timing) if group.label not in timed)
-    return (*point.parts, *idle)
 
 
 def _feed(feed: Feed) -> Document:
@@ -232,7 +227,7 @@ def document_timing_comparison(report: TimingComparison) -> Document:
     totals = {"parameters": _pair(report.parameters), "bytes": _pair(report.file_nbytes)}
     if report.axis is None:
         (point,) = report.points
-        times = {"latency_ms": _times(point.latency), "profiled_latency_ms": _times(point.profiled)}
+        times = {"latency_ms": _pair(point.latency), "profiled_latency_ms": _pair(point.profiled)}
         return document | {"totals": times | totals} | _compared(point)
     return document | {
         "axis": report.axis,
@@ -240,8 +235,8 @@ def document_timing_comparison(report: TimingComparison) -> Document:
         "points": [
             {
                 "value": point.value,
-                "latency_ms": _times(point.latency),
-                "profiled_latency_ms": _times(point.profiled),
+                "latency_ms": _pair(point.latency),
+                "profiled_latency_ms": _pair(point.profiled),
                 **_compared(point),
             }
             for point in report.points
@@ -252,10 +247,10 @@ def document_timing_comparison(report: TimingComparison) -> Document:
 def _compared(point: PointComparison) -> Document:
     return {
         "groups": list(map(_time_pair, point.groups)),
-        "overlap_ms": _times(point.overlap),
-        "ungrouped_ms": _times(point.ungrouped),
-        "unattributed_ms": _times(point.unattributed),
-        "overhead_ms": _times(point.overhead),
+        "overlap_ms": _pair(point.overlap),
+        "ungrouped_ms": _pair(point.ungrouped),
+        "unattributed_ms": _pair(point.unattributed),
+        "overhead_ms": _pair(point.overhead),
     }
 
 
@@ -265,7 +260,7 @@ def _time_pair(pair: TimePair) -> Document:
         "keys": list(pair.label),
         "across": list(pair.across),
         "status": pair.status.value,
-        "ms": _times(pair.ms),
+        "ms": _pair(pair.ms),
         "error_ms": dict(zip("ab", pair.errors, strict=True)),
         "parameters": _pair(pair.parameters),
         "bytes": _pair(pair.nbytes),
@@ -276,9 +271,5 @@ def _measured(row: Measured) -> Document:
     return {"what": row.what, "a": row.a, "b": row.b}
 
 
-def _times(times: Times) -> Document:
-    return {"a": times.a, "b": times.b, "difference": times.difference, "ratio": times.ratio}
-
-
-def _pair(pair: Pair) -> Document:
+def _pair(pair: Pair[Any]) -> Document:
     return {"a": pair.a, "b": pair.b, "difference": pair.difference, "ratio": pair.ratio}

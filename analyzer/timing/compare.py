@@ -10,27 +10,8 @@ from analyzer.errors import UsageError
 from analyzer.keys import Label, label_order
 from analyzer.ledger import Group, Match
 from analyzer.timing.record import Part, Point, Timing
-from analyzer.timing.rows import timed_groups
 
-__all__ = ["Measured", "PointComparison", "TimePair", "Times", "TimingComparison", "compare_timings"]
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Milliseconds on both sides."""
-
-    a: float
-    b: float
-
-    @property
-    def difference(self) -> float:
-        """Of a and b: a - b."""
-        return self.a - self.b
-
-    @property
-    def ratio(self) -> float | None:
-        """Quotient a / b; None where b is 0 or below."""
-        return self.a / self.b if self.b > 0 else None
+__all__ = ["Measured", "PointComparison", "TimePair", "TimingComparison", "compare_timings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +24,11 @@ class TimePair:
     """As in `Part`."""
     status: Status
     """Of the times: unchanged where their confidence intervals meet."""
-    ms: Times
+    ms: Pair[float]
     errors: tuple[float, float]
     """Half the widths of the confidence intervals, of A and of B."""
-    parameters: Pair
-    nbytes: Pair
+    parameters: Pair[int]
+    nbytes: Pair[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +36,14 @@ class PointComparison:
     """One measurement on both sides, or one length of two sweeps."""
 
     value: int | None
-    latency: Times
+    latency: Pair[float]
     """Mean runs without profiling."""
-    profiled: Times
+    profiled: Pair[float]
     groups: tuple[TimePair, ...]
-    overlap: Times
-    ungrouped: Times
-    unattributed: Times
-    overhead: Times
+    overlap: Pair[float]
+    ungrouped: Pair[float]
+    unattributed: Pair[float]
+    overhead: Pair[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +62,8 @@ class TimingComparison:
     a: str
     """Path of the model, or of the report."""
     b: str
-    parameters: Pair
-    file_nbytes: Pair
+    parameters: Pair[int]
+    file_nbytes: Pair[int]
     by: str
     depth: int | None
     points: tuple[PointComparison, ...]
@@ -145,13 +126,13 @@ def _check_alike(a: Timing, b: Timing) -> None:
 def _compare_points(a: Timing, b: Timing, ours: Point, theirs: Point) -> PointComparison:
     return PointComparison(
         value=ours.value,
-        latency=Times(ours.latency.mean, theirs.latency.mean),
-        profiled=Times(ours.profiled.mean, theirs.profiled.mean),
-        groups=tuple(_pairs(_by_key(a, ours), _by_key(b, theirs), is_sorted=a.grouping.by != "group")),
-        overlap=Times(ours.overlap_ms, theirs.overlap_ms),
-        ungrouped=Times(*(point.ungrouped.ms if point.ungrouped else 0.0 for point in (ours, theirs))),
-        unattributed=Times(ours.unattributed_ms, theirs.unattributed_ms),
-        overhead=Times(ours.overhead_ms, theirs.overhead_ms),
+        latency=Pair(ours.latency.mean, theirs.latency.mean),
+        profiled=Pair(ours.profiled.mean, theirs.profiled.mean),
+        groups=tuple(_pairs(_by_key(ours), _by_key(theirs), is_sorted=a.grouping.by != "group")),
+        overlap=Pair(ours.overlap_ms, theirs.overlap_ms),
+        ungrouped=Pair(*(point.ungrouped.ms if point.ungrouped else 0.0 for point in (ours, theirs))),
+        unattributed=Pair(ours.unattributed_ms, theirs.unattributed_ms),
+        overhead=Pair(ours.overhead_ms, theirs.overhead_ms),
     )
 
 
@@ -159,9 +140,8 @@ _Key = tuple[tuple[str, ...], Label]
 """The groups that kernels were fused across, or none of them and the label of one."""
 
 
-def _by_key(timing: Timing, point: Point) -> dict[_Key, Part]:
-    idle: dict[_Key, Part] = {((), group.label): Part(group, 0.0, 0) for group in timed_groups(timing)}
-    return idle | {(part.across, () if part.across else part.group.label): part for part in point.parts}
+def _by_key(point: Point) -> dict[_Key, Part]:
+    return {(part.across, () if part.across else part.group.label): part for part in point.parts}
 
 
 def _pairs(a: dict[_Key, Part], b: dict[_Key, Part], *, is_sorted: bool) -> Iterator[TimePair]:
@@ -176,7 +156,7 @@ def _pair(key: _Key, a: Part | None, b: Part | None) -> TimePair:
     known = a or b
     group = known.group if known else Group("")
     ours, theirs = a or Part(Group(group.name), 0.0, 0), b or Part(Group(group.name), 0.0, 0)
-    times = Times(ours.ms, theirs.ms)
+    times = Pair(ours.ms, theirs.ms)
     if a is None or b is None:
         status = Status.ADDED if a is None else Status.REMOVED
     else:
@@ -212,6 +192,7 @@ def _conditions(timing: Timing, point: Point) -> dict[str, str]:
         **{f"version of {name}": version for name, version in environment.versions},
         "threads": str(environment.threads),
         "optimization": settings.optimization.value,
+        "clock of kernels": environment.kernel_clock,
         "order": environment.order,
         "inputs": ", ".join(inputs) or "none",
     }

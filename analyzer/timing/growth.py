@@ -6,7 +6,7 @@ import enum
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -143,6 +143,7 @@ def _growth(fit: Sequence[float], n: _Floats, t: _Floats, noise: _Floats) -> Gro
         return found
     weights = noise**-2
     mean = float(np.average(t, weights=weights))
-    rest = float(np.sum(weights * (found.at(n) - t) ** 2))  # type: ignore[arg-type]  # arrays work as well
+    fitted = np.array([found.at(length) for length in n.tolist()])
+    rest = float(np.sum(weights * (fitted - t) ** 2))
     whole = float(np.sum(weights * (t - mean) ** 2))
-    return Growth(order, found.constant, found.linear, found.quadratic, found.share, 1 - rest / whole, len(t))
+    return replace(found, r2=1 - rest / whole)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from analyzer.keys import Label
 from analyzer.ledger import Group
 from analyzer.timing.record import Part, Point, Timing
 from analyzer.tree import TreeRow, build_tree, cut_rows, sum_groups
 
-__all__ = ["TimeRow", "make_rows", "timed_groups", "total_group"]
+__all__ = ["TimeRow", "make_rows", "total_group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,6 @@ class TimeRow:
     is_fused: bool = False
 
 
-def timed_groups(timing: Timing) -> tuple[Group, ...]:
-    """The groups that have tensors or kernels, in their order; all of the user's own."""
-    timed = {part.group.label for point in timing.points for part in point.parts if not part.across}
-    is_own = timing.grouping.by == "group"
-    return tuple(g for g in timing.grouping.groups if is_own or g.tensors or g.label in timed)
-
-
 def total_group(timing: Timing) -> Group:
     """What all groups hold together."""
     grouping = timing.grouping
@@ -53,7 +46,7 @@ def make_rows(timing: Timing, limit: int) -> tuple[tuple[TimeRow, ...], int]:
     What has no room is summed in a row `[3 others]`; the second number counts rows that stand under one that is shown.
     The user's own groups are all shown.
     """
-    grouping = replace(timing.grouping, groups=timed_groups(timing))
+    grouping = timing.grouping
     times = _Times(timing.points)
     rows = build_tree(grouping)
     shown, closed = cut_rows(rows, 0 if grouping.by == "group" else limit, lambda row: (-times.last(row),))

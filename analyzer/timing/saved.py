@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping, Match
 from analyzer.render.units import shorten
 from analyzer.saved import read_report
 from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
-from analyzer.timing.request import Feed, Fill, MeasuringOrder, Optimization, Schedule
+from analyzer.timing.request import Clock, Feed, Fill, MeasuringOrder, Optimization, Schedule
 
 __all__ = ["is_saved_timing", "load_timing"]
 
@@ -110,15 +110,16 @@ def _environment(document: dict[str, Any]) -> Environment:
         load_ms=_number(row["load_ms"]),
         peak_rss_nbytes=_maybe(row["peak_rss_bytes"]),
         messages=tuple(map(_text, row["messages"])),
-        order=_order(row["order"]),
+        kernel_clock=cast("Clock", _one_of(Clock, row["kernel_clock"])),
+        order=cast("MeasuringOrder", _one_of(MeasuringOrder, row["order"])),
     )
 
 
-def _order(value: object) -> MeasuringOrder:
-    for known in get_args(MeasuringOrder):
-        if value == known:
-            return known  # type: ignore[no-any-return]  # it is one of the two
-    raise ValueError(f"{value!r}: no order of measuring")
+def _one_of(known: Any, value: object) -> object:
+    """A text that is one of those of a literal type."""
+    if value not in get_args(known):
+        raise ValueError(f"{value!r}: none of {', '.join(get_args(known))}")
+    return value
 
 
 def _point(row: dict[str, Any], *, is_own: bool) -> Point:

@@ -25,7 +25,6 @@ from analyzer.timing.request import Reply, Request, Run
 from analyzer.timing.running.apart import Limits, Progress, run_apart
 from analyzer.timing.running.devices import environment
 from analyzer.timing.running.latency import summarize
-from analyzer.timing.running.placement import check_used
 from analyzer.timing.running.providers import provider_name
 from analyzer.timing.tracing.attribute import (
     Membership,
@@ -105,7 +104,6 @@ def time_model(
         )
         reply = run_apart(request, limits or Limits(), progress)
         origins = _trace(ledger, reply)
-    check_used(provider, reply.kernels)
     points = tuple(
         _point(given, run, reply, origins, membership, grouping, settings, is_own=own is not None)
         for given, run in zip(inputs, reply.runs, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import models
@@ -19,6 +20,7 @@ from analyzer.timing.request import Fill, Schedule
 from analyzer.timing.timer import time_model
 
 pytestmark = pytest.mark.time
+DOCUMENT = Path(__file__).parents[2] / "docs" / "timing.md"
 
 QUICK = TimingSettings("cpu", threads=1, schedule=Schedule(runs=5, warmup=1))
 
@@ -109,6 +111,34 @@ def test_the_environment_says_what_ran(timing: Timing) -> None:
     assert environment.threads == 1
     assert environment.precision == (("FLOAT", 1.0),)
     assert "onnxruntime" in dict(environment.versions)
+
+
+def test_the_python_example_of_the_document_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+    exec(block.replace("build/demo/bert/model.onnx", str(path)).replace("sequence=128", "sequence=4"), {})
+
+    assert "'embeddings'" in capsys.readouterr().out
+
+
+def test_the_lines_of_the_document_s_tables_sum_to_their_totals() -> None:
+    tables = re.findall(
+        r"^scope, depth .*?^total .*?$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+    for table in tables:
+        rows = [
+            re.findall(r" (-?[\d,]+\.\d{3}) +-?[\d.]+ % +(-?[\d,]+\.\d{3})", line)
+            for line in table.splitlines()
+        ]
+        numbers = [[float(number.replace(",", "")) for number in row[0]] for row in rows if row]
+        *lines, total = numbers
+        for column in range(2):
+            rounding = 0.0005 * len(numbers)
+            assert math.fsum(line[column] for line in lines) == pytest.approx(total[column], abs=rounding)
+    assert len(tables) == 6
 
 
 def test_a_sweep_has_a_point_for_each_length_from_one_session(path: Path) -> None:

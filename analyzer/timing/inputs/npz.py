@@ -8,6 +8,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -73,13 +74,8 @@ def read_headers(path: Path) -> tuple[Stored, ...]:
         raise UsageError(f"--input {path}: cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         raise UsageError(f"--input {path}: is no .npz file ({error}); write it with numpy.savez") from error
-    names = [stored.name for stored in found]
-    twice = (
-        next((name for name in names if names.count(name) > 1), None)
-        if len(set(names)) < len(names)
-        else None
-    )
-    if twice is not None:
+    (twice, times), *_ = Counter(stored.name for stored in found).most_common(1) or [("", 0)]
+    if times > 1:
         raise UsageError(f"--input {path}: has {printable(twice)} twice; write it again with numpy.savez")
     return found
 
