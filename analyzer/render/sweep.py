@@ -1,4 +1,4 @@
-"""Sweeps -> text: groups by lengths, and how each grows; two timings side by side."""
+"""Sweeps -> text: groups by lengths, and how each grows."""
 
 from __future__ import annotations
 

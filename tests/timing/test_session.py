@@ -7,7 +7,8 @@ import pytest
 from models import save, text_model
 
 from analyzer.timing.request import Optimization, Request
-from analyzer.timing.running.session import open_session, placement_messages
+from analyzer.timing.running.placement import placement_messages
+from analyzer.timing.running.session import open_session, read_log
 
 pytestmark = pytest.mark.time
 WEIGHTS = {"w": np.ones((64, 64), np.float32)}
@@ -133,8 +134,8 @@ def test_warnings_of_where_nodes_run_are_told_once(tmp_path: Path) -> None:
         "ExecutionProvider that is no record\n"
     )
 
-    assert placement_messages(log) == (placed, copied)
+    assert placement_messages(read_log(log)) == (placed, copied)
 
 
 def test_no_log_has_no_messages(tmp_path: Path) -> None:
-    assert placement_messages(tmp_path / "none") == ()
+    assert placement_messages(read_log(tmp_path / "none")) == ()

@@ -18,7 +18,8 @@ from analyzer.errors import TimingError
 from analyzer.timing.request import Reply
 from analyzer.timing.running.devices import clocks_now, device_name, software
 from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, Raised, dump_answer, load_job
-from analyzer.timing.running.session import assigned_nodes, placement_messages
+from analyzer.timing.running.placement import placement_messages
+from analyzer.timing.running.session import assigned_nodes, read_log
 from analyzer.timing.running.work import Work
 
 __all__ = ["answer", "serve"]
@@ -97,7 +98,7 @@ def answer(job: Job, folder: Path, tell: Callable[[str], None]) -> Reply:
         optimized=None if session.optimized is None else str(session.optimized),
         load_ms=work.load_ns / 1e6,
         peak_rss_nbytes=work.peak_nbytes,
-        messages=placement_messages(folder / LOG),
+        messages=placement_messages(read_log(folder / LOG)),
         device=device_name(*where),
         versions=software(sys.modules["onnxruntime"], *where),
         clocks=clocks,

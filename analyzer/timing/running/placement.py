@@ -7,7 +7,7 @@ timing of something else than was asked for is worse than none, so each check he
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.errors import TimingError
@@ -23,6 +23,7 @@ __all__ = [
     "copies",
     "fallbacks",
     "not_started",
+    "placement_messages",
     "reason",
     "start_failure",
 ]
@@ -31,9 +32,12 @@ COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 """Operators that onnxruntime puts between nodes of different devices."""
 
 _LONGEST = 300
-_RECORD = re.compile(r"^\S+ \S+ \[([VIWEF]):onnxruntime:[^\]]*\]\s*(.*)$")
+_RECORD = re.compile(r"^\S+ \S+ \[[WEF]:onnxruntime:[^\]]*\]\s*(.*)$")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PLACEMENT = re.compile(r"Execution ?Provider|preferred execution provider|Memcpy node", re.IGNORECASE)
+_MOST_MESSAGES = 20
 _NOISE = (
-    (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (_COLOUR, ""),
     (re.compile(r"^\S+:\d+ .*?\[ONNXRuntimeError\] : \d+ : \w+ : "), ""),
     (re.compile(r"^\S+/\S+\.(?:cc|cu|h):\d+ (?:.*?\) )?"), ""),
     (re.compile(r"Failed to load library \S*?([^/\\\s]+) with error: "), r"\1: "),
@@ -153,14 +157,24 @@ def reason(log: str) -> str:
     'Failed to create X.'
     """
     found: list[str] = []
-    for line in _NOISE[0][0].sub("", log).splitlines():
-        record = _RECORD.match(line.strip())
-        if record is None or record[1] not in "WEF":
-            continue
-        said = _sentence(record[2])
+    for line in _complaints(log):
+        said = _sentence(line)
         if said and said not in found and any(cause in said for cause in _CAUSES):
             found.append(said)
     return _cut(" ".join(found))
+
+
+def placement_messages(log: str) -> tuple[str, ...]:
+    """What onnxruntime's log warns of that concerns where nodes run, each once."""
+    return tuple(dict.fromkeys(text for text in _complaints(log) if _PLACEMENT.search(text)))[:_MOST_MESSAGES]
+
+
+def _complaints(log: str) -> Iterator[str]:
+    """Warnings and errors of a log, without time and place."""
+    for line in _COLOUR.sub("", log).splitlines():
+        record = _RECORD.match(line.strip())
+        if record is not None:
+            yield record[1].strip()
 
 
 def _sentence(text: str) -> str:

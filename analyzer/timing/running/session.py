@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from analyzer.timing.request import Optimization, Request
 from analyzer.timing.running.placement import check_registered, not_started, start_failure
 from analyzer.timing.running.providers import binding_device, chain, check_installed, saves_graph
 
-__all__ = ["Session", "assigned_nodes", "open_session", "placement_messages"]
+__all__ = ["Session", "assigned_nodes", "open_session", "read_log"]
 
 _LEVELS = {
     Optimization.NONE: "ORT_DISABLE_ALL",
@@ -29,11 +28,6 @@ _WARNINGS = 2
 
 _NOT_WRITTEN = re.compile("compiled nodes|serializ|optimized model|No space left", re.IGNORECASE)
 """What onnxruntime says when it has made the graph but cannot write it."""
-
-_RECORD = re.compile(r"^\S+ \S+ \[[WEF]:onnxruntime:[^\]]*\]\s*(.*)$")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_PLACEMENT = re.compile(r"Execution ?Provider|preferred execution provider|Memcpy node", re.IGNORECASE)
-_MOST_MESSAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +74,7 @@ def open_session(request: Request, folder: Path, log: Path, *, profiled: bool, w
         # A provider that compiles nodes keeps what they were to itself, so that no file can hold them.
         _remove(target)
         session = _make(request, _options(request, folder, None, profiled=profiled), None)
-    check_registered(request.provider, session.inference.get_providers(), _text(log))
+    check_registered(request.provider, session.inference.get_providers(), read_log(log))
     return session
 
 
@@ -143,14 +137,7 @@ def assigned_nodes(session: Session, provider: str) -> tuple[tuple[str, tuple[st
     return tuple((part.ep_name, tuple(node.name for node in part.get_nodes())) for part in parts)
 
 
-def placement_messages(log: Path) -> tuple[str, ...]:
-    """What onnxruntime warned of that concerns where nodes run, each once."""
-    records = [_RECORD.match(line) for line in _COLOUR.sub("", _text(log)).splitlines()]
-    said: Sequence[str] = [record[1].strip() for record in records if record]
-    return tuple(dict.fromkeys(text for text in said if _PLACEMENT.search(text)))[:_MOST_MESSAGES]
-
-
-def _text(log: Path) -> str:
+def read_log(log: Path) -> str:
     """The beginning of a log: what it says of how the session was made."""
     try:
         with log.open("rb") as file:
