@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden bench matrix subgraphs hostile fuzz dev clean
+.PHONY: help demo test check format golden bench matrix subgraphs formulas hostile fuzz dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ matrix: .venv/.installed  ## make and reconcile architectures x exports x transf
 
 subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/subgraphs.md (19 GB, half an hour)
 	PYTHONPATH=tests $(BIN)/python -m subgraphs $(or $(ARGS),--markdown docs/subgraphs.md)
+
+formulas: .venv/.installed  ## closed forms of published models beside PyTorch's census; without ARGS rewrites the tables of docs/formulas.md
+	PYTHONPATH=tests $(BIN)/python -m published $(or $(ARGS),--markdown docs/formulas.md)
 
 hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/hostile.md
 	$(BIN)/python benchmarks/hostile.py --markdown docs/hostile.md $(ARGS)

@@ -12,15 +12,25 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from analyzer.collector import uncollected
-from analyzer.commands import graph, time
+from analyzer.commands import formula, graph, time
+from analyzer.commands.pytorch import (
+    files_of,
+    find_beside,
+    hush,
+    import_exporter,
+    read_names,
+    read_original,
+    reconcile_with,
+    require_beside,
+)
 from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
-from analyzer.errors import ConfigError, MissingExtraError, OnnxLedgerError, UsageError
+from analyzer.errors import ConfigError, OnnxLedgerError, UsageError
 from analyzer.options import (
     Bounded,
     Grouped,
@@ -45,7 +55,6 @@ if TYPE_CHECKING:
     from analyzer.model import Key
     from analyzer.reconcile import ContentMode, Reconciliation
     from analyzer.report import ReconcileReport
-    from analyzer.weights import Original
 
 __all__ = ["main"]
 
@@ -98,6 +107,7 @@ def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 
 
+command.add_command(formula.formula)
 command.add_command(graph.graph)
 command.add_command(time.time)
 
@@ -147,15 +157,15 @@ def export(
     SOURCE is a hub id, a checkpoint folder, a config.json, a preset (such as
     bert-base-uncased) or package.module:factory.
     """
-    exporter = _import_exporter("export")
+    exporter = import_exporter("export")
     grouped.check()  # before minutes are spent
     files = exporter.export_source(
-        source, directory, say=_hush if output.quiet else say, **dataclasses.asdict(sourced), **options
+        source, directory, say=hush if output.quiet else say, **dataclasses.asdict(sourced), **options
     )
     from analyzer.report import ExportReport
     from analyzer.weights import Original
 
-    result = _reconcile(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)
+    result = reconcile_with(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)
     report = ExportReport(tuple(map(str, files.files)), _reconcile_report(result, grouped, None))
     emit(report, output)
     if not result.balanced:
@@ -298,12 +308,12 @@ def reconcile(
     """
     grouped.check()
     check_artifact(bounded, [model])
-    source = against if against is not None else _beside(model)
+    source = against if against is not None else require_beside(model)
     check_outputs(outputs, [*list_inputs(model), Path(source)])
-    original = _original(source, sourced, output, **made)
+    original = read_original(source, sourced, output, **made)
     ledger = audit(model, bounded, quiet=output.quiet)
     check_outputs(outputs, ledger.model.paths)
-    result = _reconcile(ledger, original, content, output)
+    result = reconcile_with(ledger, original, content, output)
     report = _reconcile_report(result, grouped, time_stamp() if judged.stamp else None)
     emit(report, output, outputs)
     if not result.balanced:
@@ -358,18 +368,18 @@ def recover(
 
     check_artifact(bounded, [model])
     path, reports = _state_file(outputs)
-    source = against if against is not None else _find_beside(model)
-    read = [*list_inputs(model), *_read_of(source)]
+    source = against if against is not None else find_beside(model)
+    read = [*list_inputs(model), *files_of(source)]
     check_state_file(path, read)
     check_outputs(reports, [*read, path])
-    original = _names(source, sourced, output, is_asked=against is not None)
+    original = read_names(source, sourced, output, is_asked=against is not None)
     ledger = audit(model, bounded, quiet=output.quiet)
     check_state_file(path, ledger.model.paths)
     check_outputs(reports, ledger.model.paths)
     refused: Mapping[Key, str] = {}
     if original is None:
         original, refused = read_own_names(ledger)
-    recovery = recover_state(_reconcile(ledger, original, content, output), refused)
+    recovery = recover_state(reconcile_with(ledger, original, content, output), refused)
     is_written = bool(recovery.tensors) and not (lossless and recovery.lossy)
     if is_written:
         with progress(f"writing {path.name}", output.quiet) as tick:
@@ -415,69 +425,6 @@ def compare(
     emit(compare_ledgers(ours, theirs, *groupings), output, outputs)
 
 
-def _original(source: str, sourced: Sourced, output: Output, *, random_weights: bool, seed: int) -> Original:
-    """PyTorch's side: a manifest needs no PyTorch, nor do the names in a safetensors file; any other SOURCE does."""
-    from analyzer.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
-    from analyzer.manifest import is_manifest, load_manifest
-    from analyzer.statedict import because
-    from analyzer.weights import Original
-
-    path, told = Path(source), _hush if output.quiet else say
-    kind = checkpoint_kind(path)
-    if kind is None and path.is_file() and is_manifest(path):
-        if random_weights:
-            raise UsageError(
-                f"--random-weights: {source} describes weights; name a config, preset or factory with --against"
-            )
-        return Original(load_manifest(path))
-    needs_class = kind is None or kind.is_pickle or random_weights or sourced.model_class is not None
-    reason = None if needs_class else lacks_class(path)
-    if reason is not None:
-        original = because(open_checkpoint(path), path, reason)
-    else:
-        exporter = _import_exporter("reconciling against anything but a manifest.json or a .safetensors file")
-        made = {"random_weights": random_weights, "seed": seed, **dataclasses.asdict(sourced)}
-        original = cast("Original", exporter.census_source(source, say=told, **made))
-    for note in original.notes:
-        told(note)
-    return original
-
-
-def _find_beside(model: str) -> str | None:
-    """PyTorch's side where `export` and others put it; None where it is not there, or the model is remote."""
-    from analyzer.ranges import is_url
-
-    folder = Path(model) if Path(model).is_dir() else Path(model).parent
-    beside = [folder / name for name in ("manifest.json", "config.json")] if not is_url(model) else []
-    return next((str(path) for path in beside if path.is_file()), None)
-
-
-def _beside(model: str) -> str:
-    from analyzer.ranges import is_url
-
-    if is_url(model):
-        raise UsageError(f"{model}: name PyTorch's side of a remote model with --against SOURCE")
-    found = _find_beside(model)
-    if found is not None:
-        return found
-    raise UsageError(
-        f"{model}: neither manifest.json nor config.json is beside it; name PyTorch's side with --against SOURCE"
-    )
-
-
-def _names(source: str | None, sourced: Sourced, output: Output, *, is_asked: bool) -> Original | None:
-    """PyTorch's side for `recover`, which can do without: None where nobody named it, or nothing here can read it."""
-    if source is None:
-        return None
-    try:
-        return _original(source, sourced, output, random_weights=False, seed=0)
-    except MissingExtraError as error:
-        if is_asked:
-            raise
-        say(f"{source}: not used, names come from the model file itself: {error}")
-        return None
-
-
 def _state_file(outputs: Sequence[Path]) -> tuple[Path, list[Path]]:
     """The one file for the state dict, and those for the report.
 
@@ -488,34 +435,6 @@ def _state_file(outputs: Sequence[Path]) -> tuple[Path, list[Path]]:
     if len(states) != 1:
         raise UsageError(f"-o: name one .safetensors file for the state dict, not {len(states)}")
     return states[0], [path for path in outputs if path not in states]
-
-
-def _read_of(source: str | None) -> list[Path]:
-    """The files that a SOURCE stands for, as far as they are checkpoints on this machine."""
-    from analyzer.checkpoint import checkpoint_files
-
-    if source is None:
-        return []
-    path = Path(source)
-    return [path, *(path.glob("*.safetensors") if path.is_dir() else checkpoint_files(path))]
-
-
-def _import_exporter(purpose: str) -> Any:
-    try:
-        import exporter
-        import exporter.export
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("export", error.name or "torch", purpose) from error
-    return exporter
-
-
-def _reconcile(
-    ledger: Ledger, original: Original, content: ContentMode | None, output: Output
-) -> Reconciliation:
-    from analyzer.reconcile import reconcile_ledger
-
-    with progress("comparing contents", output.quiet) as tick:
-        return reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
 
 
 def _reconcile_report(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:
@@ -529,7 +448,3 @@ def _reconcile_report(result: Reconciliation, grouped: Grouped, stamp: str | Non
 def _judge(findings: tuple[Finding, ...], judged: Judged) -> None:
     if judged.strict and any(finding.id not in judged.ignore for finding in findings):
         raise click.exceptions.Exit(EXIT_FINDING)
-
-
-def _hush(message: str) -> None:
-    """Progress that nobody wants to read."""

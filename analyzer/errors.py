@@ -9,6 +9,7 @@ OnnxLedgerError             says what happened, where, and what to do next
 ├── ExportError             torch.onnx failed; the cause is chained
 ├── LedgerError             an identity of the account does not hold: a defect of onnxledger itself
 ├── TimingError             the model cannot be run, or ended the process that ran it
+├── FormulaError            a config from which no count follows: a field is missing, of the wrong kind, or no size
 ├── UsageError              options that contradict each other or name nothing
 ├── ConfigError             a config is unreadable or wrong; every mistake in it, each with its line
 └── MissingExtraError       names the extra to install
@@ -25,6 +26,7 @@ __all__ = [
     "ConfigError",
     "ExportError",
     "ExternalDataError",
+    "FormulaError",
     "LedgerError",
     "ManifestError",
     "MissingExtraError",
@@ -66,6 +68,10 @@ class LedgerError(OnnxLedgerError):
 
 class TimingError(OnnxLedgerError):
     """The model cannot be run, or ended the process that ran it."""
+
+
+class FormulaError(OnnxLedgerError):
+    """No count follows from the config."""
 
 
 class UsageError(OnnxLedgerError):

@@ -32,6 +32,7 @@ __all__ = [
     "is_manifest",
     "load_manifest",
     "save_manifest",
+    "split_name",
 ]
 
 SCHEMA_VERSION = 1
@@ -151,6 +152,8 @@ class Manifest:
     """What decided `read`: `exported-program`, `function-calls`, or None."""
     lists_all_buffers: bool = True
     """Whether every buffer is here: a state dict lacks those that are not persistent."""
+    modules: Mapping[str, str] = field(default_factory=dict)
+    """Class names of the modules that own tensors, by their paths; empty where only names are known."""
 
     @property
     def tensors(self) -> tuple[Parameter | Buffer, ...]:
@@ -197,6 +200,25 @@ def _decode(text: str, tensor: Parameter | Buffer) -> Array | None:
 
 
 _Tensor = TypeVar("_Tensor", "Parameter", "Buffer")
+
+
+_PARAMETRIZATIONS = "parametrizations"
+"""Where torch keeps what a parametrized module's tensors are computed from."""
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The path of the module that a tensor belongs to, and the tensor's name in it.
+
+    >>> split_name("layer.0.query.weight"), split_name("cls_token")
+    (('layer.0.query', 'weight'), ('', 'cls_token'))
+    >>> split_name("conv.parametrizations.weight.original0")
+    ('conv', 'parametrizations.weight.original0')
+    """
+    parts = name.split(".")
+    length = len(parts) - 1
+    if _PARAMETRIZATIONS in parts[:-1]:
+        length = parts.index(_PARAMETRIZATIONS)
+    return ".".join(parts[:length]), ".".join(parts[length:])
 
 
 def save_manifest(manifest: Manifest, path: Path) -> None:
@@ -247,6 +269,7 @@ def load_manifest(path: Path | str) -> Manifest:
             source=_strings(document["source"]),
             trace=document["trace"],
             lists_all_buffers=document.get("lists_all_buffers", True),
+            modules=_modules(document.get("modules", {})),
         )
         _check(manifest)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -299,6 +322,10 @@ def _check(manifest: Manifest) -> None:
         if name not in named:
             raise ValueError(f"values: no tensor {name!r}")
         _decode(text, named[name])
+    owners = {split_name(name)[0] for name in named} if manifest.modules else set()
+    for path in manifest.modules:
+        if path not in owners:
+            raise ValueError(f"modules: no tensor of {path!r}")
 
 
 def _check_weight_norm(norm: WeightNorm, named: Mapping[str, Parameter | Buffer]) -> None:
@@ -346,6 +373,12 @@ def _tensor(kind: type[_Tensor], item: Mapping[str, Any]) -> _Tensor:
     if fields["content"] is not None:
         fields["content"] = Content(**fields["content"])
     return kind(**fields)
+
+
+def _modules(item: Mapping[str, Any]) -> dict[str, str]:
+    if not isinstance(item, dict) or not all(isinstance(name, str) and name for name in item.values()):
+        raise TypeError("modules: not a map of class names")
+    return dict(item)
 
 
 def _strings(item: Mapping[str, Any]) -> dict[str, str]:

@@ -26,6 +26,7 @@ __all__ = [
     "Sourced",
     "bounding",
     "bundle",
+    "formula_reporting",
     "grouping",
     "judging",
     "randomizing",
@@ -168,19 +169,26 @@ def bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable
     return decorate
 
 
-reporting = bundle(
-    "output",
-    Output,
-    click.option(
-        "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of stdout."
-    ),
-    click.option(
-        "-n", "rows", type=click.IntRange(0), default=20, help="Rows of long tables; 0 shows all.  [20]"
-    ),
-    click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
-    click.option("--verbose", is_flag=True, help="Say how each number was decided; tracebacks."),
-)
+def _reporting(*styles: str) -> Callable[[_F], _F]:
+    return bundle(
+        "output",
+        Output,
+        click.option(
+            "--format", "style", type=click.Choice(styles), default=styles[0], help="Form of stdout."
+        ),
+        click.option(
+            "-n", "rows", type=click.IntRange(0), default=20, help="Rows of long tables; 0 shows all.  [20]"
+        ),
+        click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
+        click.option("--verbose", is_flag=True, help="Say how each number was decided; tracebacks."),
+    )
+
+
+reporting = _reporting("text", "json")
 """The options of every command that prints a report."""
+
+formula_reporting = _reporting("text", "json", "markdown", "latex")
+"""The same of a report that has mathematics."""
 
 grouping = bundle(
     "grouped",

@@ -17,6 +17,7 @@ from analyzer.survey import Survey
 if TYPE_CHECKING:  # 0.1 s, which no other report needs
     import networkx as nx
 
+    from analyzer.formulas.record import FormulaReport
     from analyzer.render.graph.model_explorer import Metric
     from analyzer.timing.compare import TimingComparison
     from analyzer.timing.record import Timing
@@ -113,5 +114,5 @@ def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 Report: TypeAlias = (
     "Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison"
-    " | Timing | TimingComparison"
+    " | FormulaReport | Timing | TimingComparison"
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -16,7 +16,7 @@ from analyzer.errors import UsageError
 from analyzer.options import Output
 
 if TYPE_CHECKING:  # these bring rich and the whole analyzer, which `--help` does not need
-    from analyzer.render import TextOptions
+    from analyzer.render import Format, TextOptions
     from analyzer.report import Report
 
 __all__ = [
@@ -86,17 +86,19 @@ def stages(title: str, quiet: bool) -> Iterator[Callable[[str], None] | None]:
         yield lambda stage: bar.update(task, description=printable(f"{title}: {stage}"))
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path], *, has_plot: bool = False) -> None:
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path], *, report: str | None = None) -> None:
     """Refuse, before any work, an output without a format, or one that is among what is read.
 
     Args:
-        has_plot: whether the report that is to come can be drawn.
+        outputs: where the report is to be written.
+        inputs: what is read.
+        report: the class of the report that is to come, where it has formats that not every report has.
 
     Raises:
         UsageError: as said.
     """
     for path in outputs:
-        _format_of(path, has_plot=has_plot)
+        _format_of(path, report)
     refuse_inputs(outputs, inputs)
 
 
@@ -145,13 +147,11 @@ def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:
     Raises:
         UsageError: an output's suffix names no format, or it cannot be written.
     """
-    from analyzer.render import FORMATS, PLOT_SUFFIXES, PLOTS, TextOptions, is_drawn
+    from analyzer.render import FORMATS, TextOptions
 
     plain = TextOptions(rows=output.rows, verbose=output.verbose)
-    has_plot = any(path.suffix in PLOT_SUFFIXES for path in outputs) and is_drawn(report)
-    makers: Mapping[str, Callable[[Report, TextOptions], str | bytes]] = {**FORMATS, **PLOTS}
-    files = [(path, makers[_format_of(path, has_plot=has_plot)](report, plain)) for path in outputs]
-    text = FORMATS[output.style](report, _screen_options(plain))
+    files = [(path, _format_of(path, type(report).__name__).render(report, plain)) for path in outputs]
+    text = FORMATS[output.style].render(report, _screen_options(plain))
     write_files(files)
     if not output.quiet:
         click.echo(text, nl=False)
@@ -170,10 +170,10 @@ def write_files(files: Sequence[tuple[Path, str | bytes]]) -> None:
             raise UsageError(f"-o {path}: cannot be written: {error.strerror or error}") from error
 
 
-def _format_of(path: Path, *, has_plot: bool) -> str:
-    from analyzer.render import PLOT_SUFFIXES, SUFFIXES
+def _format_of(path: Path, report: str | None) -> Format:
+    from analyzer.render import find_suffixes
 
-    formats = {**SUFFIXES, **(PLOT_SUFFIXES if has_plot else {})}
+    formats = find_suffixes(report)
     if path.suffix not in formats:
         known = ", ".join(formats)
         raise UsageError(f"-o {path}: no format for the suffix {path.suffix!r}; use one of {known}")

@@ -10,7 +10,9 @@ from analyzer.errors import MissingExtraError
 if TYPE_CHECKING:
     from exporter.census import take_census as take_census
     from exporter.census import with_reads as with_reads
+    from exporter.classes import field_names as field_names
     from exporter.export import ExportedFiles as ExportedFiles
+    from exporter.export import census_config as census_config
     from exporter.export import census_source as census_source
     from exporter.export import export_model as export_model
     from exporter.export import export_source as export_source
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from exporter.inputs import example_inputs as example_inputs
     from exporter.sources import ResolvedModel as ResolvedModel
     from exporter.sources import SourceOptions as SourceOptions
+    from exporter.sources import read_source_config as read_source_config
     from exporter.sources import resolve_source as resolve_source
 
 __all__ = [
@@ -25,10 +28,13 @@ __all__ = [
     "ExportedFiles",
     "ResolvedModel",
     "SourceOptions",
+    "census_config",
     "census_source",
     "example_inputs",
     "export_model",
     "export_source",
+    "field_names",
+    "read_source_config",
     "resolve_source",
     "take_census",
     "with_reads",
@@ -39,10 +45,13 @@ _MODULES = {
     "ExportedFiles": "export",
     "ResolvedModel": "sources",
     "SourceOptions": "sources",
+    "census_config": "export",
     "census_source": "export",
     "example_inputs": "inputs",
     "export_model": "export",
     "export_source": "export",
+    "field_names": "classes",
+    "read_source_config": "sources",
     "resolve_source": "sources",
     "take_census": "census",
     "with_reads": "census",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from analyzer.content import (
     Array,
@@ -24,7 +25,7 @@ from analyzer.content import (
     sample,
 )
 from analyzer.dtypes import DType
-from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm
+from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm, split_name
 from exporter.reads import Reads
 from exporter.values import TORCH_DTYPES
 from exporter.weights import is_batch_norm
@@ -78,6 +79,7 @@ def take_census(
         weight_norms=tuple(_weight_norms(model)),
         values=_whole_values(model) if evidence else {},
         source=dict(source or {}),
+        modules=_modules(model, (*parameters, *buffers)),
     )
 
 
@@ -110,6 +112,16 @@ def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
     # The storage object is compared, not its address: on the meta device all addresses are 0.
     layout = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
     return (storage._cdata, *layout)
+
+
+def _modules(model: nn.Module, tensors: Iterable[Tied]) -> dict[str, str]:
+    """Classes of the modules that own tensors, by all their paths; of a parametrized one the class that was written."""
+    owners = {split_name(name)[0] for tied in tensors for name in tied.names}
+    return {
+        path: type_before_parametrizations(module).__name__
+        for path, module in model.named_modules(remove_duplicate=False)
+        if path in owners
+    }
 
 
 def _counter(progress: Progress | None, total: int) -> Callable[[_T], _T]:

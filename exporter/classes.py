@@ -12,7 +12,7 @@ from typing import Any
 from analyzer.errors import MissingExtraError, SourceError
 from exporter.quiet import quiet
 
-__all__ = ["find_class", "first_line", "load_config", "require_transformers"]
+__all__ = ["field_names", "find_class", "first_line", "load_config", "read_fields", "require_transformers"]
 
 _PURPOSE = "building a transformers model"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -43,6 +43,35 @@ def load_config(where: str | Path | Mapping[str, Any], *, trust_remote_code: boo
             )
     except Exception as error:
         raise SourceError(_config_message(where, error)) from error
+
+
+def read_fields(where: str | Path, *, local_only: bool) -> dict[str, Any]:
+    """The content of the `config.json` of a folder or a hub id, or of a config file, whatever its model type is.
+
+    Raises:
+        SourceError: it cannot be read, or is no JSON object.
+    """
+    require_transformers()
+    from transformers import PreTrainedConfig
+
+    fields: Any
+    try:
+        with quiet():
+            fields, _ = PreTrainedConfig.get_config_dict(str(where), local_files_only=local_only)
+    except Exception as error:
+        raise SourceError(_config_message(where, error)) from error
+    if not isinstance(fields, dict) or not fields:
+        raise SourceError(f"{where}: the config cannot be used: it holds no JSON object with fields")
+    return dict(fields)
+
+
+def field_names(config: Mapping[str, Any]) -> list[str]:
+    """The fields of a config's class, of which a `config.json` need not name all.
+
+    Raises:
+        SourceError: transformers does not know its model type.
+    """
+    return list(load_config(config, trust_remote_code=False, local_only=True).to_dict())
 
 
 def _config_message(where: object, error: Exception) -> str:

@@ -9,9 +9,10 @@ import importlib.util
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -27,11 +28,11 @@ from exporter.generation import can_generate, export_components
 from exporter.inputs import ExampleInputs, example_inputs, widen_batch
 from exporter.quiet import Say, quiet, quiet_descriptors, silent
 from exporter.reads import Reads
-from exporter.sources import ResolvedModel, SourceOptions, resolve_source
+from exporter.sources import ResolvedModel, SourceOptions, resolve_config, resolve_source
 from exporter.values import weights_of
 from exporter.weights import DTYPES
 
-__all__ = ["ExportedFiles", "census_source", "export_model", "export_source"]
+__all__ = ["ExportedFiles", "census_config", "census_source", "export_model", "export_source"]
 
 MANIFEST_FILE = "manifest.json"
 STEP_FILE = "decode.onnx"
@@ -152,6 +153,25 @@ def census_source(
     resolved = resolve_source(source, options, say)
     manifest = take_census(resolved.model, _provenance(resolved), evidence=False)
     return Original(manifest, weights_of(resolved.model, without=resolved.missing))
+
+
+def census_config(
+    config: Mapping[str, Any], *, model_class: str | None = None, trust_remote_code: bool = False
+) -> Manifest:
+    """Describe the model that a config stands for: names, shapes and ties on the meta device, without weights.
+
+    Args:
+        config: the content of a `config.json`.
+        model_class: a class of transformers; None takes the config's architecture.
+        trust_remote_code: whether Python code that the config names may run.
+
+    Raises:
+        SourceError: no such model can be built.
+        MissingExtraError: transformers is needed and not installed.
+    """
+    options = SourceOptions(model_class=model_class, meta=True, trust_remote_code=trust_remote_code)
+    resolved = resolve_config(config, options)
+    return take_census(resolved.model, _provenance(resolved), evidence=False)
 
 
 def export_model(
@@ -336,6 +356,8 @@ def _provenance(resolved: ResolvedModel) -> dict[str, str]:
         "dtype": resolved.dtype,
         **_versions(),
     }
+    if resolved.config is not None and resolved.config.model_type:
+        source["model_type"] = str(resolved.config.model_type)
     if resolved.weights in ("random", "fresh"):
         source["seed"] = str(resolved.seed)
     return source

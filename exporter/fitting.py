@@ -119,6 +119,7 @@ def _by_class(
             "source": str(path),
             "kind": kind.value,
             "class": name,
+            "model_type": str(config.model_type),
             "weights": "checkpoint",
             "parameters_by": BY_MODULE,
         },

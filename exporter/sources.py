@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,14 @@ from analyzer.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
 from analyzer.errors import OnnxLedgerError, SourceError, UsageError
 from analyzer.statedict import listed
 from exporter import factory, hub
-from exporter.classes import find_class, first_line, load_config, require_transformers
+from exporter.classes import find_class, first_line, load_config, read_fields, require_transformers
 from exporter.fitting import load_into
-from exporter.presets import PRESETS, preset_config, preset_name
+from exporter.presets import PRESETS, preset_config, preset_name, preset_names
 from exporter.quiet import Say, quiet, silent
 from exporter.statedict import load_state_dict
 from exporter.weights import DTYPES, cast, randomize
 
-__all__ = ["ResolvedModel", "SourceOptions", "resolve_source"]
+__all__ = ["ResolvedModel", "SourceOptions", "read_source_config", "resolve_config", "resolve_source"]
 
 Weights = Literal["pretrained", "factory", "random", "fresh", "meta"]
 
@@ -105,6 +106,43 @@ def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> Re
         return _from_factory(source, options)
     require_transformers()
     return _from_transformers(source, _locate(source, options, say), options, say)
+
+
+def resolve_config(config: Mapping[str, Any], options: SourceOptions) -> ResolvedModel:
+    """The model that the content of a `config.json` stands for.
+
+    Raises:
+        SourceError: it does not build.
+        MissingExtraError: transformers is not installed.
+    """
+    require_transformers()
+    location = _Location("config", config, has_weights=False)
+    return _from_transformers("the config", location, options, silent)
+
+
+def read_source_config(source: str, say: Say = silent) -> dict[str, Any] | None:
+    """The fields of the config that SOURCE has, without building what it describes; None where it has none.
+
+    They are as its `config.json` says them: what that leaves to the config's class is absent. A factory's model is
+    built on the meta device, and its config is whole.
+
+    Raises:
+        SourceError: SOURCE names nothing, or its config cannot be read.
+        MissingExtraError: transformers is needed and not installed.
+    """
+    path = Path(source).expanduser()
+    if not path.exists() and factory.is_factory(source):
+        made = _from_factory(source, SourceOptions(meta=True))
+        if made.config is None:
+            return None
+        fields: dict[str, Any] = json.loads(made.config.to_json_string(use_diff=False))
+        return {**fields, "architectures": [made.class_name]}
+    if checkpoint_kind(path) is not None and not (path.parent / CONFIG_FILE).is_file():
+        return None
+    location = _locate(source, SourceOptions(), say)
+    if isinstance(location.where, Mapping):
+        return dict(location.where)
+    return read_fields(location.where, local_only=location.local_only)
 
 
 def _check_options(options: SourceOptions) -> None:
@@ -205,8 +243,10 @@ def _locate_on_hub(source: str, preset: str | None, say: Say) -> _Location:
 
 
 def _near_preset(source: str) -> str:
-    close = difflib.get_close_matches(source, PRESETS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"built-in presets are {', '.join(sorted(PRESETS))}"
+    names = preset_names()
+    close = difflib.get_close_matches(source, names, n=1)
+    few = f"{', '.join(sorted(PRESETS))}, and other published models"
+    hint = f"did you mean {close[0]}?" if close else f"built-in presets are {few}"
     return f"; {hint}"
 
 

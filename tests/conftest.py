@@ -24,6 +24,7 @@ TOGETHER = {
     "test_full_size.py": "documents",
     "test_hostile.py": "hostile",
     "test_export.py": "exports",
+    "test_formula_exports.py": "exports",
     "test_oracle.py": "exports",
     "test_presets.py": "exports",
     "test_reconcile_exports.py": "exports",

@@ -15,7 +15,12 @@ from pathlib import Path
 from served import serve_commands
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "worked-examples.md", ROOT / "docs" / "groups.md")
+DOCUMENTS = (
+    ROOT / "README.md",
+    ROOT / "docs" / "studies.md",
+    ROOT / "docs" / "groups.md",
+    ROOT / "docs" / "formulas.md",
+)
 
 _BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 

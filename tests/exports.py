@@ -19,6 +19,13 @@ TEXT = {
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {"architectures": ["BertForMaskedLM"], "model_type": "bert", **TEXT},
+    "bert-untied": {
+        "architectures": ["BertForMaskedLM"],
+        "model_type": "bert",
+        **TEXT,
+        "vocab_size": 104,
+        "tie_word_embeddings": False,
+    },
     "gpt2": {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",

@@ -244,6 +244,7 @@ def manifest_of(
     weight_norms: tuple[WeightNorm, ...] = (),
     values: Mapping[str, Array] | None = None,
     trace: str | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> Manifest:
     return Manifest(
         parameters=tuple(t for t in tensors if isinstance(t, Parameter)),
@@ -253,6 +254,7 @@ def manifest_of(
         values={name: encode_values(array) for name, array in (values or {}).items()},
         source={"source": "tests"},
         trace=trace,
+        modules=modules or {},
     )
 
 

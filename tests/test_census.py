@@ -85,7 +85,10 @@ def test_seventy_billion_parameters_are_counted_without_weights(tmp_path):
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
 
-    assert census_source(str(tmp_path)).manifest.numel == 70_553_706_496
+    manifest = census_source(str(tmp_path)).manifest
+    assert manifest.numel == 70_553_706_496
+    assert manifest.source["class"] == "LlamaForCausalLM"
+    assert manifest.source["model_type"] == "llama"
 
 
 def test_tied_tensor_counts_once_under_its_first_name(corners):
@@ -100,6 +103,23 @@ def test_order_is_that_of_named_parameters(corners):
     names = [p.name for p in take_census(corners).parameters]
 
     assert names == [name for name, _ in corners.named_parameters()]
+
+
+def test_modules_that_own_tensors_are_named_by_their_classes(corners):
+    modules = take_census(corners).modules
+
+    assert modules == {"": "Corners", "embed": "Embedding", "head": "Linear", "unused": "Linear"}
+    assert list(modules) == ["", "embed", "head", "unused"]
+
+
+def test_modules_at_several_paths_and_parametrized_ones_are_named_as_they_were_written(tmp_path):
+    shared = torch.nn.LayerNorm(4)
+    normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4, bias=False))
+    manifest = take_census(torch.nn.ModuleDict({"a": shared, "b": shared, "c": normed, "d": torch.nn.ReLU()}))
+
+    assert manifest.modules == {"a": "LayerNorm", "b": "LayerNorm", "c": "Linear"}
+    save_manifest(manifest, tmp_path / "manifest.json")
+    assert load_manifest(tmp_path / "manifest.json") == manifest
 
 
 def test_parameters_that_share_storage_are_tied(corners):

@@ -139,6 +139,7 @@ def test_manifest_says_where_the_model_came_from_and_nothing_of_the_machine(expo
 
     source = dict(load_manifest(made.files.manifest_path).source)
     assert source["class"] == "BertForMaskedLM"
+    assert source["model_type"] == "bert"
     assert source["weights"] == "random"
     assert source["seed"] == "0"
     assert source["exporter"] == "transformers"

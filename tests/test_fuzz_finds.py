@@ -55,7 +55,11 @@ def reported(folder: Path, content: bytes) -> tuple[Ledger, str, str]:
     """The ledger, and both reports of it."""
     ledger = audit_model(save(folder, content))
     report = Inspection(ledger, group_by(ledger))
-    return ledger, FORMATS["json"](report, TextOptions()), FORMATS["text"](report, TextOptions())
+    return (
+        ledger,
+        FORMATS["json"].render(report, TextOptions()),
+        FORMATS["text"].render(report, TextOptions()),
+    )
 
 
 def ids(ledger: Ledger) -> set[str]:

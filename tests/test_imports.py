@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-HEAVY = {"jinja2", "matplotlib", "onnx_ir", "onnxruntime", "onnxscript", "torch", "transformers"}
+HEAVY = {"jinja2", "matplotlib", "onnx_ir", "onnxruntime", "onnxscript", "sympy", "torch", "transformers"}
 
 
 @pytest.mark.parametrize("module", ["analyzer", "analyzer.cli"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from models import buffer, convolution, manifest_of, parameter, ramp
 
 from analyzer.errors import ManifestError
-from analyzer.manifest import BatchNorm, Manifest, is_manifest, load_manifest, save_manifest
+from analyzer.manifest import BatchNorm, Manifest, is_manifest, load_manifest, save_manifest, split_name
 
 Document = dict[str, Any]
 
@@ -27,6 +28,7 @@ def example() -> Manifest:
         batch_norms=(BatchNorm("bn", 1e-5, None, None, "bn.running_mean", None),),
         values={"bn.running_mean": ramp(3)},
         trace="exported-program",
+        modules={"wte": "Embedding", "head": "Linear", "bn": "BatchNorm2d"},
     )
 
 
@@ -95,6 +97,25 @@ def test_scalars_and_empty_tensors_come_back(tmp_path, shape):
     assert load_manifest(tmp_path / "m.json") == manifest
 
 
+def test_manifest_of_before_modules_is_read(path):
+    rewrite(path, lambda document: document.pop("modules"))
+
+    assert load_manifest(path) == replace(example(), modules={})
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "leaf"),
+    [
+        ("conv.parametrizations.weight.0._u", "conv", "parametrizations.weight.0._u"),
+        ("parametrizations.weight.original0", "", "parametrizations.weight.original0"),
+        ("head.parametrizations", "head", "parametrizations"),
+        ("", "", ""),
+    ],
+)
+def test_what_a_parametrization_holds_belongs_to_its_module(name, owner, leaf):
+    assert split_name(name) == (owner, leaf)
+
+
 # what is no manifest
 
 
@@ -161,6 +182,9 @@ def test_manifest_of_another_schema_is_said(path, version):
         lambda d: d["batch_norms"][0].pop("eps"),
         lambda d: d["values"].update({"bn.running_mean": "AAAA"}),
         lambda d: d["values"].update({"bn.running_mean": "not base64!"}),
+        lambda d: d.update(modules=[]),
+        lambda d: d["modules"].update(wte=3),
+        lambda d: d["modules"].update(wte=""),
     ],
     ids=[
         "no-parameters",
@@ -185,6 +209,9 @@ def test_manifest_of_another_schema_is_said(path, version):
         "norm-without-eps",
         "short-value",
         "value-no-base64",
+        "modules-list",
+        "class-number",
+        "class-empty",
     ],
 )
 def test_manifest_that_is_not_whole_is_said(path, change):
@@ -207,6 +234,7 @@ def test_manifest_that_is_not_whole_is_said(path, change):
         lambda d: d["parameters"][3].update(channel_norms="AACAPw=="),
         lambda d: d["batch_norms"][0].update(eps="small"),
         lambda d: d["batch_norms"][0].update(running_mean="nobody.running_mean"),
+        lambda d: d["modules"].update(nobody="Linear"),
     ],
     ids=[
         "value of nobody",
@@ -217,6 +245,7 @@ def test_manifest_that_is_not_whole_is_said(path, change):
         "norms",
         "eps",
         "mean of nobody",
+        "module of nobody",
     ],
 )
 def test_manifest_that_no_census_writes_is_said(path, change):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import formula_reports
 import jsonschema
 import numpy as np
 import onnx
@@ -30,6 +31,8 @@ from analyzer.content import (
     sample,
 )
 from analyzer.dtypes import DType
+from analyzer.formulas.memory import Precision
+from analyzer.formulas.record import Certainty, FieldOrigin, Kind
 from analyzer.group import group_by
 from analyzer.keys import ACCOUNTS, KEYS
 from analyzer.ledger import Blocks, Evidence, Ledger, Member, Role, Run, Severity
@@ -62,7 +65,18 @@ PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"graph": "graph.md", "mani
 KINDS = tuple(name for name in SCHEMAS if name not in ("graph", "manifest"))
 
 MAPS = frozenset(
-    {"against", "casts", "clocks", "opsets", "precision", "provider_options", "source", "values", "versions"}
+    {
+        "against",
+        "casts",
+        "clocks",
+        "modules",
+        "opsets",
+        "precision",
+        "provider_options",
+        "source",
+        "values",
+        "versions",
+    }
 )
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
 
@@ -176,6 +190,7 @@ def make_manifest() -> Manifest:
         values={"mask": encode_values(floats(0, 1))},
         source={"source": "net", "class": "Net"},
         trace="exported-program",
+        modules={"": "Net", "conv": "Conv2d"},
     )
 
 
@@ -286,6 +301,26 @@ def sweep_comparison(folder: Path) -> Report:
     return compare_timings(timings.make_sweep(folder, (8, 16, 32)), timings.make_sweep(folder, (16, 32, 64)))
 
 
+def formula(folder: Path) -> Report:
+    return formula_reports.compared()
+
+
+def formula_with_changes(folder: Path) -> Report:
+    return formula_reports.what_if()
+
+
+def formula_of_symbols(folder: Path) -> Report:
+    return formula_reports.symbolic()
+
+
+def formula_with_a_cache(folder: Path) -> Report:
+    return formula_reports.two_stacks()
+
+
+def formula_that_was_found(folder: Path) -> Report:
+    return formula_reports.derived()
+
+
 REPORTS: list[Callable[[Path], Report]] = [
     inspection,
     plain_inspection,
@@ -307,8 +342,24 @@ REPORTS: list[Callable[[Path], Report]] = [
     sweep_of_two,
     timing_comparison,
     sweep_comparison,
+    formula,
+    formula_with_changes,
+    formula_of_symbols,
+    formula_with_a_cache,
+    formula_that_was_found,
 ]
-ONE_OF_EACH = [inspection, survey, reconciliation, comparison, exported, recovery, timing, sweep]
+ONE_OF_EACH = [
+    inspection,
+    survey,
+    reconciliation,
+    comparison,
+    exported,
+    recovery,
+    timing,
+    sweep,
+    formula,
+    formula_with_changes,
+]
 
 
 def document_of(report: Report) -> dict[str, Any]:
@@ -429,6 +480,14 @@ def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
     assert settings["optimization"]["enum"] == [level.value for level in Optimization]
     assert time["$defs"]["input"]["properties"]["fill"]["enum"] == [fill.value for fill in Fill]
     assert sweep["$defs"]["growth"]["properties"]["order"]["enum"] == [order.value for order in Order]
+    formula = load_schema("formula")
+    precisions = formula["properties"]["memory"]["properties"]["precisions"]["items"]["properties"]
+    assert precisions["precision"]["enum"] == [precision.label for precision in Precision]
+    assert formula["properties"]["kind"]["enum"] == [kind.value for kind in Kind]
+    reason = formula["properties"]["reasons"]["items"]["properties"]
+    assert reason["certainty"]["enum"] == [certainty.value for certainty in Certainty]
+    field = formula["$defs"]["formula_field"]["properties"]
+    assert field["from"]["enum"] == [origin.value for origin in FieldOrigin]
     timed = load_schema("compare_time")["$defs"]["time_pair"]["properties"]["status"]
     assert timed["enum"] == [status.value for status in Status]
 

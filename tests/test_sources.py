@@ -12,7 +12,7 @@ from analyzer.errors import SourceError, UsageError
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from exporter import SourceOptions, hub, resolve_source  # noqa: E402  after the skip
+from exporter import SourceOptions, hub, read_source_config, resolve_source  # noqa: E402  after the skip
 from exporter.presets import PRESETS, preset_config  # noqa: E402
 
 pytestmark = pytest.mark.export
@@ -332,6 +332,88 @@ def test_half_precision_keeps_rotary_frequencies_in_float32(tmp_path):
 
     assert model.model.rotary_emb.inv_freq.dtype == torch.float32
     assert model.lm_head.weight.dtype == torch.float16
+
+
+# the config alone
+
+
+def test_the_config_of_a_folder_or_a_file_is_as_it_is_written(config_folder):
+    assert read_source_config(str(config_folder)) == TINY
+    assert read_source_config(str(config_folder / "config.json")) == TINY
+
+
+def test_the_config_of_a_model_type_that_transformers_does_not_know_is_read(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "no-such-model", "depth": 3}')
+
+    assert read_source_config(str(tmp_path)) == {"model_type": "no-such-model", "depth": 3}
+
+
+def test_the_config_beside_a_checkpoint_file_is_its_config(config_folder):
+    path = config_folder / "model.safetensors"
+    path.write_bytes((2).to_bytes(8, "little") + b"{}")
+    assert read_source_config(str(path)) == TINY
+
+    (config_folder / "config.json").unlink()
+    assert read_source_config(str(path)) is None
+
+
+def test_the_config_in_the_hubs_cache_is_read_where_the_hub_is_out_of_reach(
+    config_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(hub, "ask_hub", lambda hub_id: hub.HubAnswer(hub.Reach.CACHED, "no network"))
+    asked = []
+
+    def get_config_dict(where, **options):
+        asked.append((where, options))
+        return TINY, {}
+
+    monkeypatch.setattr(transformers.PreTrainedConfig, "get_config_dict", get_config_dict)
+
+    assert read_source_config("someone/tiny") == TINY
+    assert asked == [("someone/tiny", {"local_files_only": True})]
+
+
+def test_a_preset_stands_in_for_the_config_on_the_hub(no_hub):
+    lines: list[str] = []
+
+    assert read_source_config("gpt2", lines.append) == preset_config("gpt2")
+    assert no_hub == ["gpt2"]
+    assert any("built-in preset" in line for line in lines)
+
+
+def test_a_hub_id_out_of_reach_has_no_config_to_read(no_hub):
+    with pytest.raises(SourceError, match=r"someone/tiny: .* the hub cannot be reached \(no network\)"):
+        read_source_config("someone/tiny")
+
+
+def test_the_config_of_a_factorys_model_is_whole_and_names_its_class(code):
+    module = code(
+        "import transformers\n"
+        "def build():\n"
+        "    return transformers.BertModel(transformers.BertConfig(num_hidden_layers=1))\n"
+    )
+
+    config = read_source_config(f"{module}:build")
+
+    assert config["architectures"] == ["BertModel"]
+    assert (config["model_type"], config["num_hidden_layers"], config["hidden_size"]) == ("bert", 1, 768)
+    json.dumps(config)
+
+
+def test_a_factory_without_a_config_has_none(code):
+    module = code("import torch\ndef build():\n    return torch.nn.Linear(4, 3)\n")
+
+    assert read_source_config(f"{module}:build") is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", "3"])
+def test_a_config_that_is_none_is_a_sentence(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+
+    with pytest.raises(SourceError, match="the config cannot be used") as caught:
+        read_source_config(str(tmp_path))
+
+    assert "\n" not in str(caught.value)
 
 
 def test_python_without_torch_names_the_extra(monkeypatch):

@@ -88,8 +88,10 @@ def test_parameters_buffers_and_ties_are_those_of_the_class(
     expected = take_census(bert, evidence=False)
     assert original.manifest.parameters == expected.parameters
     assert original.manifest.buffers == expected.buffers
+    assert original.manifest.modules == expected.modules
     assert original.manifest.source["parameters_by"] == "meta-device"
     assert original.manifest.source["class"] == "BertForMaskedLM"
+    assert original.manifest.source["model_type"] == "bert"
     assert without_values(original) == []
     assert original.notes == ()
     for name, parameter in bert.named_parameters(remove_duplicate=False):

@@ -196,9 +196,9 @@ def time(
     settings, limits, shapes = run.settings(), run.limits(), parse_shapes(fed.shapes)
     path = find_model(model)
     read = [*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *run.libraries]
-    check_outputs(outputs, read, has_plot=True)
+    check_outputs(outputs, read, report="Timing")
     ledger = audit(path, quiet=output.quiet)
-    check_outputs(outputs, ledger.model.paths, has_plot=True)
+    check_outputs(outputs, ledger.model.paths, report="Timing")
     from analyzer.timing.timer import time_model
 
     with stages(f"timing {path.name}", output.quiet) as tell:

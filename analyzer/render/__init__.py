@@ -1,4 +1,4 @@
-"""Report -> str, one file per format; a timing also -> a picture.
+"""Report -> str, one file per format; some formats, such as pictures, are of some reports only.
 
 Nothing is loaded before it is needed: whoever wants `analyzer.render.units` need not know of reports.
 """
@@ -6,7 +6,8 @@ Nothing is loaded before it is needed: whoever wants `analyzer.render.units` nee
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzer.render.options import TextOptions
 
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
-    "PLOTS",
-    "PLOT_SUFFIXES",
-    "SUFFIXES",
+    "Format",
     "TextOptions",
-    "is_drawn",
+    "find_suffixes",
     "render_json",
+    "render_latex",
+    "render_markdown",
     "render_text",
     "to_document",
 ]
@@ -47,36 +48,67 @@ def render_text(report: Report, options: TextOptions | None = None) -> str:
     return render(report, options)
 
 
-def is_drawn(report: Report) -> bool:
-    """Whether there is a plot of it."""
-    from analyzer.timing.record import Timing
+def render_markdown(report: Report) -> str:
+    """The report as Markdown, with a final newline."""
+    from analyzer.formulas.record import FormulaReport
+    from analyzer.render.markdown_formula import render_markdown as render
 
-    return isinstance(report, Timing)
+    return render(_only(report, FormulaReport, "Markdown"))
+
+
+def render_latex(report: Report) -> str:
+    """The report as a piece of a LaTeX document, with a final newline."""
+    from analyzer.formulas.record import FormulaReport
+    from analyzer.render.latex_formula import render_latex as render
+
+    return render(_only(report, FormulaReport, "LaTeX"))
 
 
 def _draw(report: Report, style: str) -> bytes:
     from analyzer.render.plot import render_plot
     from analyzer.timing.record import Timing
 
-    if not isinstance(report, Timing):
-        raise TypeError(f"no plot of a {type(report).__name__}")
-    return render_plot(report, style)
+    return render_plot(_only(report, Timing, "plot"), style)
 
 
-FORMATS: dict[str, Callable[[Report, TextOptions], str]] = {
-    "json": lambda report, options: render_json(report),
-    "text": render_text,
+_R = TypeVar("_R")
+
+
+def _only(report: object, kind: type[_R], what: str) -> _R:
+    if not isinstance(report, kind):
+        raise TypeError(f"no {what} of a {type(report).__name__}")
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A form of a report."""
+
+    suffix: str
+    """Of an `-o` path that asks for it."""
+    render: Callable[[Report, TextOptions], str | bytes]
+    reports: tuple[str, ...] = ()
+    """The records that it is a form of, by the names of their classes; nothing: of all."""
+
+
+FORMATS: dict[str, Format] = {
+    "json": Format(".json", lambda report, options: render_json(report)),
+    "text": Format(".txt", render_text),
+    "markdown": Format(".md", lambda report, options: render_markdown(report), ("FormulaReport",)),
+    "latex": Format(".tex", lambda report, options: render_latex(report), ("FormulaReport",)),
+    "png": Format(".png", lambda report, options: _draw(report, "png"), ("Timing",)),
+    "svg": Format(".svg", lambda report, options: _draw(report, "svg"), ("Timing",)),
 }
-"""Formats by the name that `--format` takes."""
+"""Formats by name; those that are text are what `--format` takes."""
 
-SUFFIXES = {".json": "json", ".txt": "text"}
-"""Formats by the suffix of an `-o` path."""
 
-PLOTS: dict[str, Callable[[Report, TextOptions], bytes]] = {
-    "png": lambda report, options: _draw(report, "png"),
-    "svg": lambda report, options: _draw(report, "svg"),
-}
-"""Pictures of a report that can be drawn."""
+def find_suffixes(report: str | None) -> dict[str, Format]:
+    """The formats of a kind of report, by the suffix of an `-o` path.
 
-PLOT_SUFFIXES = {".png": "png", ".svg": "svg"}
-"""Pictures by the suffix of an `-o` path."""
+    Args:
+        report: the name of its class; None for the formats that every report has.
+
+    >>> list(find_suffixes(None)), list(find_suffixes("Timing"))
+    (['.json', '.txt'], ['.json', '.txt', '.png', '.svg'])
+    """
+    return {each.suffix: each for each in FORMATS.values() if not each.reports or report in each.reports}

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from analyzer.compare import Comparison
+from analyzer.formulas.record import FormulaReport
 from analyzer.render.json_bridge import document_reconciliation, document_recovery
 from analyzer.render.json_groups import document_comparison
 from analyzer.render.json_inspect import document_inspection
@@ -70,6 +71,10 @@ def to_document(report: Report) -> Document:
             return document_recovery(report)
         case Comparison():
             return document_comparison(report)
+        case FormulaReport():
+            from analyzer.render.json_formula import document_formula  # sympy, which nothing else needs
+
+            return document_formula(report)
         case _:
             from analyzer.render.json_time import document_timed  # what only a timing needs
 

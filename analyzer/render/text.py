@@ -12,6 +12,7 @@ from rich.text import Text
 
 from analyzer.compare import Comparison
 from analyzer.components import ComponentTotals
+from analyzer.formulas.record import FormulaReport
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import label
 from analyzer.ranges import Traffic
@@ -45,6 +46,10 @@ def render_text(report: Report, options: TextOptions | None = None) -> str:
             parts = show_recovery(report, options)
         case Comparison():
             parts = show_comparison(report)
+        case FormulaReport():
+            from analyzer.render.formula import show_formula  # sympy, which nothing else needs
+
+            parts = show_formula(report, options)
         case _:
             from analyzer.render.time import show_timed  # what only a timing needs
 

@@ -14,6 +14,7 @@ SCHEMAS = (
     "compare_sweep",
     "compare_time",
     "export",
+    "formula",
     "graph",
     "inspect",
     "manifest",
@@ -38,7 +39,7 @@ def schema_name(report: Mapping[str, Any]) -> str:
     ('sweep', 'compare_time')
     """
     is_sweep = "points" in report
-    if "kind" in report:
+    if report.get("command") == "compare" and "kind" in report:
         return "compare_sweep" if is_sweep else "compare_time"
     return "survey" if "models" in report else "sweep" if is_sweep else str(report["command"])
 

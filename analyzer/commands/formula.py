@@ -1,0 +1,283 @@
+"""`onnxledger formula`: the closed form of a model's count, and which term a file or a census differs in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analyzer.commands.pytorch import hush, import_exporter, read_original, reconcile_with
+from analyzer.commands.reading import audit, check_artifact, list_inputs
+from analyzer.errors import UsageError
+from analyzer.options import (
+    Bounded,
+    Output,
+    Sourced,
+    bounding,
+    bundle,
+    formula_reporting,
+    sourcing,
+    stamping,
+    time_stamp,
+    writing,
+)
+from analyzer.terminal import check_outputs, emit, say
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.formulas.origin import SourceFiles
+    from analyzer.formulas.record import Checked, Formula
+    from analyzer.ledger import Ledger
+    from analyzer.manifest import Manifest
+    from analyzer.reconcile import Reconciliation
+
+__all__ = ["formula"]
+
+_DIFFERS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of the formula."""
+
+    against: str | None
+    census: bool
+    changes: tuple[str, ...]
+    symbolic: bool
+    block: int
+    tokens: int | None
+
+    def check(self) -> None:
+        """Find options that contradict each other before any work.
+
+        Raises:
+            UsageError: as said.
+        """
+        if self.symbolic and (self.against is not None or self.census or self.changes):
+            raise UsageError(
+                "--symbolic: prints no numbers, and so compares none; leave the other options out"
+            )
+
+
+asking = bundle(
+    "asked",
+    _Asked,
+    click.option(
+        "--against", metavar="MODEL", help="A model, or PyTorch's side, whose terms are counted beside."
+    ),
+    click.option("--census", is_flag=True, help="Build the class on the meta device and count it beside."),
+    click.option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A field that is to be other than the config says. Repeatable.",
+    ),
+    click.option("--symbolic", is_flag=True, help="The expressions alone, no numbers."),
+    click.option(
+        "--block",
+        type=click.IntRange(1, 1 << 20),
+        default=32,
+        metavar="N",
+        help="Elements that share a scale in 8 and 4 bits.  [32]",
+    ),
+    click.option(
+        "--tokens",
+        type=click.IntRange(1, 1 << 40),
+        metavar="N",
+        help="Length of the sequence that is cached.  [the model's]",
+    ),
+)
+
+
+@click.command()
+@click.argument("source")
+@asking
+@sourcing
+@bounding
+@stamping
+@writing
+@formula_reporting
+def formula(
+    source: str,
+    asked: _Asked,
+    sourced: Sourced,
+    bounded: Bounded,
+    stamp: bool,
+    outputs: tuple[Path, ...],
+    output: Output,
+) -> None:
+    """The count of SOURCE from its config alone, as symbols and numbers.
+
+    SOURCE is a config.json, a checkpoint folder, a preset (such as gpt2), the
+    name of a family (such as llama), or whatever export takes. A family that
+    has no closed form is counted on the meta device, and its terms are found.
+    """
+    from analyzer.formulas.origin import find_files
+    from analyzer.formulas.record import FormulaReport
+
+    asked.check()
+    files = find_files(source)
+    check_artifact(bounded, [asked.against] if asked.against is not None else [])
+    read = [*files.paths, *(list_inputs(asked.against) if asked.against is not None else [])]
+    check_outputs(outputs, read, report="FormulaReport")
+    counted = _count(files, asked, sourced, output)
+    manifest, model = _read_against(asked.against, sourced, bounded, output)
+    checked = _check(counted, manifest, model, output)
+    report = FormulaReport(
+        checked=checked,
+        before=counted.before,
+        is_symbolic=asked.symbolic,
+        block=asked.block,
+        tokens=asked.tokens,
+        stamp=time_stamp() if stamp else None,
+    )
+    emit(report, output, outputs)
+    if not checked.agrees:
+        raise click.exceptions.Exit(_DIFFERS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A formula, and what is known beside it without being asked for."""
+
+    formula: Formula
+    before: Formula | None = None
+    """Without the changes of `--set`, where there are some."""
+    census: Manifest | None = None
+
+
+def _count(files: SourceFiles, asked: _Asked, sourced: Sourced, output: Output) -> _Counted:
+    """The closed form of SOURCE where there is one, else one that is derived."""
+    from analyzer.formulas.configs import choose_family, parse_changes
+    from analyzer.formulas.counting import count_config
+
+    config = _read_config(files, output)
+    family = choose_family(config) if config is not None else None
+    before = count_config(config, sourced.model_class, source=files.name) if config is not None else None
+    if config is None or family is None or before is None:
+        return _derive(files, config, asked, sourced, output)
+    changes = parse_changes(family, asked.changes, before.class_name)
+    changed = count_config(config, sourced.model_class, changes, files.name) if changes else None
+    census = _names_in(files, sourced, output)
+    if asked.census:
+        census = _census(files, {**config, **changes}, sourced, output)
+    return _Counted(changed or before, before if changed else None, census)
+
+
+def _read_config(files: SourceFiles, output: Output) -> Mapping[str, Any] | None:
+    """The config that SOURCE means; None where it has none."""
+    from analyzer.formulas.origin import family_config
+    from exporter.presets import preset_config, preset_name
+
+    if files.is_known:
+        return files.config
+    preset = preset_name(files.name)
+    known = preset_config(preset) if preset is not None else family_config(files.name)
+    if known is not None:
+        return known
+    exporter = import_exporter(f"finding the config of {files.name}")
+    told = hush if output.quiet else say
+    config: Mapping[str, Any] | None = exporter.read_source_config(files.name, say=told)
+    return config
+
+
+def _names_in(files: SourceFiles, sourced: Sourced, output: Output) -> Manifest | None:
+    """PyTorch's side where SOURCE brings it: a manifest, or the header of a safetensors file."""
+    from analyzer.checkpoint import checkpoint_kind, open_checkpoint
+
+    path = files.parameters
+    kind = checkpoint_kind(path) if path is not None else None
+    if path is None or (kind is not None and kind.is_pickle):
+        return None  # torch alone reads that, and is not asked unless it has to be
+    if kind is None:
+        return read_original(str(path), sourced, output, random_weights=False, seed=0).manifest
+    return open_checkpoint(path).manifest
+
+
+def _census(
+    files: SourceFiles, config: Mapping[str, Any] | None, sourced: Sourced, output: Output
+) -> Manifest:
+    """The class that SOURCE means, as the meta device has it."""
+    exporter = import_exporter("a census on the meta device")
+    told = hush if output.quiet else say
+    trust = sourced.trust_remote_code
+    manifest: Manifest
+    if config is not None and "model_type" in config:
+        manifest = exporter.census_config(config, model_class=sourced.model_class, trust_remote_code=trust)
+    else:
+        manifest = exporter.census_source(
+            files.name, model_class=sourced.model_class, meta=True, trust_remote_code=trust, say=told
+        ).manifest
+    return manifest
+
+
+def _derive(
+    files: SourceFiles,
+    config: Mapping[str, Any] | None,
+    asked: _Asked,
+    sourced: Sourced,
+    output: Output,
+) -> _Counted:
+    """Terms that are found in the names of SOURCE's parameters, or in a census of its class."""
+    from analyzer.formulas.configs import parse_config_changes
+    from analyzer.formulas.derived import derive_formula
+
+    manifest = _names_in(files, sourced, output)
+    if manifest is None or asked.census:
+        manifest = _census(files, config, sourced, output)
+    formula = derive_formula(manifest, files.name)
+    if not asked.changes:
+        return _Counted(formula)
+    if not config:
+        raise UsageError(f"--set: {files.name} has no config whose fields could be set")
+    known = import_exporter("a census on the meta device").field_names(config)
+    changes = parse_config_changes(known, asked.changes)
+    changed = derive_formula(_census(files, {**config, **changes}, sourced, output), files.name)
+    return _Counted(changed, formula)
+
+
+def _read_against(
+    against: str | None, sourced: Sourced, bounded: Bounded, output: Output
+) -> tuple[Manifest | None, Ledger | Reconciliation | None]:
+    """What is counted beside: PyTorch's side alone, or a model with it where a manifest stands beside the file."""
+    from analyzer.checkpoint import checkpoint_kind, open_checkpoint
+    from analyzer.commands.pytorch import find_beside
+    from analyzer.manifest import is_manifest
+    from analyzer.saved import is_saved_report, load_report
+
+    if against is None:
+        return None, None
+    path = Path(against)
+    kind = checkpoint_kind(path)
+    if kind is not None and not kind.is_pickle:
+        return open_checkpoint(path).manifest, None
+    if is_saved_report(path):
+        return None, load_report(path)
+    if kind is not None or (path.suffix == ".json" and is_manifest(path)):
+        return read_original(against, sourced, output, random_weights=False, seed=0).manifest, None
+    ledger = audit(against, bounded, quiet=output.quiet)
+    beside = find_beside(against)
+    if beside is None or not is_manifest(Path(beside)):
+        return None, ledger
+    original = read_original(beside, sourced, output, random_weights=False, seed=0)
+    return original.manifest, reconcile_with(ledger, original, None, output)
+
+
+def _check(
+    counted: _Counted, manifest: Manifest | None, model: Ledger | Reconciliation | None, output: Output
+) -> Checked:
+    """The formula beside what is known; tensors without names are found by their shapes where a census has those."""
+    from analyzer.formulas.check import check_formula
+    from analyzer.reconcile import Reconciliation
+    from analyzer.weights import Original
+
+    census = manifest or counted.census
+    checked = check_formula(counted.formula, census, model)
+    is_named = checked.model is None or not checked.model.unmatched
+    if census is None or model is None or is_named or isinstance(model, Reconciliation):
+        return checked
+    by_shape = reconcile_with(model, Original(census), "none", output)
+    return check_formula(counted.formula, census, by_shape)

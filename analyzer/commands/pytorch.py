@@ -1,0 +1,136 @@
+"""SOURCE on the command line -> PyTorch's side of a comparison: what several commands do first."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from analyzer.errors import MissingExtraError, UsageError
+from analyzer.options import Output, Sourced
+from analyzer.terminal import progress, say
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.content import ContentMode
+    from analyzer.ledger import Ledger
+    from analyzer.reconcile import Reconciliation
+    from analyzer.weights import Original
+
+__all__ = [
+    "files_of",
+    "find_beside",
+    "hush",
+    "import_exporter",
+    "read_names",
+    "read_original",
+    "reconcile_with",
+    "require_beside",
+]
+
+
+def read_original(
+    source: str, sourced: Sourced, output: Output, *, random_weights: bool, seed: int
+) -> Original:
+    """PyTorch's side: a manifest needs no PyTorch, nor do the names in a safetensors file; any other SOURCE does."""
+    from analyzer.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
+    from analyzer.manifest import is_manifest, load_manifest
+    from analyzer.statedict import because
+    from analyzer.weights import Original
+
+    path, told = Path(source), hush if output.quiet else say
+    kind = checkpoint_kind(path)
+    if kind is None and path.is_file() and is_manifest(path):
+        if random_weights:
+            raise UsageError(
+                f"--random-weights: {source} describes weights; name a config, preset or factory with --against"
+            )
+        return Original(load_manifest(path))
+    needs_class = kind is None or kind.is_pickle or random_weights or sourced.model_class is not None
+    reason = None if needs_class else lacks_class(path)
+    if reason is not None:
+        original = because(open_checkpoint(path), path, reason)
+    else:
+        exporter = import_exporter("reconciling against anything but a manifest.json or a .safetensors file")
+        made = {"random_weights": random_weights, "seed": seed, **dataclasses.asdict(sourced)}
+        original = cast("Original", exporter.census_source(source, say=told, **made))
+    for note in original.notes:
+        told(note)
+    return original
+
+
+def find_beside(model: str) -> str | None:
+    """PyTorch's side where `export` and others put it; None where it is not there, or the model is remote."""
+    from analyzer.ranges import is_url
+
+    folder = Path(model) if Path(model).is_dir() else Path(model).parent
+    beside = [folder / name for name in ("manifest.json", "config.json")] if not is_url(model) else []
+    return next((str(path) for path in beside if path.is_file()), None)
+
+
+def require_beside(model: str) -> str:
+    """The same, where it has to be there.
+
+    Raises:
+        UsageError: it is not.
+    """
+    from analyzer.ranges import is_url
+
+    if is_url(model):
+        raise UsageError(f"{model}: name PyTorch's side of a remote model with --against SOURCE")
+    found = find_beside(model)
+    if found is not None:
+        return found
+    raise UsageError(
+        f"{model}: neither manifest.json nor config.json is beside it; name PyTorch's side with --against SOURCE"
+    )
+
+
+def read_names(source: str | None, sourced: Sourced, output: Output, *, is_asked: bool) -> Original | None:
+    """PyTorch's side for `recover`, which can do without: None where nobody named it, or nothing here can read it."""
+    if source is None:
+        return None
+    try:
+        return read_original(source, sourced, output, random_weights=False, seed=0)
+    except MissingExtraError as error:
+        if is_asked:
+            raise
+        say(f"{source}: not used, names come from the model file itself: {error}")
+        return None
+
+
+def files_of(source: str | None) -> list[Path]:
+    """The files that a SOURCE stands for, as far as they are checkpoints on this machine."""
+    from analyzer.checkpoint import checkpoint_files
+
+    if source is None:
+        return []
+    path = Path(source)
+    return [path, *(path.glob("*.safetensors") if path.is_dir() else checkpoint_files(path))]
+
+
+def import_exporter(purpose: str) -> Any:
+    """The package that imports torch.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import exporter
+        import exporter.export
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("export", error.name or "torch", purpose) from error
+    return exporter
+
+
+def reconcile_with(
+    ledger: Ledger, original: Original, content: ContentMode | None, output: Output
+) -> Reconciliation:
+    """The reconciliation of a ledger, with a bar while contents are read."""
+    from analyzer.reconcile import reconcile_ledger
+
+    with progress("comparing contents", output.quiet) as tick:
+        return reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
+
+
+def hush(message: str) -> None:
+    """Progress that nobody wants to read."""

@@ -1,0 +1,359 @@
+"""families/*.toml -> Family: the closed forms that ship, checked as they are read."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from analyzer.formulas.language import Expression, Value, parse_expression
+
+__all__ = [
+    "Cache",
+    "Computed",
+    "Family",
+    "Field",
+    "ModelClass",
+    "Part",
+    "Term",
+    "family_names",
+    "find_family",
+    "load_families",
+    "load_family",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the config that the formula reads."""
+
+    name: str
+    symbol: str | None
+    """Its letter; None where only conditions read it."""
+    default: Value
+    """What the config's class takes where `config.json` lacks it."""
+    otherwise: Expression | None
+    """What stands for it where `config.json` lacks it or says null."""
+    aliases: tuple[str, ...]
+    """Other names under which `config.json` may have it."""
+    length_of: str | None
+    """A map in `config.json` whose length it is, such as `id2label`."""
+    role: str | None
+    """`vocabulary`, `positions`, `layers` or `experts`: what a reason calls it."""
+    usual: Expression | None
+    """What nearly all published models have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A number, or a condition, that is computed from fields."""
+
+    name: str
+    symbol: str | None
+    expression: Expression
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one kind of module counts. The expressions are for one of it, `times` says how many there are."""
+
+    name: str
+    term: str
+    count: Expression
+    vectors: Expression
+    """Of them, elements in parameters of one dimension: biases and norms."""
+    active: Expression | None
+    """Of them, what one token uses; None for all."""
+    times: Expression | None
+    when: Expression | None
+    scope: str
+    """A regex over PyTorch's names, from their beginning to the end of a module's or parameter's name."""
+    source: str
+    tied_to: str | None
+    """The part whose tensor it is where `when` does not hold."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.term}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One summand of the count."""
+
+    name: str
+    times: Expression | None
+    uses: Expression | None
+    """How often each of it is applied in one forward pass; None for once."""
+    when: Expression | None
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The key-value cache of a decoder, in elements."""
+
+    when: Expression | None
+    token: Expression
+    source_token: Expression | None
+    """For each position of the encoder, which cross-attention looks at."""
+    window: Expression | None
+    context: Expression | None
+    source_context: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelClass:
+    """A class of transformers, and what it has."""
+
+    name: str
+    auto: tuple[str, ...]
+    parts: tuple[str, ...]
+    """Keys of its parts."""
+    fixed: Mapping[str, Value]
+    """Fields that the class decides whatever the config says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A closed form."""
+
+    key: str
+    """The name of its file."""
+    name: str
+    model_types: tuple[str, ...]
+    prefix: str
+    source: str
+    fields: Mapping[str, Field]
+    values: tuple[Computed, ...]
+    terms: tuple[Term, ...]
+    classes: Mapping[str, ModelClass]
+    cache: Cache | None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """In the order of the file, which is the order in which their scopes are asked."""
+        return tuple(part for term in self.terms for part in term.parts)
+
+    @property
+    def symbols(self) -> dict[str, str]:
+        """Letters by the names of fields and values."""
+        named: list[Field | Computed] = [*self.fields.values(), *self.values]
+        return {each.name: each.symbol for each in named if each.symbol is not None}
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All that is computed."""
+        return tuple(expression for _, expression in _expressions(self))
+
+    def pattern(self, part: Part) -> re.Pattern[str]:
+        """What finds the part's parameters by their names, or by those of their modules."""
+        return _compile_scope(self.prefix, part.scope)
+
+    def find_part(self, names: Iterable[str]) -> Part | None:
+        """The first part that one of a parameter's names belongs to; a name goes before those after it."""
+        for name in names:
+            for part in self.parts:
+                if self.pattern(part).match(name):
+                    return part
+        return None
+
+
+@functools.cache
+def _compile_scope(prefix: str, scope: str) -> re.Pattern[str]:
+    outer = "|".join(dict.fromkeys(re.escape(each) for each in ("model", prefix) if each))
+    return re.compile(rf"(?:(?:{outer})\.)*(?:{scope})(?:\.|$)")
+
+
+_FOLDER = "families"
+
+
+def family_names() -> tuple[str, ...]:
+    """The closed forms that ship, by the names of their files."""
+    folder = resources.files("analyzer.formulas") / _FOLDER
+    return tuple(
+        sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    )
+
+
+def load_families() -> dict[str, Family]:
+    """All of them."""
+    return {key: load_family(key) for key in family_names()}
+
+
+def find_family(model_type: str) -> Family | None:
+    """The closed form of a `model_type`; None where none ships."""
+    return next((family for family in load_families().values() if model_type in family.model_types), None)
+
+
+@functools.cache
+def load_family(key: str) -> Family:
+    """One closed form.
+
+    Raises:
+        ValueError: the file contradicts itself; it says where. None that ships does, which the tests see to.
+    """
+    text = (resources.files("analyzer.formulas") / _FOLDER / f"{key}.toml").read_text(encoding="utf-8")
+    return read_family(key, tomllib.loads(text))
+
+
+def read_family(key: str, table: Mapping[str, Any]) -> Family:
+    """A closed form from the content of its file.
+
+    Raises:
+        ValueError: as `load_family`.
+    """
+    fields = {name: _field(name, item) for name, item in table["fields"].items()}
+    values = tuple(_computed(name, item) for name, item in table.get("values", {}).items())
+    terms = tuple(_term(item, table["source"]) for item in table["terms"])
+    family = Family(
+        key=key,
+        name=table["name"],
+        model_types=tuple(table["model_types"]),
+        prefix=table.get("prefix", ""),
+        source=table["source"],
+        fields=fields,
+        values=values,
+        terms=terms,
+        classes={name: _model_class(name, item, terms) for name, item in table["classes"].items()},
+        cache=_cache(table["cache"]) if "cache" in table else None,
+    )
+    _check(family)
+    return family
+
+
+def _expression(item: Mapping[str, Any], key: str) -> Expression | None:
+    return parse_expression(item[key]) if key in item else None
+
+
+def _field(name: str, item: Mapping[str, Any]) -> Field:
+    _check_keys(name, item, "symbol", "default", "otherwise", "aliases", "length_of", "role", "usual")
+    default = item.get("default")
+    return Field(
+        name=name,
+        symbol=item.get("symbol"),
+        default=tuple(default) if isinstance(default, list) else default,
+        otherwise=_expression(item, "otherwise"),
+        aliases=tuple(item.get("aliases", ())),
+        length_of=item.get("length_of"),
+        role=item.get("role"),
+        usual=_expression(item, "usual"),
+    )
+
+
+def _computed(name: str, item: Mapping[str, Any]) -> Computed:
+    _check_keys(name, item, "symbol", "expression", "meaning")
+    expression = parse_expression(item["expression"])
+    return Computed(name, item.get("symbol"), expression, item.get("meaning", ""))
+
+
+def _term(item: Mapping[str, Any], source: str) -> Term:
+    _check_keys(item["name"], item, "name", "times", "uses", "when", "parts")
+    return Term(
+        name=item["name"],
+        times=_expression(item, "times"),
+        uses=_expression(item, "uses"),
+        when=_expression(item, "when"),
+        parts=tuple(_part(item["name"], part, source) for part in item["parts"]),
+    )
+
+
+def _part(term: str, item: Mapping[str, Any], source: str) -> Part:
+    known = ("name", "count", "vectors", "active", "times", "when", "scope", "source", "tied_to")
+    _check_keys(f"{term}/{item['name']}", item, *known)
+    re.compile(item["scope"])
+    return Part(
+        name=item["name"],
+        term=term,
+        count=parse_expression(item["count"]),
+        vectors=parse_expression(item.get("vectors", "0")),
+        active=_expression(item, "active"),
+        times=_expression(item, "times"),
+        when=_expression(item, "when"),
+        scope=item["scope"],
+        source=item.get("source", source),
+        tied_to=item.get("tied_to"),
+    )
+
+
+def _cache(item: Mapping[str, Any]) -> Cache:
+    _check_keys("cache", item, "when", "token", "source_token", "window", "context", "source_context")
+    return Cache(
+        when=_expression(item, "when"),
+        token=parse_expression(item["token"]),
+        source_token=_expression(item, "source_token"),
+        window=_expression(item, "window"),
+        context=_expression(item, "context"),
+        source_context=_expression(item, "source_context"),
+    )
+
+
+def _model_class(name: str, item: Mapping[str, Any], terms: Iterable[Term]) -> ModelClass:
+    _check_keys(name, item, "auto", "terms", "without", "set")
+    keys = {part.key: term.name for term in terms for part in term.parts}
+    has, lacks = item["terms"], item.get("without", ())
+    for chosen in (*has, *lacks):
+        if chosen not in keys and chosen not in keys.values():
+            raise ValueError(f"{name}: no term {chosen!r}")
+    parts = tuple(
+        key
+        for key, term in keys.items()
+        if (key in has or term in has) and key not in lacks and term not in lacks
+    )
+    return ModelClass(name, tuple(item.get("auto", ())), parts, item.get("set", {}))
+
+
+def _check_keys(where: str, item: Mapping[str, Any], *known: str) -> None:
+    for key in item:
+        if key not in known:
+            raise ValueError(f"{where}: no key {key!r}; there are {', '.join(known)}")
+
+
+def _check(family: Family) -> None:
+    names = [part.name for part in family.parts]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{family.key}: a part's name stands twice")
+    if len(set(family.symbols.values())) < len(family.symbols):
+        raise ValueError(f"{family.key}: a symbol stands twice")
+    known = {*family.fields, *(value.name for value in family.values)}
+    for where, expression in _expressions(family):
+        for name in expression.names:
+            if name not in known:
+                raise ValueError(f"{family.key}: {where}: no field {name!r}")
+    for part in family.parts:
+        if part.tied_to is not None and part.tied_to not in names:
+            raise ValueError(f"{family.key}: {part.name}: tied to {part.tied_to!r}, which is no part")
+
+
+def _expressions(family: Family) -> Iterable[tuple[str, Expression]]:
+    """Every expression, with the name of what it belongs to."""
+    cache = family.cache
+    several: list[tuple[str, tuple[Expression | None, ...]]] = [
+        *((each.name, (each.otherwise, each.usual)) for each in family.fields.values()),
+        *((each.name, (each.expression,)) for each in family.values),
+        *((term.name, (term.times, term.uses, term.when)) for term in family.terms),
+        *(
+            (part.name, (part.count, part.vectors, part.active, part.times, part.when))
+            for part in family.parts
+        ),
+    ]
+    if cache is not None:
+        several.append(
+            (
+                "cache",
+                (
+                    cache.when,
+                    cache.token,
+                    cache.source_token,
+                    cache.window,
+                    cache.context,
+                    cache.source_context,
+                ),
+            )
+        )
+    return [(where, each) for where, each_of in several for each in each_of if each is not None]

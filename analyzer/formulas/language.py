@@ -1,0 +1,295 @@
+"""Text of a formula -> Expression: integers, names and arithmetic, checked before anything is computed.
+
+The grammar is a small part of Python's, taken apart by `ast`; nothing is ever executed. Values come from a config,
+which may be anybody's: what has no integer answer is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from analyzer.errors import FormulaError
+from analyzer.formulas.functions import FUNCTIONS
+from analyzer.formulas.wording import shown
+
+__all__ = ["FUNCTIONS", "Expression", "Value", "Values", "parse_expression"]
+
+Value: TypeAlias = "int | bool | str | float | tuple[Any, ...] | None"
+"""What a config says of one field."""
+
+Values: TypeAlias = Mapping[str, Value]
+"""Fields and computed values by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression over the fields of a config."""
+
+    tree: ast.expr
+
+    @property
+    def text(self) -> str:
+        """In Python's notation, with the config's own names."""
+        return ast.unparse(self.tree)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields that it reads, each once, in order."""
+        found = (node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        return tuple(dict.fromkeys(name for name in found if name not in FUNCTIONS))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The texts that it compares fields with."""
+        found = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
+        return tuple(dict.fromkeys(value for value in found if isinstance(value, str)))
+
+    def evaluate(self, values: Values) -> Value:
+        """What it comes to.
+
+        Raises:
+            FormulaError: a field is of a kind that it cannot be computed with.
+        """
+        with self._explaining(values):
+            value: Value = _evaluate(self.tree, values)
+        return value
+
+    def count(self, values: Values) -> int:
+        """The same, where it must be a number of elements or of repetitions.
+
+        Raises:
+            FormulaError: it is no integer, or below 0.
+        """
+        number = self.evaluate(values)
+        if type(number) is not int or number < 0:
+            raise FormulaError(f"{self.text}: is {shown(number)} with {self._read(values)}, and no count")
+        return number
+
+    def holds(self, values: Values) -> bool:
+        """The same, of a condition.
+
+        Raises:
+            FormulaError: as `evaluate`.
+        """
+        return bool(self.evaluate(values))
+
+    def settle(self, values: Values) -> Expression:
+        """The expression without what the config does not choose: every `a if c else b` is one of the two.
+
+        Raises:
+            FormulaError: as `evaluate`, of a condition.
+        """
+        with self._explaining(values):
+            return Expression(_Settler(values).visit(ast.parse(self.text, mode="eval").body))
+
+    @contextmanager
+    def _explaining(self, values: Values) -> Iterator[None]:
+        """What Python says of a value becomes a message that names the field."""
+        try:
+            yield
+        except ZeroDivisionError as error:
+            raise FormulaError(f"{self.text}: divides by zero with {self._read(values)}") from error
+        except (TypeError, OverflowError, ValueError, RecursionError) as error:
+            raise FormulaError(f"{self.text}: cannot be computed with {self._read(values)}") from error
+
+    def _read(self, values: Values) -> str:
+        return ", ".join(f"{name} = {shown(values.get(name))}" for name in self.names)
+
+    def __mul__(self, other: Expression) -> Expression:
+        return Expression(ast.BinOp(self.tree, ast.Mult(), other.tree))
+
+    def __add__(self, other: Expression) -> Expression:
+        return Expression(ast.BinOp(self.tree, ast.Add(), other.tree))
+
+
+_MOST_NODES = 400
+_MOST_LEVELS = 100
+_MOST_CHARACTERS = 2_000
+_MOST_EXPONENT = 4
+
+
+def parse_expression(text: str) -> Expression:
+    """Take a formula's text apart.
+
+    >>> parse_expression("4*hidden_size**2").count({"hidden_size": 768})
+    2359296
+
+    Raises:
+        ValueError: it is no formula, or has what formulas do not have.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(f"has {len(text):,} characters")
+    if not text.isascii():
+        raise ValueError(f"{text!r}: a formula is ASCII")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{text!r}: not an expression") from error
+    nodes = list(ast.walk(tree))
+    if len(nodes) > _MOST_NODES or _levels(tree) > _MOST_LEVELS:
+        raise ValueError(f"{text[:40]!r}: is too long")
+    for node in nodes:
+        if not _is_allowed(node):
+            raise ValueError(f"{text!r}: has {type(node).__name__}, which no formula has")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not _is_power(node):
+            raise ValueError(
+                f"{text!r}: an exponent is a number from 0 to {_MOST_EXPONENT}, of no other power"
+            )
+        if isinstance(node, ast.Compare) and not _is_comparison(node):
+            raise ValueError(f"{text!r}: `is` asks for None")
+        if isinstance(node, ast.Call) and not _is_known_call(node):
+            raise ValueError(f"{text!r}: functions are {', '.join(FUNCTIONS)}, with plain arguments")
+    return Expression(tree)
+
+
+_ALLOWED = (
+    *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Name, ast.Tuple, ast.Load),
+    *(ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Pow, ast.USub, ast.Not, ast.And, ast.Or),
+    *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Is, ast.IsNot, ast.In, ast.NotIn),
+)
+
+
+def _is_allowed(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return node.value is None or type(node.value) in (int, bool, str)
+    return isinstance(node, _ALLOWED)
+
+
+def _levels(tree: ast.AST) -> int:
+    """How deep it is; counted without recursion."""
+    levels, level = 0, [tree]
+    while level:
+        levels += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return levels
+
+
+def _is_power(node: ast.BinOp) -> bool:
+    exponent, bases = node.right, ast.walk(node.left)
+    is_small = isinstance(exponent, ast.Constant) and type(exponent.value) is int
+    return (
+        is_small
+        and ast.literal_eval(exponent) in range(_MOST_EXPONENT + 1)
+        and not any(isinstance(base, ast.Pow) for base in bases)  # powers of powers grow without end
+    )
+
+
+def _is_comparison(node: ast.Compare) -> bool:
+    """Whether `is` is asked of None alone: which equal numbers are one is Python's affair."""
+    asked = zip(node.ops, node.comparators, strict=True)
+    return all(
+        isinstance(side, ast.Constant) and side.value is None
+        for op, side in asked
+        if isinstance(op, (ast.Is, ast.IsNot))
+    )
+
+
+def _is_known_call(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords
+
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Pow: lambda a, b: a**b,
+}
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+    ast.Is: lambda a, b: a is b,
+    ast.IsNot: lambda a, b: a is not b,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+
+
+def _evaluate(node: ast.expr, values: Values) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return _look_up(name, values)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _ARITHMETIC[type(op)](_number(left, values), _number(right, values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _evaluate(operand, values)
+        case ast.UnaryOp(operand=operand):
+            return -_number(operand, values)
+        case ast.BoolOp(op=op, values=parts):
+            return _decide(parts, values, stops_at=isinstance(op, ast.Or))
+        case ast.Compare():
+            return _compare(node, values)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return _evaluate(body if _evaluate(test, values) else orelse, values)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return FUNCTIONS[name](*(_evaluate(argument, values) for argument in arguments))
+        case ast.Tuple(elts=items):
+            return tuple(_evaluate(item, values) for item in items)
+    raise TypeError(type(node).__name__)
+
+
+def _look_up(name: str, values: Values) -> Value:
+    if name not in values:
+        raise FormulaError(f"{name}: no such field")
+    return values[name]
+
+
+def _number(node: ast.expr, values: Values) -> int:
+    """An operand of arithmetic, which counts whole things."""
+    value = _evaluate(node, values)
+    if type(value) is not int:
+        raise TypeError(f"{ast.unparse(node)} is {value!r}")
+    return value
+
+
+def _decide(parts: list[ast.expr], values: Values, *, stops_at: bool) -> Any:
+    """`and` and `or` as Python has them: the first part that settles it, else the last."""
+    for part in parts:
+        value = _evaluate(part, values)
+        if bool(value) is stops_at:
+            break
+    return value
+
+
+def _compare(node: ast.Compare, values: Values) -> bool:
+    sides = [_evaluate(side, values) for side in (node.left, *node.comparators)]
+    steps: Iterator[tuple[ast.cmpop, Any, Any]] = zip(node.ops, sides[:-1], sides[1:], strict=True)
+    return all(_COMPARISONS[type(op)](left, right) for op, left, right in steps)
+
+
+class _Settler(ast.NodeTransformer):
+    """Takes the branch that the config takes, and leaves out what is added as 0 then."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        chosen = node.body if _evaluate(node.test, self.values) else node.orelse
+        settled: ast.expr = self.visit(chosen)
+        return settled
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        left, right = self.visit(node.left), self.visit(node.right)
+        if isinstance(node.op, (ast.Add, ast.Sub)) and _is_zero(right):
+            settled: ast.expr = left
+        elif isinstance(node.op, ast.Add) and _is_zero(left):
+            settled = right
+        elif isinstance(node.op, ast.Mult) and (_is_zero(left) or _is_zero(right)):
+            settled = ast.Constant(0)
+        else:
+            settled = ast.BinOp(left, node.op, right)
+        return settled
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0 and type(node.value) is int

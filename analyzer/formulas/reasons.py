@@ -1,0 +1,187 @@
+"""Formula + Side -> Reasons: why each part differs, in a sentence; what nothing explains is told as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.formulas.causes import Cause, differing, find_causes, find_size
+from analyzer.formulas.family import Part, load_family
+from analyzer.formulas.language import Value
+from analyzer.formulas.record import Certainty, Counts, Formula, MatchedBy, PartCount, Reason, Side
+from analyzer.reconcile.lines import UNBALANCED
+
+__all__ = ["NO_TERM", "find_reasons"]
+
+
+NO_TERM = "[no term]"
+"""What belongs to no part of the formula."""
+
+
+def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
+    """A reason for every part in which the side differs, in the formula's order, then for what belongs to no part.
+
+    What a reconciliation knows comes first: merged, removed and unused parameters. Then the fewest changes of class
+    and config that explain what is left, then what the numbers of a part say by themselves.
+    """
+    wanted: Counts = {part.key: part.value for part in formula.parts}
+    reasons, counts = _known_lines(wanted, side)
+    nameless = sum(side.unmatched.values())
+    for cause in find_causes(formula, counts, may_lack=not nameless):
+        reasons += [
+            Reason(key, counts.get(key, 0) - cause.was.get(key, 0), _describe(cause, key))
+            for key in cause.touched
+        ]
+        wanted = cause.wanted
+    for key in differing(wanted, counts):
+        elements = counts.get(key, 0) - wanted.get(key, 0)
+        told = None if elements < 0 and nameless else _tell_alone(formula, key, elements, side)
+        reasons.append(
+            Reason(key, elements, told) if told is not None else Reason(key, elements, _NOTHING, _UNEXPLAINED)
+        )
+    if nameless:
+        reasons.append(Reason(NO_TERM, nameless, _nameless(side), _UNEXPLAINED))
+        reasons = _fill(reasons, nameless)
+    order = {part.key: number for number, part in enumerate(formula.parts)}
+    return tuple(sorted(reasons, key=lambda reason: order.get(reason.part, len(order))))
+
+
+_NOTHING = "nothing explains it"
+_UNEXPLAINED = Certainty.UNEXPLAINED
+
+
+def _fill(reasons: list[Reason], nameless: int) -> list[Reason]:
+    """The same where parts are short of elements that may be among those without a name.
+
+    Where these are just as many, and nothing else differs, all that is undecided is which of them belongs where.
+    """
+    short = [each for each in reasons if each.certainty is _UNEXPLAINED and each.elements < 0]
+    is_filled = sum(each.elements for each in short) == -nameless and len(short) == len(reasons) - 1
+    certainty = Certainty.UNDECIDED if is_filled else _UNEXPLAINED
+    sentence = f"{'are' if is_filled else 'may be'} among the {nameless:,} elements whose names tell no term"
+    return [
+        replace(each, sentence=sentence if each in short else each.sentence, certainty=certainty)
+        if each in short or each.part == NO_TERM
+        else each
+        for each in reasons
+    ]
+
+
+def _nameless(side: Side) -> str:
+    tensors = "a tensor" if len(side.unmatched) == 1 else f"{len(side.unmatched):,} tensors"
+    has_hint = side.kind == "model" and side.matched_by is MatchedBy.NAMES
+    hint = "; --census finds them by their shapes" if has_hint else ""
+    return f"{tensors} whose names tell no term{hint}"
+
+
+_LINES = {
+    "deduplicated": "equal to other parameters, which the exporter stored once",
+    "removed-zero": "biases of zeros, which the exporter took off",
+    "unused": "not read by the exported program",
+    "outside": "of a head that this file's task does not have",
+    "sliced": "of a table of which the file has some rows only",
+    "gathered": "of a table of which the file has some rows only",
+    "broadcast": "of a table whose rows the file repeats",
+    "folded-batchnorm": "multiplied into the weights before it",
+    "folded-weightnorm": "a length, multiplied into its direction",
+}
+"""What lines of the bridge mean here. What is missing is not among them: another class or config may say why."""
+
+
+_UNBALANCED = {line.value for line in UNBALANCED}
+
+
+def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, int]]:
+    """Reasons that a reconciliation gives, and the counts as they would be without them."""
+    reasons, counts = [], dict(side.counts)
+    for line, absent in side.absent.items():
+        for key, elements in absent.items():
+            if line not in _UNBALANCED and wanted.get(key, 0) - counts.get(key, 0) >= elements:
+                reasons.append(Reason(key, -elements, f"{_LINES.get(line, 'as it is stored')} [{line}]"))
+                counts[key] = counts.get(key, 0) + elements
+    return reasons, counts
+
+
+def _describe(cause: Cause, key: str) -> str:
+    """What a cause means for one part."""
+    was, now = cause.was.get(key, 0), cause.wanted.get(key, 0)
+    part = next(part for part in cause.before.family.parts if part.key == key)
+    if cause.field is None:
+        is_there = "present" if not was else "missing" if not now else "of another size"
+        return f"{is_there}, as in {cause.after.model_class.name}"
+    field = f"{cause.field.name} = {_show(cause.other)}, where the config has {_show(cause.value)}"
+    if part.tied_to is not None and not was:
+        return f"{_untied(part)} ({field})"
+    if part.tied_to is not None and not now:
+        return f"the head is tied: its {part.name} is that of the {part.tied_to} ({field})"
+    if type(cause.other) is int and type(cause.value) is int:
+        return _describe_size(cause.field.role, cause.value, cause.other) or f"as with {field}"
+    return f"as with {field}"
+
+
+def _untied(part: Part) -> str:
+    return f"the head is untied: its {part.name} is stored beside the {part.tied_to}, with values of its own"
+
+
+def _show(value: Value) -> str:
+    return str(value).lower() if value is None or type(value) is bool else str(value)
+
+
+def _describe_size(role: str | None, before: int, after: int) -> str | None:
+    """What another size of the vocabulary, of positions, or another number of layers or experts is called."""
+    difference = (
+        f"{abs(after - before):,} {'more' if after > before else 'fewer'} than the config's {before:,}"
+    )
+    multiple = _padded_to(before, after)
+    if role == "vocabulary" and multiple:
+        return f"the vocabulary is padded from {before:,} to {after:,}, a multiple of {multiple}"
+    if role == "vocabulary":
+        return f"a vocabulary of {after:,}, {difference}"
+    return None if role is None else f"{after:,} {role}, {difference}"
+
+
+def _padded_to(before: int, after: int) -> int | None:
+    """The largest power of two, from 8 on, to whose next multiple a vocabulary was padded; None if it was not.
+
+    >>> _padded_to(30522, 30528), _padded_to(50257, 50304), _padded_to(30522, 30000)
+    (64, 128, None)
+    """
+    power = after & -after
+    while power >= 8 and not 0 < after - before < power:
+        power //= 2
+    return power if power >= 8 else None
+
+
+def _tell_alone(formula: Formula, key: str, elements: int, side: Side) -> str | None:
+    """What the numbers of one part say by themselves; None where they say nothing."""
+    what = "the file" if side.kind == "model" else "the model"
+    part = next((part for part in formula.parts if part.key == key), None)
+    if part is None or not part.value:
+        tied = _tied_part(formula, key)
+        return _untied(tied) if tied is not None else f"present in {what}; the formula has none"
+    if part.value + elements == 0:
+        return f"missing: {what} has none"
+    vectors = side.vectors.get(key, 0)
+    if vectors - part.vector_elements == elements < 0:
+        return _tell_vectors(part, vectors)
+    found = find_size(formula, key, part.value + elements)
+    if found is not None:
+        field, before, after = found
+        return _describe_size(field.role, before, after)
+    if part.times > 1 and elements % part.each == 0:
+        return f"{part.times + elements // part.each:,} of them, where the formula has {part.times:,}"
+    return None
+
+
+def _tied_part(formula: Formula, key: str) -> Part | None:
+    """The part of the family whose tensor is another's in this class."""
+    parts = load_family(formula.key).parts if formula.key is not None else ()
+    return next((part for part in parts if part.key == key and part.tied_to is not None), None)
+
+
+def _tell_vectors(part: PartCount, vectors: int) -> str:
+    """Why only parameters of one dimension are fewer."""
+    if part.matrix_elements and not vectors:
+        return "the biases were dropped"
+    if not part.matrix_elements and 2 * vectors == part.vector_elements:
+        return "the biases of the norms were dropped"
+    return "vectors only: an exporter stores equal ones once, which `reconcile` tells"

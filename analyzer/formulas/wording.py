@@ -1,0 +1,31 @@
+"""A value of a config -> its text in a message: short, whatever the config says."""
+
+from __future__ import annotations
+
+import reprlib
+
+__all__ = ["shown"]
+
+_LONGEST_NUMBER = 200
+"""Bits of a number that a message still has in full."""
+
+
+class _Short(reprlib.Repr):
+    """As Python shows it, but not longer than a line; its digits cost nothing where a number has thousands."""
+
+    def repr_int(self, value: int, level: int) -> str:
+        length = value.bit_length()
+        return repr(value) if length <= _LONGEST_NUMBER else f"a number of {length} bits"
+
+
+_SHORT = _Short()
+_SHORT.maxstring, _SHORT.maxother, _SHORT.maxlevel = 80, 80, 2
+
+
+def shown(value: object) -> str:
+    """A value of a config in a message: short, however long or deep it is.
+
+    >>> shown(768), shown("relu"), shown(1 << 10_000)
+    ('768', "'relu'", 'a number of 10001 bits')
+    """
+    return _SHORT.repr(value)

@@ -1,0 +1,45 @@
+"""Formulas of tiny models, and what else might be counted beside them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analyzer.formulas.counting import count_config
+from analyzer.formulas.family import load_family
+from analyzer.formulas.language import Value
+from analyzer.formulas.record import Formula, Side
+
+FOLDER = Path(__file__).parent / "variants"
+
+
+def tiny_config(key: str, name: str | None = None) -> dict[str, Any]:
+    """The config of the family's smallest model."""
+    base = tomllib.loads((FOLDER / f"{key}.toml").read_text(encoding="utf-8"))["base"]
+    named = {} if name is None else {"architectures": [name]}
+    return {"model_type": load_family(key).model_types[0], **base, **named}
+
+
+def tiny_formula(
+    key: str,
+    name: str | None = None,
+    changes: Mapping[str, Value] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Formula:
+    """Its formula, with these changes."""
+    counted = count_config({**tiny_config(key, name), **(config or {})}, changes=changes)
+    assert counted is not None
+    return counted
+
+
+def side_of(formula: Formula, kind: str = "model", *, unmatched: Mapping[str, int] | None = None) -> Side:
+    """A file that holds just what a formula says."""
+    return Side(
+        name="model.onnx",
+        kind=kind,
+        counts={part.key: part.value for part in formula.parts if part.value},
+        vectors={part.key: part.vector_elements for part in formula.parts if part.vector_elements},
+        unmatched=dict(unmatched or {}),
+    )

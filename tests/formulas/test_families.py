@@ -1,0 +1,140 @@
+"""Every closed form beside PyTorch's own census, for every class and option of tiny models on the meta device."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.formulas.counting import count_config
+from analyzer.formulas.family import Family, family_names, load_families, load_family
+
+FOLDER = Path(__file__).parent / "variants"
+
+
+def _variants(key: str) -> list[dict[str, Any]]:
+    path = FOLDER / f"{key}.toml"
+    if not path.is_file():
+        return []  # told by a test of its own
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    return [table["base"], *({**table["base"], **changed} for changed in table.get("variants", ()))]
+
+
+CASES = [
+    pytest.param(key, name, number, id=f"{key}-{name}-{number}")
+    for key in family_names()
+    for name in load_family(key).classes
+    for number in range(len(_variants(key)))
+]
+
+
+@pytest.mark.export
+@pytest.mark.parametrize(("key", "name", "number"), CASES)
+def test_each_part_counts_what_pytorch_counts(key: str, name: str, number: int) -> None:
+    family, fields = load_family(key), _variants(key)[number]
+    for model_type in family.model_types:
+        config = {"model_type": model_type, "architectures": [name], **fields}
+        formula = count_config(config)
+        assert formula is not None
+        counts, vectors = _census(family, config, name)
+        assert {part.key: part.value for part in formula.parts if part.value} == counts
+        assert {part.key: part.vector_elements for part in formula.parts if part.vector_elements} == vectors
+
+
+def _census(family: Family, config: dict[str, Any], name: str) -> tuple[Counter[str], Counter[str]]:
+    """Elements by part, and those of them in vectors, as the class has them on the meta device."""
+    import torch
+    import transformers
+
+    fields = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    settings = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    with torch.device("meta"):
+        model = getattr(transformers, name)(settings)
+    counts: Counter[str] = Counter()
+    vectors: Counter[str] = Counter()
+    for parameter_name, parameter in model.named_parameters():
+        part = family.find_part([parameter_name])
+        assert part is not None, parameter_name
+        counts[part.key] += parameter.numel()
+        if parameter.ndim == 1:
+            vectors[part.key] += parameter.numel()
+    return counts, vectors
+
+
+@pytest.mark.parametrize("key", family_names())
+def test_every_family_is_tried_with_its_options(key: str) -> None:
+    assert len(_variants(key)) > 1
+
+
+@pytest.mark.export
+@pytest.mark.parametrize("key", family_names())
+def test_defaults_are_those_of_the_config_class(key: str) -> None:
+    import transformers
+
+    family = load_family(key)
+    for model_type in family.model_types:
+        config = transformers.AutoConfig.for_model(model_type)
+        declared = type(config).__dataclass_fields__
+        for field in family.fields.values():
+            if field.default is not None or field.otherwise is None:
+                # What the class declares, or makes of it once it is there: an empty list of null.
+                made = getattr(config, field.name, None)
+                said = getattr(declared.get(field.name), "default", made)
+                assert field.default in (said, tuple(made) if isinstance(made, list) else made), field.name
+
+
+@pytest.mark.export
+@pytest.mark.parametrize("key", family_names())
+def test_every_class_of_the_family_has_its_closed_form(key: str) -> None:
+    import transformers
+
+    family = load_family(key)
+    for model_type in family.model_types:
+        module = inspect.getmodule(
+            transformers.AutoModel._model_mapping[type(transformers.AutoConfig.for_model(model_type))]
+        )
+        assert module is not None
+        classes = {
+            name
+            for name in getattr(module, "__all__", ())
+            if isinstance(found := getattr(module, name), type)
+            and issubclass(found, transformers.PreTrainedModel)
+            and "pretrained" not in name.lower()
+        }
+        assert classes <= set(family.classes), classes - set(family.classes)
+
+
+@pytest.mark.export
+@pytest.mark.parametrize("key", family_names())
+def test_auto_classes_give_the_class_that_transformers_gives(key: str) -> None:
+    import transformers
+
+    family = load_family(key)
+    for model_type in family.model_types:
+        config = type(transformers.AutoConfig.for_model(model_type))
+        for name in dir(transformers):
+            mapping = (
+                getattr(getattr(transformers, name, None), "_model_mapping", None)
+                if name.startswith("AutoModel")
+                else None
+            )
+            if mapping is None or config not in mapping:
+                continue
+            found = mapping[config]
+            found = found[0] if isinstance(found, tuple) else found
+            ours = [each.name for each in family.classes.values() if name in each.auto]
+            assert ours == [found.__name__], name
+
+
+def test_a_model_type_belongs_to_one_family() -> None:
+    types = Counter(model_type for family in load_families().values() for model_type in family.model_types)
+    assert max(types.values()) == 1
+
+
+def test_parts_say_where_they_are_from() -> None:
+    for family in load_families().values():
+        assert all(part.source for part in family.parts)
