@@ -22,6 +22,8 @@ run onnxledger export albert-base-v2 --class AutoModel --random-weights -o build
 run onnxledger inspect build/demo/bert/model.onnx
 run onnxledger reconcile build/demo/bert/model.onnx
 
+run onnxledger formula bert-base-uncased --class BertModel --against build/demo/bert/model.onnx
+
 run onnxledger inspect build/demo/albert/model.onnx
 run onnxledger reconcile build/demo/albert/model.onnx
 

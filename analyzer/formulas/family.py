@@ -81,6 +81,14 @@ class Part:
     def key(self) -> str:
         return f"{self.term}/{self.name}"
 
+    @property
+    def group(self) -> str:
+        """Its scope, as a person writes it: `encoder.layer.*.attention.(self.(query|key|value)|output.dense)`."""
+        return _LOOKAHEAD.sub("", self.scope).replace(r"\d+", "*").replace(r"\.", ".")
+
+
+_LOOKAHEAD = re.compile(r"\(\?!(?:[^()]|\([^()]*\))*\)")
+
 
 @dataclass(frozen=True, slots=True)
 class Term:

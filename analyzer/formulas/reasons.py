@@ -42,7 +42,18 @@ def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
         reasons.append(Reason(NO_TERM, nameless, _nameless(side), _UNEXPLAINED))
         reasons = _fill(reasons, nameless)
     order = {part.key: number for number, part in enumerate(formula.parts)}
-    return tuple(sorted(reasons, key=lambda reason: order.get(reason.part, len(order))))
+    groups = _groups(formula)
+    return tuple(
+        replace(reason, group=groups.get(reason.part, ""))
+        for reason in sorted(reasons, key=lambda reason: order.get(reason.part, len(order)))
+    )
+
+
+def _groups(formula: Formula) -> dict[str, str]:
+    """What each part is in a ledger: a scope."""
+    if formula.key is None:
+        return {part.key: part.name for part in formula.parts}
+    return {part.key: part.group for part in load_family(formula.key).parts}
 
 
 _NOTHING = "nothing explains it"

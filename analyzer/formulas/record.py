@@ -246,11 +246,13 @@ class Reason:
     """Why a side differs from the formula."""
 
     part: str
-    """Key of the part that differs, or the name of what belongs to no part."""
+    """Key of the part that differs, or `[no term]`."""
     elements: int
     """How much of its difference this is: side - formula."""
     sentence: str
     certainty: Certainty = Certainty.EXPLAINED
+    group: str = ""
+    """The modules that it counts, by their scope in PyTorch, a star for the number of a layer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from analyzer.formulas.record import FormulaReport, MatchedBy, Side
+from analyzer.formulas.record import FormulaReport, MatchedBy, Reason, Side
 from analyzer.formulas.rows import PartRow, TermRow
 from analyzer.render.options import TextOptions
 from analyzer.render.pieces import Cell, Code, Column, Line, Row, Section, Table
@@ -117,7 +117,13 @@ def _reasons(report: FormulaReport, options: TextOptions) -> list[Line]:
     reasons = report.checked.reasons
     shown = reasons[: options.rows] if options.rows else reasons
     lines = [
-        Line((Code(_short(reason.part)), f": {format_signed(reason.elements)}, {reason.sentence}"))
+        Line(
+            (
+                Code(_short(reason.part)),
+                *_where(reason),
+                f": {format_signed(reason.elements)}, {reason.sentence}",
+            )
+        )
         for reason in shown
     ]
     if left := reasons[len(shown) :]:
@@ -127,6 +133,11 @@ def _reasons(report: FormulaReport, options: TextOptions) -> list[Line]:
     if rest:
         lines.append(Line((f"{format_signed(rest)}: nothing explains it",)))
     return lines
+
+
+def _where(reason: Reason) -> Cell:
+    """The group of a ledger that a part is, where its name does not say it."""
+    return () if reason.group in ("", reason.part.partition("/")[2]) else (" (", Code(reason.group), ")")
 
 
 def _unmatched(sides: Sequence[Side], options: TextOptions) -> Iterator[Line]:

@@ -42,6 +42,7 @@ def document_formula(report: FormulaReport) -> Document:
         "reasons": [
             {
                 "part": utf8(reason.part),
+                "group": utf8(reason.group),
                 "elements": reason.elements,
                 "sentence": utf8(reason.sentence),
                 "certainty": reason.certainty.value,
