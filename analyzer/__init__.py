@@ -1,7 +1,7 @@
 """Accounts for every parameter and every byte of an exported ONNX model.
 
 The names in `__all__` are the public interface; everything else may change. Each is imported on first use, so that
-`import analyzer` costs nothing, and none of them imports torch, transformers or onnxruntime.
+`import analyzer` costs nothing, and none of them imports torch, transformers, sympy or onnxruntime.
 
 ```python
 from analyzer import audit_model, group_by, load_manifest, reconcile_ledger
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from analyzer.compare import Comparison as Comparison
     from analyzer.compare import compare_ledgers as compare_ledgers
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
+    from analyzer.formulas.check import check_formula as check_formula
+    from analyzer.formulas.counting import count_config as count_config
+    from analyzer.formulas.derived import derive_formula as derive_formula
+    from analyzer.formulas.record import Checked as Checked
+    from analyzer.formulas.record import Formula as Formula
     from analyzer.graph import build_graph as build_graph
     from analyzer.group import group_by as group_by
     from analyzer.keys import label_members as label_members
@@ -61,9 +66,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Blocks",
+    "Checked",
     "Comparison",
     "Entry",
     "Finding",
+    "Formula",
     "Group",
     "Grouping",
     "Ledger",
@@ -82,9 +89,12 @@ __all__ = [
     "audit_model",
     "build_graph",
     "build_tree",
+    "check_formula",
     "collapse_graph",
     "compare_ledgers",
     "compare_timings",
+    "count_config",
+    "derive_formula",
     "group_by",
     "group_by_patterns",
     "label_members",
@@ -104,9 +114,11 @@ __all__ = [
 
 _MODULES = {
     "Blocks": "ledger",
+    "Checked": "formulas.record",
     "Comparison": "compare",
     "Entry": "ledger",
     "Finding": "ledger",
+    "Formula": "formulas.record",
     "Group": "ledger",
     "Grouping": "ledger",
     "Ledger": "ledger",
@@ -125,9 +137,12 @@ _MODULES = {
     "audit_model": "audit",
     "build_graph": "graph",
     "build_tree": "tree",
+    "check_formula": "formulas.check",
     "collapse_graph": "collapse",
     "compare_ledgers": "compare",
     "compare_timings": "timing.compare",
+    "count_config": "formulas.counting",
+    "derive_formula": "formulas.derived",
     "group_by": "group",
     "group_by_patterns": "patterns",
     "label_members": "keys",

@@ -47,7 +47,7 @@ from analyzer.options import (
     time_stamp,
     writing,
 )
-from analyzer.terminal import check_outputs, check_state_file, emit, progress, say
+from analyzer.terminal import EXIT_FINDING, check_outputs, check_state_file, emit, progress, say
 from analyzer.version import version
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-EXIT_FINDING = 1
 EXIT_NO_ANSWER = 2
 
 

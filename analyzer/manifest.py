@@ -22,6 +22,7 @@ from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
 
 __all__ = [
+    "MANIFEST_FILE",
     "SCHEMA_VERSION",
     "BatchNorm",
     "Buffer",
@@ -34,6 +35,9 @@ __all__ = [
     "save_manifest",
     "split_name",
 ]
+
+MANIFEST_FILE = "manifest.json"
+"""What an export calls it."""
 
 SCHEMA_VERSION = 1
 KIND = "onnxledger-manifest"
@@ -235,7 +239,7 @@ def is_manifest(path: Path) -> bool:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return path.name == "manifest.json"  # let `load_manifest` say what is wrong with it
+        return path.name == MANIFEST_FILE  # let `load_manifest` say what is wrong with it
     # A report of ours is no config either: `load_manifest` says what it is not.
     return isinstance(document, dict) and (document.get("kind") == KIND or "schema_version" in document)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # these bring rich and the whole analyzer, which `--help` doe
     from analyzer.report import Report
 
 __all__ = [
+    "EXIT_FINDING",
     "check_outputs",
     "check_state_file",
     "emit",
@@ -30,6 +31,9 @@ __all__ = [
     "stages",
     "write_files",
 ]
+
+EXIT_FINDING = 1
+"""The exit code of a command whose report has a finding."""
 
 _NARROWEST = 80
 

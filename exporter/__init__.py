@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from exporter.census import with_reads as with_reads
     from exporter.classes import field_names as field_names
     from exporter.export import ExportedFiles as ExportedFiles
-    from exporter.export import census_config as census_config
-    from exporter.export import census_source as census_source
     from exporter.export import export_model as export_model
     from exporter.export import export_source as export_source
     from exporter.inputs import ExampleInputs as ExampleInputs
     from exporter.inputs import example_inputs as example_inputs
+    from exporter.original import census_config as census_config
+    from exporter.original import census_source as census_source
     from exporter.sources import ResolvedModel as ResolvedModel
     from exporter.sources import SourceOptions as SourceOptions
     from exporter.sources import read_source_config as read_source_config
@@ -45,8 +45,8 @@ _MODULES = {
     "ExportedFiles": "export",
     "ResolvedModel": "sources",
     "SourceOptions": "sources",
-    "census_config": "export",
-    "census_source": "export",
+    "census_config": "original",
+    "census_source": "original",
     "example_inputs": "inputs",
     "export_model": "export",
     "export_source": "export",

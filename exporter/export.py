@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import importlib.util
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 
-from analyzer.checkpoint import checkpoint_kind
 from analyzer.errors import ExportError, MissingExtraError, UsageError
-from analyzer.manifest import Manifest, save_manifest
-from analyzer.weights import Original
+from analyzer.manifest import MANIFEST_FILE, Manifest, save_manifest
 from exporter.census import take_census, with_reads
 from exporter.classes import first_line
 from exporter.engines import ENGINES, MODEL_FILE, NOTE_FILE, EngineOptions, refuse_unsupported
-from exporter.fitting import census_checkpoint
 from exporter.generation import can_generate, export_components
 from exporter.inputs import ExampleInputs, example_inputs, widen_batch
+from exporter.original import provenance, versions
 from exporter.quiet import Say, quiet, quiet_descriptors, silent
 from exporter.reads import Reads
-from exporter.sources import ResolvedModel, SourceOptions, resolve_config, resolve_source
-from exporter.values import weights_of
+from exporter.sources import ResolvedModel, SourceOptions, resolve_source
 from exporter.weights import DTYPES
 
-__all__ = ["ExportedFiles", "census_config", "census_source", "export_model", "export_source"]
+__all__ = ["ExportedFiles", "export_model", "export_source"]
 
-MANIFEST_FILE = "manifest.json"
 STEP_FILE = "decode.onnx"
 _NEEDED = ("onnx", "onnxscript")
 
@@ -110,70 +104,6 @@ def export_source(
     return export_model(resolved, directory, via=via, say=say, **dataclasses.asdict(made))
 
 
-def census_source(
-    source: str,
-    *,
-    model_class: str | None = None,
-    random_weights: bool = False,
-    fresh_init: bool = False,
-    seed: int = 0,
-    dtype: str = "fp32",
-    meta: bool = False,
-    trust_remote_code: bool = False,
-    say: Say = silent,
-) -> Original:
-    """Describe SOURCE's parameters and buffers without exporting it.
-
-    With their values where SOURCE holds weights or they are made up; without where it holds a config only, or `meta`.
-    SOURCE may be a checkpoint file as well, whose tensors keep their types; one with no config.json beside it is
-    described by the names of its tensors.
-
-    Raises:
-        SourceError: SOURCE names nothing that can be built or read.
-        ManifestError: SOURCE is a safetensors file or an index, and broken.
-        UsageError: the options contradict each other.
-        MissingExtraError: transformers is needed and not installed.
-    """
-    options = SourceOptions(
-        model_class=model_class,
-        random_weights=random_weights,
-        fresh_init=fresh_init,
-        seed=seed,
-        dtype=dtype,
-        meta=meta,
-        meta_without_weights=True,
-        trust_remote_code=trust_remote_code,
-    )
-    path = Path(source).expanduser()
-    kind = checkpoint_kind(path)
-    if kind is not None and not options.needs_no_checkpoint:
-        original = census_checkpoint(path, kind, model_class=model_class, trust_remote_code=trust_remote_code)
-        versions = {**original.manifest.source, **_versions()}
-        return dataclasses.replace(original, manifest=dataclasses.replace(original.manifest, source=versions))
-    resolved = resolve_source(source, options, say)
-    manifest = take_census(resolved.model, _provenance(resolved), evidence=False)
-    return Original(manifest, weights_of(resolved.model, without=resolved.missing))
-
-
-def census_config(
-    config: Mapping[str, Any], *, model_class: str | None = None, trust_remote_code: bool = False
-) -> Manifest:
-    """Describe the model that a config stands for: names, shapes and ties on the meta device, without weights.
-
-    Args:
-        config: the content of a `config.json`.
-        model_class: a class of transformers; None takes the config's architecture.
-        trust_remote_code: whether Python code that the config names may run.
-
-    Raises:
-        SourceError: no such model can be built.
-        MissingExtraError: transformers is needed and not installed.
-    """
-    options = SourceOptions(model_class=model_class, meta=True, trust_remote_code=trust_remote_code)
-    resolved = resolve_config(config, options)
-    return take_census(resolved.model, _provenance(resolved), evidence=False)
-
-
 def export_model(
     resolved: ResolvedModel,
     directory: Path,
@@ -206,7 +136,7 @@ def export_model(
     if not static:
         inputs = widen_batch(resolved.model, inputs)
     say(f"counting the parameters of {resolved.class_name}")
-    manifest = take_census(resolved.model, {**_provenance(resolved), **_making(engine, options)})
+    manifest = take_census(resolved.model, {**provenance(resolved), **_making(engine, options)})
     with _staging(directory) as folder:
         say(f"exporting {resolved.class_name} through {engine}")
         manifest = with_reads(manifest, _run_engine(engine, resolved, inputs, folder, options, say))
@@ -338,29 +268,13 @@ def _write_companions(
         ) as error:  # transformers writes none that contradicts itself, as some checkpoints' do
             say(f"generation_config.json is left out: {first_line(error)}")
     if engine != "transformers":
-        metadata = {"architecture": resolved.class_name, "packages": _versions()}
+        metadata = {"architecture": resolved.class_name, "packages": versions()}
         document = {
             "schema_version": 1,
             "export_format": "onnx",
             "components": {"model": {"file": MODEL_FILE, "metadata": metadata}},
         }
         (folder / NOTE_FILE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-
-
-def _provenance(resolved: ResolvedModel) -> dict[str, str]:
-    source = {
-        "source": resolved.name,
-        "kind": resolved.kind,
-        "class": resolved.class_name,
-        "weights": resolved.weights,
-        "dtype": resolved.dtype,
-        **_versions(),
-    }
-    if resolved.config is not None and resolved.config.model_type:
-        source["model_type"] = str(resolved.config.model_type)
-    if resolved.weights in ("random", "fresh"):
-        source["seed"] = str(resolved.seed)
-    return source
 
 
 def _making(engine: str, options: EngineOptions) -> dict[str, str]:
@@ -373,14 +287,6 @@ def _making(engine: str, options: EngineOptions) -> dict[str, str]:
     if options.generation:
         made["generation"] = "true"
     return made
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in ("torch", "transformers", "onnx", "onnxscript"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
 
 
 @contextlib.contextmanager

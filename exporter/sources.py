@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from torch import nn
 from analyzer.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
 from analyzer.errors import OnnxLedgerError, SourceError, UsageError
 from analyzer.statedict import listed
-from exporter import factory, hub
+from exporter import factory
 from exporter.classes import find_class, first_line, load_config, read_fields, require_transformers
 from exporter.fitting import load_into
-from exporter.presets import PRESETS, preset_config, preset_name, preset_names
+from exporter.location import Location, locate
 from exporter.quiet import Say, quiet, silent
 from exporter.statedict import load_state_dict
 from exporter.weights import DTYPES, cast, randomize
@@ -26,13 +25,6 @@ from exporter.weights import DTYPES, cast, randomize
 __all__ = ["ResolvedModel", "SourceOptions", "read_source_config", "resolve_config", "resolve_source"]
 
 Weights = Literal["pretrained", "factory", "random", "fresh", "meta"]
-
-_WEIGHT_FILES = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "pytorch_model*.bin",
-    "pytorch_model.bin.index.json",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +70,6 @@ class ResolvedModel:
     """What its checkpoint lacks, so that it has the class's own initialisation."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Location:
-    """Where a transformers model is loaded from."""
-
-    kind: str
-    where: str | Mapping[str, Any]
-    """A path or hub id that transformers understands, or the content of a preset."""
-    has_weights: bool
-    local_only: bool = True
-    file: Path | None = None
-    """The one checkpoint file that was named, where `where` is its folder."""
-
-
 def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> ResolvedModel:
     """The PyTorch model that SOURCE names.
 
@@ -105,7 +84,9 @@ def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> Re
     if not Path(source).expanduser().exists() and factory.is_factory(source):
         return _from_factory(source, options)
     require_transformers()
-    return _from_transformers(source, _locate(source, options, say), options, say)
+    return _from_transformers(
+        source, locate(source, say, needs_weights=not options.needs_no_checkpoint), options, say
+    )
 
 
 def resolve_config(config: Mapping[str, Any], options: SourceOptions) -> ResolvedModel:
@@ -116,7 +97,7 @@ def resolve_config(config: Mapping[str, Any], options: SourceOptions) -> Resolve
         MissingExtraError: transformers is not installed.
     """
     require_transformers()
-    location = _Location("config", config, has_weights=False)
+    location = Location("config", config, has_weights=False)
     return _from_transformers("the config", location, options, silent)
 
 
@@ -139,7 +120,7 @@ def read_source_config(source: str, say: Say = silent) -> dict[str, Any] | None:
         return {**fields, "architectures": [made.class_name]}
     if checkpoint_kind(path) is not None and not (path.parent / CONFIG_FILE).is_file():
         return None
-    location = _locate(source, SourceOptions(), say)
+    location = locate(source, say)
     if isinstance(location.where, Mapping):
         return dict(location.where)
     return read_fields(location.where, local_only=location.local_only)
@@ -198,59 +179,7 @@ def _weights_kind(options: SourceOptions, otherwise: Weights) -> Weights:
     return "fresh" if options.fresh_init else otherwise
 
 
-def _locate(source: str, options: SourceOptions, say: Say) -> _Location:
-    path = Path(source).expanduser()
-    if path.exists():
-        return _locate_path(source, path)
-    preset = preset_name(source)
-    if preset is not None and options.needs_no_checkpoint:
-        return _Location("preset", preset_config(preset), has_weights=False)
-    if not hub.is_hub_id(source) or source.endswith((".json", ".onnx", ".safetensors", ".bin", ".pt")):
-        raise SourceError(f"{source}: no such file or folder{_near_preset(source)}")
-    return _locate_on_hub(source, preset, say)
-
-
-def _locate_path(source: str, path: Path) -> _Location:
-    if checkpoint_kind(path) is not None:
-        if not (path.parent / CONFIG_FILE).is_file():
-            raise SourceError(f"{source}: no {CONFIG_FILE} is beside it to say which class holds its tensors")
-        return _Location("checkpoint", str(path.parent), has_weights=True, file=path)
-    if path.is_file():
-        if path.suffix != ".json":
-            raise SourceError(f"{source}: neither a checkpoint nor a config, of a kind that is known here")
-        return _Location("config", str(path), has_weights=False)
-    if not (path / "config.json").is_file():
-        raise SourceError(
-            f"{source}: the folder holds no config.json; save_pretrained() writes one beside the weights"
-        )
-    has_weights = any(next(path.glob(pattern), None) is not None for pattern in _WEIGHT_FILES)
-    return _Location("checkpoint" if has_weights else "config", str(path), has_weights)
-
-
-def _locate_on_hub(source: str, preset: str | None, say: Say) -> _Location:
-    answer = hub.ask_hub(source)
-    if answer.reach is hub.Reach.ONLINE:
-        return _Location("hub", source, has_weights=True, local_only=False)
-    if answer.reach is hub.Reach.CACHED:
-        say(f"{source}: {answer.reason}; using the copy in its cache")
-        return _Location("hub", source, has_weights=True)
-    if preset is not None and answer.reach is hub.Reach.UNREACHABLE:
-        say(f"{source}: {answer.reason}; using the built-in preset of its config")
-        return _Location("preset", preset_config(preset), has_weights=False)
-    raise SourceError(
-        f"{source}: no such file or folder, and as a hub id: {answer.reason}{_near_preset(source)}"
-    )
-
-
-def _near_preset(source: str) -> str:
-    names = preset_names()
-    close = difflib.get_close_matches(source, names, n=1)
-    few = f"{', '.join(sorted(PRESETS))}, and other published models"
-    hint = f"did you mean {close[0]}?" if close else f"built-in presets are {few}"
-    return f"; {hint}"
-
-
-def _from_transformers(source: str, location: _Location, options: SourceOptions, say: Say) -> ResolvedModel:
+def _from_transformers(source: str, location: Location, options: SourceOptions, say: Say) -> ResolvedModel:
     config = load_config(
         location.where, trust_remote_code=options.trust_remote_code, local_only=location.local_only
     )
@@ -277,7 +206,7 @@ def _from_transformers(source: str, location: _Location, options: SourceOptions,
 
 
 def _build(
-    found: Any, config: Any, location: _Location, weights: Weights, options: SourceOptions
+    found: Any, config: Any, location: Location, weights: Weights, options: SourceOptions
 ) -> tuple[nn.Module, list[str]]:
     """The model, and the names of parameters that its checkpoint lacks."""
     dtype = DTYPES[options.dtype]

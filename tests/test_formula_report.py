@@ -8,13 +8,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import click
 import formula_reports
 import jsonschema
 import pytest
 
+from analyzer.commands.formula import formula
 from analyzer.formulas.family import family_names, load_family
 from analyzer.formulas.language import FUNCTIONS
-from analyzer.formulas.record import Certainty, Checked, FormulaReport, Reason, Side
+from analyzer.formulas.record import BLOCK, Certainty, Checked, FormulaReport, Reason, Side
 from analyzer.render import FORMATS, TextOptions, find_suffixes, render_latex, render_markdown, render_text
 from analyzer.render.json import render_json, to_document
 from analyzer.schemas import load_schema
@@ -191,6 +193,15 @@ def test_the_cache_of_an_encoder_and_a_decoder_has_both() -> None:
     assert "11.41 MiB for 448 tokens and 1,500 positions" in text
 
 
+def test_weights_and_cache_are_added_up_and_a_context_that_is_too_long_is_told() -> None:
+    formula = formula_reports.count({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
+    text = " ".join(render_text(FormulaReport(Checked(formula), tokens=5000)).split())
+    assert "175.78 MiB for 5,000 tokens; the model is made for 1,024 at most" in text
+    assert "weights and cache: 650.48 MiB at fp32, 413.13 MiB at fp16, 301.98 MiB at int8, 242.70 MiB" in text
+    short = " ".join(render_text(FormulaReport(Checked(formula), tokens=1024)).split())
+    assert "36.00 MiB for 1,024 tokens weights and cache: 510.70 MiB at fp32" in short
+
+
 def test_long_tables_are_cut_and_what_is_left_out_is_counted() -> None:
     report = formula_reports.derived(terms=30, parts=6)
     shown = table(render_text(report, TextOptions(rows=4)), "term")
@@ -223,12 +234,9 @@ def test_the_document_matches_its_schema(make: Make) -> None:
     jsonschema.Draft202012Validator(load_schema("formula")).validate(document_of(make()))
 
 
-@everyone
+@pytest.mark.parametrize("make", [make for make in formula_reports.REPORTS if not make().is_symbolic])
 def test_the_document_adds_up(make: Make) -> None:
-    report = make()
-    document = document_of(report)
-    if report.is_symbolic:
-        return
+    document = document_of(make())
     terms = document["terms"]
     for key in ("value", "active"):
         whole = document["total" if key == "value" else key]
@@ -371,6 +379,18 @@ def test_the_latex_has_the_symbols_and_the_numbers() -> None:
 
 
 # formats
+
+
+def test_the_command_prints_every_form_that_a_formula_has() -> None:
+    (style,) = (option for option in formula.params if option.name == "style")
+    assert isinstance(style.type, click.Choice)
+    forms = list(find_suffixes("FormulaReport").values())
+    assert set(style.type.choices) == {name for name, each in FORMATS.items() if each in forms}
+
+
+def test_the_command_shares_scales_as_the_record_does() -> None:
+    (block,) = (option for option in formula.params if option.name == "block")
+    assert block.default == BLOCK
 
 
 def test_only_formulas_have_mathematics() -> None:

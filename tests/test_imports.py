@@ -1,14 +1,22 @@
-"""The analyzer starts without the libraries that only exporting and timing need."""
+"""The analyzer starts without the libraries that only exporting and timing need, and arrows go one way."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import analyzer
+import exporter
+
 HEAVY = {"jinja2", "matplotlib", "onnx_ir", "onnxruntime", "onnxscript", "sympy", "torch", "transformers"}
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("module", ["analyzer", "analyzer.cli"])
@@ -29,3 +37,77 @@ def test_python_dash_m_analyzer_is_the_command() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Usage: ")
     assert "inspect" in done.stdout
+
+
+def test_public_names_import_nothing_heavy() -> None:
+    code = (
+        "import json, sys, analyzer; [getattr(analyzer, name) for name in analyzer.__all__];"
+        " print(json.dumps(sorted(sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert HEAVY.isdisjoint(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("package", [analyzer, exporter], ids=lambda package: package.__name__)
+def test_public_names_are_sorted_and_have_types_and_a_module(package: ModuleType) -> None:
+    assert package.__file__ is not None
+    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        name.asname: (node.module or "").removeprefix(f"{package.__name__}.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+
+    assert package.__all__ == sorted(package.__all__)
+    lazy = {name: module for name, module in package._MODULES.items() if module}
+    assert lazy == typed
+    assert lazy.keys() <= set(package.__all__)
+    with pytest.raises(AttributeError):
+        _ = package.no_such_name
+
+
+@pytest.mark.parametrize("name", analyzer.__all__)
+def test_a_public_name_is_public_where_it_is_defined(name: str) -> None:
+    module = importlib.import_module(f"analyzer.{analyzer._MODULES[name]}")
+
+    assert getattr(analyzer, name) is getattr(module, name)
+    assert name in module.__all__
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, at the top or in a function."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    plain = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
+def test_only_commands_import_the_exporter() -> None:
+    users = {
+        path.relative_to(ROOT).parts[1]
+        for path in (ROOT / "analyzer").rglob("*.py")
+        if any(f"{name}.".startswith("exporter.") for name in imported(path))
+    }
+
+    assert users <= {"cli.py", "commands"}
+
+
+@pytest.mark.parametrize("package", ["formulas", "reconcile", "read", "timing", "blocks"])
+def test_what_computes_knows_nothing_of_what_prints(package: str) -> None:
+    printing = ("cli.", "commands.", "options.", "render.", "terminal.")
+
+    for path in (ROOT / "analyzer" / package).rglob("*.py"):
+        names = {f"{name}.".removeprefix("analyzer.") for name in imported(path)} - {"render.units."}
+        assert not [name for name in names if name.startswith(printing)], path
+
+
+def test_records_of_formulas_know_nothing_of_what_makes_them() -> None:
+    ours = {
+        name for name in imported(ROOT / "analyzer" / "formulas" / "record.py") if name.startswith("analyzer")
+    }
+
+    assert ours == {"analyzer.formulas.language"}

@@ -193,7 +193,7 @@ def test_a_real_export_is_grouped_whole(name, exported):
 
     own = find_preset(AUTO, ledger)
 
-    assert own.origin == f"preset {name} (auto)"
+    assert own.origin == f"preset {CONFIGS[name]['model_type']} (auto)"
     grouping = group_by_patterns(ledger, own.patterns, match="all")
     assert grouping.ungrouped.parameters == grouping.overlap.parameters == 0
 

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.export
 
 NAMES = [*CONFIGS, "factory"]
 FOLDED = {"resnet", "factory"}
+UNREAD = {"bert-untied"}
+"""Beside the bias of its output matrix it has one that nothing reads."""
 
 
 def elements(result: Reconciliation) -> dict[Line, int]:
@@ -60,13 +62,24 @@ def test_other_exporters_files_reconcile_to_zero(exported: Exports, name: str, v
     assert result.balanced
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in FOLDED])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FOLDED | UNREAD])
 def test_the_file_alone_says_pytorchs_count(exported: Exports, name: str) -> None:
     files = exported(name).files
 
     ledger = audit_model(files.model)
 
     assert ledger.parameters == pytorch_count(exported, name)
+
+
+@pytest.mark.parametrize("name", sorted(UNREAD))
+def test_what_nothing_reads_is_not_in_the_file_and_has_its_line(exported: Exports, name: str) -> None:
+    files = exported(name).files
+
+    result = reconcile_ledger(audit_model(files.model), load_manifest(files.manifest_path))
+
+    unused = elements(result)[Line.UNUSED]
+    assert unused == CONFIGS[name]["vocab_size"]
+    assert audit_model(files.model).parameters == pytorch_count(exported, name) - unused
 
 
 @pytest.mark.parametrize("name", ["bert", "resnet", "vit"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.pytorch import hush, import_exporter, read_original, reconcile_with
+from analyzer.commands.pytorch import find_beside, hush, import_exporter, read_original, reconcile_with
 from analyzer.commands.reading import audit, check_artifact, list_inputs
 from analyzer.errors import UsageError
 from analyzer.options import (
@@ -24,9 +25,11 @@ from analyzer.options import (
     time_stamp,
     writing,
 )
-from analyzer.terminal import check_outputs, emit, say
+from analyzer.terminal import EXIT_FINDING, check_outputs, emit, say
 
 if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.formulas.closed_form import Family
+    from analyzer.formulas.language import Value
     from analyzer.formulas.origin import SourceFiles
     from analyzer.formulas.record import Checked, Formula
     from analyzer.ledger import Ledger
@@ -34,8 +37,6 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.reconcile import Reconciliation
 
 __all__ = ["formula"]
-
-_DIFFERS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ asking = bundle(
     click.option(
         "--block",
         type=click.IntRange(1, 1 << 20),
-        default=32,
+        default=32,  # record.BLOCK, which is not loaded for `--help`
         metavar="N",
         help="Elements that share a scale in 8 and 4 bits.  [32]",
     ),
@@ -121,8 +122,7 @@ def formula(
     asked.check()
     files = find_files(source)
     check_artifact(bounded, [asked.against] if asked.against is not None else [])
-    read = [*files.paths, *(list_inputs(asked.against) if asked.against is not None else [])]
-    check_outputs(outputs, read, report="FormulaReport")
+    check_outputs(outputs, [*files.paths, *_files_beside(asked.against)], report="FormulaReport")
     counted = _count(files, asked, sourced, output)
     manifest, model = _read_against(asked.against, sourced, bounded, output)
     checked = _check(counted, manifest, model, output)
@@ -136,7 +136,7 @@ def formula(
     )
     emit(report, output, outputs)
     if not checked.agrees:
-        raise click.exceptions.Exit(_DIFFERS)
+        raise click.exceptions.Exit(EXIT_FINDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,18 @@ def _count(files: SourceFiles, asked: _Asked, sourced: Sourced, output: Output) 
     changed = count_config(config, sourced.model_class, changes, files.name) if changes else None
     census = _names_in(files, sourced, output)
     if asked.census:
-        census = _census(files, {**config, **changes}, sourced, output)
+        census = _census(files, _change(config, family, changes), sourced, output)
     return _Counted(changed or before, before if changed else None, census)
+
+
+def _change(config: Mapping[str, Any], family: Family, changes: Mapping[str, Value]) -> dict[str, Any]:
+    """The config as transformers is to read it: a field that was set stands there once, by its own name."""
+    set_names = {
+        each for name in changes for each in (*family.fields[name].aliases, family.fields[name].length_of)
+    }
+    kept = {name: value for name, value in config.items() if name not in set_names}
+    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changes.items()}
+    return {**kept, "model_type": config.get("model_type") or family.model_types[0], **listed}
 
 
 def _read_config(files: SourceFiles, output: Output) -> Mapping[str, Any] | None:
@@ -244,7 +254,6 @@ def _read_against(
 ) -> tuple[Manifest | None, Ledger | Reconciliation | None]:
     """What is counted beside: PyTorch's side alone, or a model with it where a manifest stands beside the file."""
     from analyzer.checkpoint import checkpoint_kind, open_checkpoint
-    from analyzer.commands.pytorch import find_beside
     from analyzer.manifest import is_manifest
     from analyzer.saved import is_saved_report, load_report
 
@@ -254,16 +263,35 @@ def _read_against(
     kind = checkpoint_kind(path)
     if kind is not None and not kind.is_pickle:
         return open_checkpoint(path).manifest, None
+    if kind is not None or (path.suffix == ".json" and _says_manifest(path)):
+        return read_original(against, sourced, output, random_weights=False, seed=0).manifest, None
     if is_saved_report(path):
         return None, load_report(path)
-    if kind is not None or (path.suffix == ".json" and is_manifest(path)):
-        return read_original(against, sourced, output, random_weights=False, seed=0).manifest, None
     ledger = audit(against, bounded, quiet=output.quiet)
     beside = find_beside(against)
     if beside is None or not is_manifest(Path(beside)):
         return None, ledger
     original = read_original(beside, sourced, output, random_weights=False, seed=0)
     return original.manifest, reconcile_with(ledger, original, None, output)
+
+
+def _files_beside(against: str | None) -> list[Path]:
+    """What is read of the model that is counted beside, PyTorch's side of it too."""
+    if against is None:
+        return []
+    beside = find_beside(against)
+    return [*list_inputs(against), *([Path(beside)] if beside is not None else [])]
+
+
+def _says_manifest(path: Path) -> bool:
+    """Whether a JSON file is a manifest and no report: both tell their schema, one alone the command that wrote it."""
+    from analyzer.manifest import is_manifest
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        document = None  # whose name alone says what it was to be
+    return is_manifest(path) and not (isinstance(document, dict) and "command" in document)
 
 
 def _check(

@@ -60,10 +60,12 @@ def read_original(
 
 def find_beside(model: str) -> str | None:
     """PyTorch's side where `export` and others put it; None where it is not there, or the model is remote."""
+    from analyzer.checkpoint import CONFIG_FILE
+    from analyzer.manifest import MANIFEST_FILE
     from analyzer.ranges import is_url
 
     folder = Path(model) if Path(model).is_dir() else Path(model).parent
-    beside = [folder / name for name in ("manifest.json", "config.json")] if not is_url(model) else []
+    beside = [folder / name for name in (MANIFEST_FILE, CONFIG_FILE)] if not is_url(model) else []
     return next((str(path) for path in beside if path.is_file()), None)
 
 

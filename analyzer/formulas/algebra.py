@@ -19,7 +19,7 @@ from analyzer.formulas.arranging import Summand, Symbolic, arrange
 from analyzer.formulas.language import Expression, Value
 from analyzer.formulas.record import CacheSize, Formula, PartCount, TermCount
 
-__all__ = ["Algebra", "Layout"]
+__all__ = ["Algebra", "Layout", "to_latex"]
 
 
 @dataclass(frozen=True, slots=True)

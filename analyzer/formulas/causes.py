@@ -5,18 +5,20 @@ What-if backwards: a change is taken for a cause only if every part that it touc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.errors import FormulaError
+from analyzer.formulas.closed_form import Family, Field, ModelClass
 from analyzer.formulas.configs import settle_fields
 from analyzer.formulas.counting import count_parts
-from analyzer.formulas.family import Family, Field, ModelClass, load_family
+from analyzer.formulas.family import load_family
 from analyzer.formulas.language import Value
-from analyzer.formulas.record import Counts, Formula
+from analyzer.formulas.record import Counts, FieldValue, Formula
 
-__all__ = ["Cause", "Circumstances", "differing", "find_causes", "find_size"]
+__all__ = ["Cause", "Circumstances", "differing", "find_causes", "find_size", "other_words", "sizes_for"]
 
 _MOST_CAUSES = 3
 """Causes that are combined: with more of them almost anything could be explained."""
@@ -45,10 +47,17 @@ class Circumstances:
         family = load_family(formula.key)
         return cls(family, formula.config, family.classes[formula.class_name], formula.changes)
 
+    def fields(self) -> tuple[FieldValue, ...]:
+        """Fields and computed values, and where they come from.
+
+        Raises:
+            FormulaError: such a config cannot be.
+        """
+        return settle_fields(self.family, self.config, self.model_class, self.changes)
+
     def values(self) -> dict[str, Value]:
-        """Fields by name."""
-        fields = settle_fields(self.family, self.config, self.model_class, self.changes)
-        return {field.name: field.value for field in fields}
+        """Their values by name."""
+        return {field.name: field.value for field in self.fields()}
 
     def count(self) -> dict[str, int] | None:
         """Elements by part; None where such a model cannot be."""
@@ -115,18 +124,21 @@ def find_causes(formula: Formula, counts: Counts, *, may_lack: bool = True) -> l
     return causes
 
 
+_OF_ONE_PART = ("vocabulary", "positions", "experts")
+"""Roles of what a part can have fewer of alone; parts of layers that would be of several numbers are none's."""
+
+
 def find_size(formula: Formula, key: str, count: int) -> tuple[Field, int, int] | None:
     """The one size, before and after, with which a part alone would have that count; None without one."""
     now = Circumstances.of(formula)
-    wanted = {part.key: part.value for part in formula.parts}
     if now is None:
         return None
     values = now.values()
     for field in now.family.fields.values():
         size = values[field.name]
-        if field.role is None or type(size) is not int:
+        if field.role not in _OF_ONE_PART or type(size) is not int:
             continue
-        for other in _sizes(field, size, now, {key: wanted.get(key, 0)}, {key: count}):
+        for other in sizes_for(now, field, {key: count}).get(key, ()):
             if (now.change(field, other).count() or {}).get(key, 0) == count:
                 return field, size, other
     return None
@@ -154,12 +166,17 @@ def _other_values(
     field: Field, value: Value, now: Circumstances, wanted: Counts, counts: Counts
 ) -> Iterator[Value]:
     """What a field may be instead."""
+    yield from other_words(field, value, now.family)
+    if type(value) is int and field.symbol is not None:
+        yield from _sizes(field, now, wanted, counts)
+
+
+def other_words(field: Field, value: Value, family: Family) -> Iterator[Value]:
+    """What a flag or a text may be instead; nothing of a size."""
     if type(value) is bool:
         yield not value
     elif type(value) is str:
-        yield from (each for each in _words(field, now.family) if each != value)
-    elif type(value) is int and field.symbol is not None:
-        yield from _sizes(field, value, now, wanted, counts)
+        yield from (each for each in _words(field, family) if each != value)
 
 
 def _words(field: Field, family: Family) -> Iterator[str]:
@@ -171,13 +188,25 @@ def _words(field: Field, family: Family) -> Iterator[str]:
             yield from expression.words
 
 
-def _sizes(field: Field, size: int, now: Circumstances, wanted: Counts, counts: Counts) -> Iterator[int]:
-    """Sizes at which a differing part would agree, if it grows by as much with each step."""
-    more = now.change(field, size + 1).count()
-    found: dict[int, None] = {}
-    for key in differing(wanted, counts) if more is not None else ():
+def _sizes(field: Field, now: Circumstances, wanted: Counts, counts: Counts) -> Iterator[int]:
+    """Sizes at which a differing part would agree."""
+    keys = differing(wanted, counts)
+    sizes = sizes_for(now, field, {key: counts.get(key, 0) for key in keys})
+    yield from dict.fromkeys(size for each in sizes.values() for size in each)
+
+
+def sizes_for(now: Circumstances, field: Field, counts: Counts) -> dict[str, list[int]]:
+    """Sizes at which each of these parts may have its count: if it grows by as much with each step, or by squares."""
+    size, wanted = now.values()[field.name], now.count()
+    more = now.change(field, size + 1).count() if type(size) is int else None
+    if type(size) is not int or wanted is None or more is None:
+        return {}
+    found = {}
+    for key, there in counts.items():
         part = wanted.get(key, 0)
-        step, need = (more or {}).get(key, 0) - part, counts.get(key, 0) - part
-        if step and need % step == 0 and size + need // step > 0:
-            found[size + need // step] = None
-    yield from found
+        step, need = more.get(key, 0) - part, there - part
+        likely = [size + need // step] if step and need % step == 0 else []
+        if step and part and there:
+            likely.append(round(size * math.sqrt(there / part)))
+        found[key] = [each for each in dict.fromkeys(likely) if each > 0 and each != size]
+    return found

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import FormulaError, UsageError
-from analyzer.formulas.family import Family, Field, ModelClass, load_families
+from analyzer.formulas.closed_form import Family, Field, ModelClass
+from analyzer.formulas.family import find_family, load_families
 from analyzer.formulas.language import Value
 from analyzer.formulas.record import FieldOrigin, FieldValue
 from analyzer.formulas.wording import shown
@@ -74,12 +75,11 @@ def check_names(config: Config) -> None:
 
 def choose_family(config: Config) -> Family | None:
     """The closed form of a config's `model_type`, or of its architecture where it says no type; None without one."""
-    families = load_families().values()
     model_type = config.get("model_type")
     if model_type is not None:
-        return next((family for family in families if model_type in family.model_types), None)
+        return find_family(model_type)
     named = _architecture(config)
-    return next((family for family in families if named in family.classes), None)
+    return next((family for family in load_families().values() if named in family.classes), None)
 
 
 def _architecture(config: Config) -> str | None:
@@ -135,6 +135,7 @@ def settle_fields(
                 values[computed.name],
                 FieldOrigin.COMPUTED,
                 computed.expression.text,
+                meaning=computed.meaning,
             )
         )
     return tuple(described)
@@ -196,7 +197,6 @@ def _describe(field: Field, value: Value, origin: FieldOrigin, values: Mapping[s
         origin=origin,
         expression=field.otherwise.text if is_computed and field.otherwise is not None else None,
         usual=field.usual if is_usual else None,
-        role=field.role,
     )
 
 

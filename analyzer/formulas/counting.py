@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analyzer.errors import FormulaError
+from analyzer.formulas.closed_form import Cache, Family, ModelClass, Part, Term
 from analyzer.formulas.configs import Config, check_names, choose_class, choose_family, settle_fields
-from analyzer.formulas.family import Cache, Family, ModelClass, Part, Term
 from analyzer.formulas.language import Expression, Value, Values
 from analyzer.formulas.record import CacheSize, Formula, Kind, PartCount, TermCount
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from analyzer.formulas.record import CacheSize, Formula, PartCount
+from analyzer.formulas.record import BLOCK, CacheSize, Formula, PartCount
 
 __all__ = ["BLOCK", "CacheBytes", "Footprint", "Precision", "cache_bytes", "weigh"]
-
-BLOCK = 32
-"""Elements of a matrix that share a scale, where nothing else is said: as MatMulNBits' usual block_size, and GGUF's."""
 
 _SCALE_BITS = 16
 """A block's scale: one fp16, and no zero point."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.formulas.causes import Cause, differing, find_causes, find_size
-from analyzer.formulas.family import Part, load_family
+from analyzer.formulas.closed_form import Family, Part
+from analyzer.formulas.family import load_families, load_family
 from analyzer.formulas.language import Value
 from analyzer.formulas.record import Certainty, Counts, Formula, MatchedBy, PartCount, Reason, Side
+from analyzer.formulas.siblings import Sibling, find_sibling
 from analyzer.reconcile.lines import UNBALANCED
 
 __all__ = ["NO_TERM", "find_reasons"]
@@ -26,12 +28,8 @@ def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
     wanted: Counts = {part.key: part.value for part in formula.parts}
     reasons, counts = _known_lines(wanted, side)
     nameless = sum(side.unmatched.values())
-    for cause in find_causes(formula, counts, may_lack=not nameless):
-        reasons += [
-            Reason(key, counts.get(key, 0) - cause.was.get(key, 0), _describe(cause, key))
-            for key in cause.touched
-        ]
-        wanted = cause.wanted
+    found, wanted = _by_causes(formula, wanted, counts, may_lack=not nameless)
+    reasons += found
     for key in differing(wanted, counts):
         elements = counts.get(key, 0) - wanted.get(key, 0)
         told = None if elements < 0 and nameless else _tell_alone(formula, key, elements, side)
@@ -39,14 +37,54 @@ def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
             Reason(key, elements, told) if told is not None else Reason(key, elements, _NOTHING, _UNEXPLAINED)
         )
     if nameless:
-        reasons.append(Reason(NO_TERM, nameless, _nameless(side), _UNEXPLAINED))
-        reasons = _fill(reasons, nameless)
+        reasons.append(Reason(NO_TERM, nameless, _nameless(formula, side), _UNEXPLAINED))
+        reasons = _fill(reasons, nameless, side.matched_by)
     order = {part.key: number for number, part in enumerate(formula.parts)}
     groups = _groups(formula)
     return tuple(
         replace(reason, group=groups.get(reason.part, ""))
         for reason in sorted(reasons, key=lambda reason: order.get(reason.part, len(order)))
     )
+
+
+def _other_family(family: Family, side: Side) -> Family | None:
+    """The family that knows more of the side's names, if most of them belong to no term of this one."""
+    unknown = sum(side.unmatched.values())
+    if 2 * unknown <= side.total:
+        return None
+    known = {
+        other.key: sum(n for name, n in side.unmatched.items() if other.find_part([name]) is not None)
+        for other in load_families().values()
+        if other is not family
+    }
+    best = max(known, key=lambda key: known[key])
+    return load_family(best) if 2 * known[best] > unknown else None
+
+
+def _by_causes(
+    formula: Formula, wanted: Counts, counts: Counts, *, may_lack: bool
+) -> tuple[list[Reason], Counts]:
+    """What changes of class and config explain, and the counts with these changes."""
+    causes = find_causes(formula, counts, may_lack=may_lack)
+    after = causes[-1].wanted if causes else wanted
+    sibling = find_sibling(formula, counts) if may_lack and differing(after, counts) else None
+    if sibling is not None:
+        told = _describe_sibling(formula, sibling)
+        parts = differing(wanted, counts)
+        return [Reason(key, counts.get(key, 0) - wanted.get(key, 0), told) for key in parts], counts
+    reasons = [
+        Reason(key, counts.get(key, 0) - cause.was.get(key, 0), _describe(cause, key))
+        for cause in causes
+        for key in cause.touched
+    ]
+    return reasons, after
+
+
+def _describe_sibling(formula: Formula, sibling: Sibling) -> str:
+    """What another model of the family is called: its class, where that differs, and its sizes."""
+    sizes = ", ".join(f"{name} = {_show(value)}" for name, value in sibling.changes.items())
+    name = f"{sibling.class_name} with " if sibling.class_name != formula.class_name else ""
+    return f"another model of the family: {name}{sizes}"
 
 
 def _groups(formula: Formula) -> dict[str, str]:
@@ -60,13 +98,15 @@ _NOTHING = "nothing explains it"
 _UNEXPLAINED = Certainty.UNEXPLAINED
 
 
-def _fill(reasons: list[Reason], nameless: int) -> list[Reason]:
+def _fill(reasons: list[Reason], nameless: int, matched_by: MatchedBy) -> list[Reason]:
     """The same where parts are short of elements that may be among those without a name.
 
-    Where these are just as many, and nothing else differs, all that is undecided is which of them belongs where.
+    Where these are just as many, and nothing else differs, all that is undecided is which of them belongs where. Not
+    where contents were compared: what has no name then is known to be nothing of PyTorch's.
     """
     short = [each for each in reasons if each.certainty is _UNEXPLAINED and each.elements < 0]
-    is_filled = sum(each.elements for each in short) == -nameless and len(short) == len(reasons) - 1
+    is_all = sum(each.elements for each in short) == -nameless and len(short) == len(reasons) - 1
+    is_filled = is_all and matched_by is not MatchedBy.CONTENTS
     certainty = Certainty.UNDECIDED if is_filled else _UNEXPLAINED
     sentence = f"{'are' if is_filled else 'may be'} among the {nameless:,} elements whose names tell no term"
     return [
@@ -77,7 +117,11 @@ def _fill(reasons: list[Reason], nameless: int) -> list[Reason]:
     ]
 
 
-def _nameless(side: Side) -> str:
+def _nameless(formula: Formula, side: Side) -> str:
+    """What there is to say of tensors that belong to no term."""
+    other = None if formula.key is None else _other_family(load_family(formula.key), side)
+    if other is not None:
+        return f"named as those of {other.name} are, not of {formula.family}; name the config of that model"
     tensors = "a tensor" if len(side.unmatched) == 1 else f"{len(side.unmatched):,} tensors"
     has_hint = side.kind == "model" and side.matched_by is MatchedBy.NAMES
     hint = "; --census finds them by their shapes" if has_hint else ""
@@ -172,15 +216,23 @@ def _tell_alone(formula: Formula, key: str, elements: int, side: Side) -> str | 
     if part.value + elements == 0:
         return f"missing: {what} has none"
     vectors = side.vectors.get(key, 0)
-    if vectors - part.vector_elements == elements < 0:
+    if vectors - part.vector_elements == elements < 0 and _has_all_matrices(formula, side):
         return _tell_vectors(part, vectors)
     found = find_size(formula, key, part.value + elements)
     if found is not None:
         field, before, after = found
         return _describe_size(field.role, before, after)
     if part.times > 1 and elements % part.each == 0:
-        return f"{part.times + elements // part.each:,} of them, where the formula has {part.times:,}"
+        return f"as many as {part.times + elements // part.each:,} of them have, where the formula has {part.times:,}"
     return None
+
+
+def _has_all_matrices(formula: Formula, side: Side) -> bool:
+    """Whether all that has two dimensions or more is there, so that nothing but vectors can be missing."""
+    return all(
+        side.counts.get(part.key, 0) - side.vectors.get(part.key, 0) >= part.matrix_elements
+        for part in formula.parts
+    )
 
 
 def _tied_part(formula: Formula, key: str) -> Part | None:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from analyzer.formulas.language import Expression, Value
 
 __all__ = [
+    "BLOCK",
     "CacheSize",
     "Certainty",
     "Checked",
@@ -28,6 +29,10 @@ __all__ = [
     "Side",
     "TermCount",
 ]
+
+
+BLOCK = 32
+"""Elements of a matrix that share a scale, where nothing else is said: as MatMulNBits' usual block_size, and GGUF's."""
 
 
 class Kind(enum.StrEnum):
@@ -65,7 +70,8 @@ class FieldValue:
     """Of a computed one."""
     usual: Expression | None = None
     """What nearly all published models have, where this one has it too."""
-    role: str | None = None
+    meaning: str = ""
+    """What a computed one is, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +297,7 @@ class FormulaReport:
     """The formula as the config has it, where fields were changed."""
     is_symbolic: bool = False
     """No numbers: the expressions alone."""
-    block: int = 32
+    block: int = BLOCK
     """Elements that share a scale where parameters are quantized."""
     tokens: int | None = None
     """Length of the sequence whose cache is told; None for what the model is made for."""

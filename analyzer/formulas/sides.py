@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from analyzer.formulas.family import Family
+from analyzer.formulas.closed_form import Family
 from analyzer.formulas.record import Formula, MatchedBy, Side
 from analyzer.ledger import Entry, Ledger
 from analyzer.manifest import Manifest, Parameter
@@ -18,7 +18,14 @@ from analyzer.model import Key
 from analyzer.reconcile.lines import Line, ParameterLine, Reconciliation
 from analyzer.scopes import float_name
 
-__all__ = ["Finder", "family_finder", "side_of_ledger", "side_of_manifest", "side_of_reconciliation"]
+__all__ = [
+    "Finder",
+    "family_finder",
+    "settle_ties",
+    "side_of_ledger",
+    "side_of_manifest",
+    "side_of_reconciliation",
+]
 
 Finder = Callable[[Iterable[str]], str | None]
 """The names of one parameter, the likeliest first -> the key of its part; None where it has none."""

@@ -6,12 +6,15 @@ import reprlib
 
 __all__ = ["shown"]
 
+_LONGEST = 200
+"""Characters of a value that a message still has in full."""
+
 _LONGEST_NUMBER = 200
 """Bits of a number that a message still has in full."""
 
 
 class _Short(reprlib.Repr):
-    """As Python shows it, but not longer than a line; its digits cost nothing where a number has thousands."""
+    """As Python shows it, with little of what is long or deep; digits cost nothing where a number has thousands."""
 
     def repr_int(self, value: int, level: int) -> str:
         length = value.bit_length()
@@ -28,4 +31,5 @@ def shown(value: object) -> str:
     >>> shown(768), shown("relu"), shown(1 << 10_000)
     ('768', "'relu'", 'a number of 10001 bits')
     """
-    return _SHORT.repr(value)
+    text = _SHORT.repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -14,8 +14,7 @@ from analyzer.formulas.record import FormulaReport
 from analyzer.render import pieces
 from analyzer.render.formula_sections import make_sections
 from analyzer.render.options import TextOptions
-from analyzer.render.tables import LONGEST_NAME
-from analyzer.render.units import printable, shorten
+from analyzer.render.units import printable_name
 
 __all__ = ["show_formula"]
 
@@ -36,7 +35,7 @@ _BESIDE = 44
 def _show_section(section: pieces.Section, room: int) -> Iterable[RenderableType]:
     """Tables stand apart from the lines around them."""
     for number, block in enumerate(section):
-        if number and isinstance(block, pieces.Table) | isinstance(section[number - 1], pieces.Table):
+        if number and pieces.Table in (type(block), type(section[number - 1])):
             yield Text("")
         yield (
             _show_table(block, room)
@@ -63,7 +62,7 @@ def _show_table(table: pieces.Table, room: int) -> Table:
 
 def _plain(cell: pieces.Cell) -> str:
     texts = (piece if isinstance(piece, str) else piece.text for piece in cell)
-    return printable(shorten("".join(texts), LONGEST_NAME))
+    return printable_name("".join(texts))
 
 
 def _lines(cell: pieces.Cell, room: int) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from analyzer.formulas.reasons import NO_TERM
 from analyzer.formulas.record import FormulaReport, MatchedBy, Reason, Side
 from analyzer.formulas.rows import PartRow, TermRow
 from analyzer.render.options import TextOptions
@@ -12,7 +14,6 @@ from analyzer.render.units import format_count, format_many, format_signed
 
 __all__ = ["check_section", "what_if_section"]
 
-_NO_TERM = "[no term]"
 _TITLES = {"census": "PyTorch", "model": "ONNX"}
 
 
@@ -37,7 +38,7 @@ def check_section(report: FormulaReport, rows: Sequence[TermRow], options: TextO
     ]
     unmatched = [sum(side.unmatched.values()) for side in sides]
     if any(unmatched):
-        made.append(_row(_NO_TERM, _numbers(0, *unmatched)))
+        made.append(_row(NO_TERM, _numbers(0, *unmatched)))
     totals = _numbers(report.formula.total, *(side.total for side in sides))
     made.append(_row("total", totals, is_total=True))
     names = [Line((f"{_TITLES[side.kind]}: ", Code(side.name), _basis(side))) for side in sides]
@@ -113,26 +114,36 @@ def _difference(report: FormulaReport, side: Side, *, is_settled: bool) -> str:
 
 
 def _reasons(report: FormulaReport, options: TextOptions) -> list[Line]:
-    """Why each part differs; names that belong to no part stand among them."""
+    """Why each part differs; parts with one reason in common share a line."""
     reasons = report.checked.reasons
-    shown = reasons[: options.rows] if options.rows else reasons
-    lines = [
-        Line(
-            (
-                Code(_short(reason.part)),
-                *_where(reason),
-                f": {format_signed(reason.elements)}, {reason.sentence}",
-            )
-        )
-        for reason in shown
-    ]
-    if left := reasons[len(shown) :]:
-        elements = sum(reason.elements for reason in left)
-        lines.append(Line((f"[{format_count(len(left))} others]: {format_signed(elements)}",)))
+    alike: dict[str, list[Reason]] = defaultdict(list)
+    for reason in reasons:
+        alike[reason.sentence].append(reason)
+    lines = [line for each in alike.values() for line in _told(each)]
+    shown = lines[: options.rows] if options.rows else lines
+    if left := len(lines) - len(shown):
+        shown.append(Line((f"[{format_count(left)} others, in JSON]",)))
     rest = (report.checked.difference or 0) - sum(reason.elements for reason in reasons)
     if rest:
-        lines.append(Line((f"{format_signed(rest)}: nothing explains it",)))
-    return lines
+        shown.append(Line((f"{format_signed(rest)}: nothing explains it",)))
+    return shown
+
+
+_FEW = 2
+"""Parts that each have a line, though their reason is the same."""
+
+
+def _told(reasons: Sequence[Reason]) -> Iterator[Line]:
+    """A line for each part, or one for all where they are many."""
+    if len(reasons) > _FEW:
+        terms = dict.fromkeys(reason.part.partition("/")[0] for reason in reasons)
+        elements = format_signed(sum(reason.elements for reason in reasons))
+        names = [piece for term in terms for piece in (", ", Code(term))][1:]
+        yield Line((*names, f": {elements}, {reasons[0].sentence}"))
+        return
+    for reason in reasons:
+        told = f": {format_signed(reason.elements)}, {reason.sentence}"
+        yield Line((Code(_short(reason.part)), *_where(reason), told))
 
 
 def _where(reason: Reason) -> Cell:
@@ -146,12 +157,12 @@ def _unmatched(sides: Sequence[Side], options: TextOptions) -> Iterator[Line]:
         found = sorted(side.unmatched.items(), key=lambda item: (-item[1], item[0]))
         shown = found[: options.rows] if options.rows else found
         for name, elements in shown:
-            yield Line((f"{_NO_TERM} {_TITLES[side.kind]}: ", Code(name), f" {format_count(elements)}"))
+            yield Line((f"{NO_TERM} {_TITLES[side.kind]}: ", Code(name), f" {format_count(elements)}"))
         if left := found[len(shown) :]:
             elements = sum(each for _, each in left)
             yield Line(
                 (
-                    f"{_NO_TERM} {_TITLES[side.kind]}: [{format_count(len(left))} others] {format_count(elements)}",
+                    f"{NO_TERM} {_TITLES[side.kind]}: [{format_count(len(left))} others] {format_count(elements)}",
                 )
             )
 

@@ -58,7 +58,16 @@ def cache_section(report: FormulaReport, algebra: Algebra) -> Section:
         ]
     if report.tokens is None and cache.context is None:
         return (Line(tuple(pieces)),)
-    return (Line((*pieces, f"; {_whole(cache, nbytes)}")),)
+    return (Line((*pieces, f"; {_whole(cache, nbytes)}")), Line((_together(report, nbytes),)))
+
+
+def _together(report: FormulaReport, cache: CacheBytes) -> str:
+    """What has to fit: the weights at each precision, and the cache beside them."""
+    sums = (
+        f"{format_bytes(each.nbytes + cache.nbytes)} at {each.precision.label}"
+        for each in weigh(report.formula, report.block)
+    )
+    return f"weights and cache: {', '.join(sums)}"
 
 
 def _math(layout: Layout) -> Math:
@@ -72,4 +81,6 @@ def _whole(cache: CacheSize, nbytes: CacheBytes) -> str:
         told += f" and {format_many(nbytes.source_tokens, 'position')}"
     if nbytes.kept < nbytes.tokens:
         told += f", of which the last {format_count(nbytes.kept)} are kept"
+    if cache.context is not None and nbytes.tokens > cache.context:
+        told += f"; the model is made for {format_count(cache.context)} at most"
     return told

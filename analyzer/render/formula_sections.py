@@ -113,24 +113,24 @@ def _letter(field: FieldValue) -> Cell:
 
 def _value(field: FieldValue, before: dict[str, Value]) -> str:
     if _is_changed(field, before):
-        return f"{format_value(before[field.name])} -> {format_value(field.value)}"
-    return format_value(field.value)
+        return f"{_format_value(before[field.name])} -> {_format_value(field.value)}"
+    return _format_value(field.value)
 
 
-def format_value(value: Value) -> str:
+def _format_value(value: Value) -> str:
     """A field's value as a person writes it.
 
     >>> (
-    ...     format_value(30_522),
-    ...     format_value(True),
-    ...     format_value((16, 8)),
-    ...     format_value(None),
-    ...     format_value("gelu"),
+    ...     _format_value(30_522),
+    ...     _format_value(True),
+    ...     _format_value((16, 8)),
+    ...     _format_value(None),
+    ...     _format_value("gelu"),
     ... )
     ('30,522', 'true', '16 x 8', 'none', 'gelu')
     """
     if isinstance(value, tuple):
-        return " x ".join(map(format_value, value)) or "none"
+        return " x ".join(map(_format_value, value)) or "none"
     if value is None or isinstance(value, bool):
         return "none" if value is None else str(value).lower()
     return format_count(value) if isinstance(value, int) else str(value)
@@ -151,7 +151,7 @@ def _origin(field: FieldValue, algebra: Algebra) -> Cell:
         case FieldOrigin.SET:
             pieces.append(("--set",))
         case FieldOrigin.COMPUTED if field.expression:
-            pieces.append(("= ", Code(field.expression)))
+            pieces.append((f"{field.meaning} = " if field.meaning else "= ", Code(field.expression)))
         case FieldOrigin.COMPUTED:
             pieces.append(("computed",))
     return tuple(piece for number, each in enumerate(pieces) for piece in ((", ", *each) if number else each))
@@ -242,6 +242,9 @@ def _sources(rows: Sequence[TermRow], options: TextOptions) -> Section:
     """Where each part's expression is from."""
     if not options.verbose:
         return ()
-    parts = [part for row in rows for part in row.parts][: options.rows or None]
-    made = [Row(((part.name,), (part.count.source,))) for part in parts if part.count is not None]
+    parts = [part.count for row in rows for part in row.parts if part.count is not None]
+    shown = parts[: options.rows or None]
+    made = [Row(((part.name,), (part.source,))) for part in shown]
+    if left := len(parts) - len(shown):
+        made.append(Row(((f"[{format_count(left)} others]",), ())))
     return (Table((Column("part"), Column("source")), tuple(made)),)

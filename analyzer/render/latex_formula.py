@@ -9,8 +9,7 @@ from analyzer.formulas.record import FormulaReport
 from analyzer.render.formula_sections import make_sections
 from analyzer.render.options import TextOptions
 from analyzer.render.pieces import Cell, Code, Line, Math, Piece, Row, Table
-from analyzer.render.tables import LONGEST_NAME
-from analyzer.render.units import printable, shorten
+from analyzer.render.units import printable_name
 
 __all__ = ["render_latex"]
 
@@ -79,6 +78,6 @@ def _escape(text: str) -> str:
     >>> print(_escape("50_000 <a|b> \\input{x} é"))
     50\_000 $<$a$|$b$>$ \textbackslash{}input\{x\} \textbackslash{}xe9
     """
-    plain = printable(shorten(text, LONGEST_NAME)).encode("ascii", "backslashreplace").decode("ascii")
+    plain = printable_name(text).encode("ascii", "backslashreplace").decode("ascii")
     apart = _LIGATURE.sub(lambda found: f"\0{found[0]}", plain)
     return "".join(_SPECIAL.get(character, character) for character in apart)

@@ -9,8 +9,7 @@ from analyzer.formulas.record import FormulaReport
 from analyzer.render.formula_sections import make_sections
 from analyzer.render.options import TextOptions
 from analyzer.render.pieces import Cell, Code, Line, Math, Piece, Row, Table
-from analyzer.render.tables import LONGEST_NAME
-from analyzer.render.units import printable, shorten
+from analyzer.render.units import printable_name
 
 __all__ = ["render_markdown"]
 
@@ -59,7 +58,7 @@ def _write(piece: Piece) -> str:
         case Math(latex=latex):
             return f"${latex}$"
         case Code(text=text):
-            plain = _plain(text)
+            plain = printable_name(text)
             return f"`{plain}`" if plain.strip() and not set(plain) & _NOT_IN_CODE else _escape(text)
     return _escape(piece)
 
@@ -76,8 +75,4 @@ def _escape(text: str) -> str:
     >>> print(_escape("a_b|<c> $d$ https://e"))
     a\_b\|\<c\> \$d\$ https\://e
     """
-    return _MARKUP.sub(lambda found: f"\\{found[0]}", _plain(text))
-
-
-def _plain(text: str) -> str:
-    return printable(shorten(text, LONGEST_NAME))
+    return _MARKUP.sub(lambda found: f"\\{found[0]}", printable_name(text))

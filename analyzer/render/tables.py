@@ -11,9 +11,9 @@ from rich.text import Text
 
 from analyzer.ledger import Finding
 from analyzer.render.options import TextOptions
-from analyzer.render.units import format_count, printable, shorten
+from analyzer.render.units import format_count, printable, printable_name
 
-__all__ = ["LONGEST_NAME", "make_table", "show_findings", "show_name", "show_shape"]
+__all__ = ["make_table", "show_findings", "show_name", "show_shape"]
 
 
 def make_table(*columns: str) -> Table:
@@ -29,11 +29,7 @@ def make_table(*columns: str) -> Table:
 
 def show_name(name: str, style: str = "") -> Text:
     """A name from a file, escaped, and no longer than anybody reads."""
-    return Text(printable(shorten(name, LONGEST_NAME)), style=style)
-
-
-LONGEST_NAME = 400
-"""Characters of a name that are shown: nobody reads more, and a file may have names of megabytes."""
+    return Text(printable_name(name), style=style)
 
 
 def show_shape(shape: tuple[int, ...]) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "format_signed",
     "format_signed_ms",
     "printable",
+    "printable_name",
     "short_count",
     "shorten",
 ]
@@ -154,6 +155,15 @@ def printable(text: str) -> str:
     'w\\x1b[2J\\u202egpj.exe'
     """
     return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def printable_name(name: str) -> str:
+    """A name from a file, escaped, and no longer than anybody reads: a file may have names of megabytes."""
+    return printable(shorten(name, _LONGEST_NAME))
+
+
+_LONGEST_NAME = 400
+"""Characters of a name that are shown."""
 
 
 def shorten(text: str, length: int) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from analyzer.formulas.closed_form import Family
 from analyzer.formulas.counting import count_config
-from analyzer.formulas.family import Family, family_names, load_families, load_family
+from analyzer.formulas.family import family_names, load_families, load_family
 
 FOLDER = Path(__file__).parent / "variants"
 

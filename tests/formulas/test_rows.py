@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import formula_reports
 import pytest
 
@@ -10,9 +12,8 @@ from analyzer.formulas.rows import make_rows
 
 
 @pytest.mark.parametrize("make", formula_reports.REPORTS)
-def test_rows_add_up_to_what_each_side_has(make: object) -> None:
-    assert callable(make)
-    report: FormulaReport = make()
+def test_rows_add_up_to_what_each_side_has(make: Callable[[], FormulaReport]) -> None:
+    report = make()
     rows, checked = make_rows(report), report.checked
     assert sum(row.value for row in rows) == report.formula.total
     for side, found in ((checked.census, "census"), (checked.model, "model")):

@@ -1,0 +1,99 @@
+"""SOURCE (hub id, checkpoint, config or preset) -> where transformers finds it: a path, a hub id or a config."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyzer.checkpoint import CONFIG_FILE, checkpoint_kind
+from analyzer.errors import SourceError
+from exporter import hub
+from exporter.presets import PRESETS, preset_config, preset_name, preset_names
+from exporter.quiet import Say
+
+__all__ = ["Location", "locate"]
+
+_WEIGHT_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin",
+    "pytorch_model.bin.index.json",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a transformers model is loaded from."""
+
+    kind: str
+    where: str | Mapping[str, Any]
+    """A path or hub id that transformers understands, or the content of a preset."""
+    has_weights: bool
+    local_only: bool = True
+    file: Path | None = None
+    """The one checkpoint file that was named, where `where` is its folder."""
+
+
+def locate(source: str, say: Say, *, needs_weights: bool = True) -> Location:
+    """Where SOURCE is: a path that exists, a preset, the hub, or the hub's cache on this machine.
+
+    Args:
+        source: as typed.
+        say: told which of them is used where the hub does not answer.
+        needs_weights: whether the hub is asked for what a preset's config lacks.
+
+    Raises:
+        SourceError: SOURCE is none of these.
+    """
+    path = Path(source).expanduser()
+    if path.exists():
+        return _locate_path(source, path)
+    preset = preset_name(source)
+    if preset is not None and not needs_weights:
+        return Location("preset", preset_config(preset), has_weights=False)
+    if not hub.is_hub_id(source) or source.endswith((".json", ".onnx", ".safetensors", ".bin", ".pt")):
+        raise SourceError(f"{source}: no such file or folder{_near_preset(source)}")
+    return _locate_on_hub(source, preset, say)
+
+
+def _locate_path(source: str, path: Path) -> Location:
+    if checkpoint_kind(path) is not None:
+        if not (path.parent / CONFIG_FILE).is_file():
+            raise SourceError(f"{source}: no {CONFIG_FILE} is beside it to say which class holds its tensors")
+        return Location("checkpoint", str(path.parent), has_weights=True, file=path)
+    if path.is_file():
+        if path.suffix != ".json":
+            raise SourceError(f"{source}: neither a checkpoint nor a config, of a kind that is known here")
+        return Location("config", str(path), has_weights=False)
+    if not (path / CONFIG_FILE).is_file():
+        raise SourceError(
+            f"{source}: the folder holds no {CONFIG_FILE}; save_pretrained() writes one beside the weights"
+        )
+    has_weights = any(next(path.glob(pattern), None) is not None for pattern in _WEIGHT_FILES)
+    return Location("checkpoint" if has_weights else "config", str(path), has_weights)
+
+
+def _locate_on_hub(source: str, preset: str | None, say: Say) -> Location:
+    answer = hub.ask_hub(source)
+    if answer.reach is hub.Reach.ONLINE:
+        return Location("hub", source, has_weights=True, local_only=False)
+    if answer.reach is hub.Reach.CACHED:
+        say(f"{source}: {answer.reason}; using the copy in its cache")
+        return Location("hub", source, has_weights=True)
+    if preset is not None and answer.reach is hub.Reach.UNREACHABLE:
+        say(f"{source}: {answer.reason}; using the built-in preset of its config")
+        return Location("preset", preset_config(preset), has_weights=False)
+    raise SourceError(
+        f"{source}: no such file or folder, and as a hub id: {answer.reason}{_near_preset(source)}"
+    )
+
+
+def _near_preset(source: str) -> str:
+    names = preset_names()
+    close = difflib.get_close_matches(source, names, n=1)
+    few = f"{', '.join(sorted(PRESETS))}, and other published models"
+    hint = f"did you mean {close[0]}?" if close else f"built-in presets are {few}"
+    return f"; {hint}"

@@ -1,0 +1,111 @@
+"""SOURCE, or the content of a config.json -> PyTorch's side of it, without an export."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analyzer.checkpoint import checkpoint_kind
+from analyzer.manifest import Manifest
+from analyzer.weights import Original
+from exporter.census import take_census
+from exporter.fitting import census_checkpoint
+from exporter.quiet import Say, silent
+from exporter.sources import ResolvedModel, SourceOptions, resolve_config, resolve_source
+from exporter.values import weights_of
+
+__all__ = ["census_config", "census_source", "provenance", "versions"]
+
+
+def census_source(
+    source: str,
+    *,
+    model_class: str | None = None,
+    random_weights: bool = False,
+    fresh_init: bool = False,
+    seed: int = 0,
+    dtype: str = "fp32",
+    meta: bool = False,
+    trust_remote_code: bool = False,
+    say: Say = silent,
+) -> Original:
+    """Describe SOURCE's parameters and buffers without exporting it.
+
+    With their values where SOURCE holds weights or they are made up; without where it holds a config only, or `meta`.
+    SOURCE may be a checkpoint file as well, whose tensors keep their types; one with no config.json beside it is
+    described by the names of its tensors.
+
+    Raises:
+        SourceError: SOURCE names nothing that can be built or read.
+        ManifestError: SOURCE is a safetensors file or an index, and broken.
+        UsageError: the options contradict each other.
+        MissingExtraError: transformers is needed and not installed.
+    """
+    options = SourceOptions(
+        model_class=model_class,
+        random_weights=random_weights,
+        fresh_init=fresh_init,
+        seed=seed,
+        dtype=dtype,
+        meta=meta,
+        meta_without_weights=True,
+        trust_remote_code=trust_remote_code,
+    )
+    path = Path(source).expanduser()
+    kind = checkpoint_kind(path)
+    if kind is not None and not options.needs_no_checkpoint:
+        original = census_checkpoint(path, kind, model_class=model_class, trust_remote_code=trust_remote_code)
+        told = {**original.manifest.source, **versions()}
+        return dataclasses.replace(original, manifest=dataclasses.replace(original.manifest, source=told))
+    resolved = resolve_source(source, options, say)
+    manifest = take_census(resolved.model, provenance(resolved), evidence=False)
+    return Original(manifest, weights_of(resolved.model, without=resolved.missing))
+
+
+def census_config(
+    config: Mapping[str, Any], *, model_class: str | None = None, trust_remote_code: bool = False
+) -> Manifest:
+    """Describe the model that a config stands for: names, shapes and ties on the meta device, without weights.
+
+    Args:
+        config: the content of a `config.json`.
+        model_class: a class of transformers; None takes the config's architecture.
+        trust_remote_code: whether Python code that the config names may run.
+
+    Raises:
+        SourceError: no such model can be built.
+        MissingExtraError: transformers is needed and not installed.
+    """
+    options = SourceOptions(model_class=model_class, meta=True, trust_remote_code=trust_remote_code)
+    resolved = resolve_config(config, options)
+    return take_census(resolved.model, provenance(resolved), evidence=False)
+
+
+def provenance(resolved: ResolvedModel) -> dict[str, str]:
+    """Where a model came from, for its manifest."""
+    source = {
+        "source": resolved.name,
+        "kind": resolved.kind,
+        "class": resolved.class_name,
+        "weights": resolved.weights,
+        "dtype": resolved.dtype,
+        **versions(),
+    }
+    if resolved.config is not None and resolved.config.model_type:
+        source["model_type"] = str(resolved.config.model_type)
+    if resolved.weights in ("random", "fresh"):
+        source["seed"] = str(resolved.seed)
+    return source
+
+
+def versions() -> dict[str, str]:
+    """The packages that take part, as far as they are installed."""
+    found = {}
+    for package in ("torch", "transformers", "onnx", "onnxscript"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
