@@ -92,8 +92,9 @@ def _locate_on_hub(source: str, preset: str | None, say: Say) -> Location:
 
 
 def _near_preset(source: str) -> str:
-    names = preset_names()
-    close = difflib.get_close_matches(source, names, n=1)
+    names = {name.lower(): name for name in reversed(preset_names())}
+    begun = [name for name in sorted(names) if name.startswith(source.lower())]
+    close = [names[name] for name in begun or difflib.get_close_matches(source.lower(), names, n=1)]
     few = f"{', '.join(sorted(PRESETS))}, and other published models"
     hint = f"did you mean {close[0]}?" if close else f"built-in presets are {few}"
     return f"; {hint}"

@@ -61,6 +61,8 @@ class Part:
     source: str
     tied_to: str | None
     """The part whose tensor it is where `when` does not hold."""
+    unread: Expression | None
+    """Where the class has it, and its forward pass does not read it."""
 
     @property
     def key(self) -> str:
@@ -153,7 +155,7 @@ class Family:
             *((each.name, (each.expression,)) for each in self.values),
             *((term.name, (term.times, term.uses, term.when)) for term in self.terms),
             *(
-                (part.name, (part.count, part.vectors, part.active, part.times, part.when))
+                (part.name, (part.count, part.vectors, part.active, part.times, part.when, part.unread))
                 for part in self.parts
             ),
         ]

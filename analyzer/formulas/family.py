@@ -108,7 +108,7 @@ def _term(item: Mapping[str, Any], source: str) -> Term:
 
 
 def _part(term: str, item: Mapping[str, Any], source: str) -> Part:
-    known = ("name", "count", "vectors", "active", "times", "when", "scope", "source", "tied_to")
+    known = ("name", "count", "vectors", "active", "times", "when", "scope", "source", "tied_to", "unread")
     _check_keys(f"{term}/{item['name']}", item, *known)
     re.compile(item["scope"])
     return Part(
@@ -122,6 +122,7 @@ def _part(term: str, item: Mapping[str, Any], source: str) -> Part:
         scope=item["scope"],
         source=item.get("source", source),
         tied_to=item.get("tied_to"),
+        unread=_expression(item, "unread"),
     )
 
 

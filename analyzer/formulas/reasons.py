@@ -27,6 +27,9 @@ def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
     """
     wanted: Counts = {part.key: part.value for part in formula.parts}
     reasons, counts = _known_lines(wanted, side)
+    unread = _unread(formula, counts)
+    reasons += unread
+    counts.update({reason.part: -reason.elements for reason in unread})
     nameless = sum(side.unmatched.values())
     found, wanted = _by_causes(formula, wanted, counts, may_lack=not nameless)
     reasons += found
@@ -38,7 +41,7 @@ def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
         )
     if nameless:
         reasons.append(Reason(NO_TERM, nameless, _nameless(formula, side), _UNEXPLAINED))
-        reasons = _fill(reasons, nameless, side.matched_by)
+        reasons = _fill(reasons, nameless, side)
     order = {part.key: number for number, part in enumerate(formula.parts)}
     groups = _groups(formula)
     return tuple(
@@ -98,15 +101,16 @@ _NOTHING = "nothing explains it"
 _UNEXPLAINED = Certainty.UNEXPLAINED
 
 
-def _fill(reasons: list[Reason], nameless: int, matched_by: MatchedBy) -> list[Reason]:
+def _fill(reasons: list[Reason], nameless: int, side: Side) -> list[Reason]:
     """The same where parts are short of elements that may be among those without a name.
 
     Where these are just as many, and nothing else differs, all that is undecided is which of them belongs where. Not
-    where contents were compared: what has no name then is known to be nothing of PyTorch's.
+    on PyTorch's side, whose names are its own, nor where contents were compared with it: what has no name then is
+    known to be something else.
     """
     short = [each for each in reasons if each.certainty is _UNEXPLAINED and each.elements < 0]
     is_all = sum(each.elements for each in short) == -nameless and len(short) == len(reasons) - 1
-    is_filled = is_all and matched_by is not MatchedBy.CONTENTS
+    is_filled = is_all and side.kind == "model" and side.matched_by is not MatchedBy.CONTENTS
     certainty = Certainty.UNDECIDED if is_filled else _UNEXPLAINED
     sentence = f"{'are' if is_filled else 'may be'} among the {nameless:,} elements whose names tell no term"
     return [
@@ -151,9 +155,30 @@ def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, in
     for line, absent in side.absent.items():
         for key, elements in absent.items():
             if line not in _UNBALANCED and wanted.get(key, 0) - counts.get(key, 0) >= elements:
-                reasons.append(Reason(key, -elements, f"{_LINES.get(line, 'as it is stored')} [{line}]"))
+                told = f"{_LINES.get(line, 'as it is stored')} [{line}]"
+                reasons.append(Reason(key, -elements, told, Certainty.SETTLED))
                 counts[key] = counts.get(key, 0) + elements
     return reasons, counts
+
+
+def _unread(formula: Formula, counts: Counts) -> list[Reason]:
+    """What the class has and its forward pass does not read, so that an export leaves it out."""
+    parts = {part.key: part for part in load_family(formula.key).parts} if formula.key is not None else {}
+    unread = {
+        key: part
+        for key, part in parts.items()
+        if part.unread is not None and part.unread.holds(formula.values)
+    }
+    return [
+        Reason(
+            part.key,
+            -part.value,
+            "an export leaves it out, as the program does not read it",
+            Certainty.SETTLED,
+        )
+        for part in formula.parts
+        if part.key in unread and part.value and not counts.get(part.key)
+    ]
 
 
 def _describe(cause: Cause, key: str) -> str:

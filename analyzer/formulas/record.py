@@ -241,7 +241,10 @@ class Side:
 class Certainty(enum.StrEnum):
     """How much is known of a difference."""
 
+    SETTLED = "settled"
+    """No disagreement: a reconciliation shows what became of it, or the program reads none of it."""
     EXPLAINED = "explained"
+    """Another class, or another config, has just that."""
     UNDECIDED = "undecided"
     """The count agrees; some tensors bear no name that tells their term, and are just what these terms lack."""
     UNEXPLAINED = "unexplained"
@@ -278,8 +281,9 @@ class Checked:
 
     @property
     def agrees(self) -> bool:
-        """Whether the side has what the formula says, in each term as far as names tell."""
-        return all(reason.certainty is Certainty.UNDECIDED for reason in self.reasons)
+        """Whether the side has what the formula says: in each term, as far as names tell, but for what is settled."""
+        settled = (Certainty.SETTLED, Certainty.UNDECIDED)
+        return all(reason.certainty in settled for reason in self.reasons)
 
     @property
     def difference(self) -> int | None:

@@ -106,11 +106,12 @@ def _is_same(rows: Sequence[TermRow], side: Side) -> bool:
 
 def _difference(report: FormulaReport, side: Side, *, is_settled: bool) -> str:
     what, difference = _TITLES[side.kind], side.total - report.formula.total
-    if is_settled:
+    if not difference and is_settled:
         return f"{what} has what the formula says, as far as names tell"
     if not difference:
         return f"DIFFERS: {what} has as many parameters, but others"
-    return f"DIFFERS: {what} has {format_many(abs(difference), 'parameter')} {'more' if difference > 0 else 'fewer'}"
+    has = f"{what} has {format_many(abs(difference), 'parameter')} {'more' if difference > 0 else 'fewer'}"
+    return f"{has}, and what became of them is known" if is_settled else f"DIFFERS: {has}"
 
 
 def _reasons(report: FormulaReport, options: TextOptions) -> list[Line]:

@@ -24,16 +24,20 @@ def make_sections(report: FormulaReport, options: TextOptions) -> list[Section]:
     counted = [row.counted for row in rows if row.count is not None]
     sections = [
         _head(report),
+        check_section(report, rows, options),
         _legend(report, algebra, options),
         _terms(report, counted, algebra, options),
         _uses(report, counted),
-        check_section(report, rows, options),
         what_if_section(report, rows, options),
-        memory_section(report, options),
-        cache_section(report, algebra),
+        *(() if _is_of_a_file(report) else (memory_section(report, options), cache_section(report, algebra))),
         _sources(counted, options),
     ]
     return [section for section in sections if section]
+
+
+def _is_of_a_file(report: FormulaReport) -> bool:
+    """Whether the question is what a file holds, of which the formula's own bytes would say nothing."""
+    return report.checked.model is not None and report.tokens is None
 
 
 def _head(report: FormulaReport) -> Section:
@@ -43,13 +47,10 @@ def _head(report: FormulaReport) -> Section:
     lines = [Line((Code(formula.source), f": {names}{total}"), is_strong=True)]
     if formula.active != formula.total and not report.is_symbolic:
         share = format_share(formula.active, formula.total)
-        lines.append(
-            Line(
-                (
-                    f"{_many(formula.active, ' of them')}, {share}, are active: of the experts those that a token uses",
-                )
-            )
+        told = (
+            f"{_many(formula.active, ' of them')}, {share}, are active: a token uses some of the experts only"
         )
+        lines.append(Line((told,)))
     return (*lines, *(Line((note,)) for note in formula.notes))
 
 

@@ -18,7 +18,7 @@ def render_markdown(report: FormulaReport) -> str:
     """The whole report, with every row, and a final newline."""
     blocks = [block for section in make_sections(report, TextOptions(rows=0)) for block in section]
     first, *others = blocks
-    title = f"# {_join(first.pieces)}" if isinstance(first, Line) else "\n".join(_table(first))
+    title = f"### {_join(first.pieces)}" if isinstance(first, Line) else "\n".join(_table(first))
     texts = ("\n".join(_table(block)) if isinstance(block, Table) else _line(block) for block in others)
     return "\n\n".join((title, *texts)) + "\n"
 

@@ -61,6 +61,12 @@ def test_a_foreign_tensor_does_not_stand_for_a_missing_part_of_the_same_size(
     assert {reason.certainty for reason in find_reasons(formula, side)} == {certainty}
 
 
+def test_a_checkpoint_is_not_filled_up_by_what_pytorch_calls_otherwise() -> None:
+    formula = _formula(BERT)
+    side = _side(formula, {"pooler/pooler": 0}, unmatched={"foreign": 36 * 37}, kind="census")
+    assert {reason.certainty for reason in find_reasons(formula, side)} == {Certainty.UNEXPLAINED}
+
+
 def test_a_number_of_layers_is_not_read_off_one_part_of_them() -> None:
     formula = _formula(BERT)
     norms = next(part for part in formula.parts if part.key == "blocks/norms")

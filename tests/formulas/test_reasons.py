@@ -146,6 +146,7 @@ def test_what_a_reconciliation_knows_goes_first() -> None:
     (reason,) = find_reasons(formula, side)
     told = "equal to other parameters, which the exporter stored once [deduplicated]"
     assert (reason.part, reason.elements, reason.sentence) == (key, -8, told)
+    assert reason.certainty is Certainty.SETTLED
 
 
 def test_a_difference_that_nothing_explains_is_told_as_such() -> None:
