@@ -56,6 +56,8 @@ class _Asked:
         Raises:
             UsageError: as said.
         """
+        if self.against == "":
+            raise UsageError("--against: an empty name names nothing; give a file, a folder or a URL")
         if self.symbolic and (self.against is not None or self.census or self.changes):
             raise UsageError(
                 "--symbolic: prints no numbers, and so compares none; leave the other options out"
@@ -243,7 +245,8 @@ def _derive(
         return _Counted(formula)
     if not config:
         raise UsageError(f"--set: {files.name} has no config whose fields could be set")
-    known = import_exporter("a census on the meta device").field_names(config)
+    names = import_exporter("a census on the meta device").field_names(config)
+    known = [name for name in names if name not in ("model_type", "architectures")]  # --class chooses those
     changes = parse_config_changes(known, asked.changes)
     changed = derive_formula(_census(files, {**config, **changes}, sourced, output), files.name)
     return _Counted(changed, formula)

@@ -196,11 +196,15 @@ def _sizes(field: Field, now: Circumstances, wanted: Counts, counts: Counts) -> 
 
 
 def sizes_for(now: Circumstances, field: Field, counts: Counts) -> dict[str, list[int]]:
-    """Sizes at which each of these parts may have its count: if it grows by as much with each step, or by squares."""
+    """Sizes at which each of these parts may have its count: if it grows by as much with each step, or by squares.
+
+    A size of which others are computed, such as that of an image, is searched for.
+    """
     size, wanted = now.values()[field.name], now.count()
     more = now.change(field, size + 1).count() if type(size) is int else None
     if type(size) is not int or wanted is None or more is None:
         return {}
+    is_stepped = any(field.name in each.expression.names for each in now.family.values)
     found = {}
     for key, there in counts.items():
         part = wanted.get(key, 0)
@@ -208,5 +212,22 @@ def sizes_for(now: Circumstances, field: Field, counts: Counts) -> dict[str, lis
         likely = [size + need // step] if step and need % step == 0 else []
         if step and part and there:
             likely.append(round(size * math.sqrt(there / part)))
+        if is_stepped and there:
+            likely.append(_search(now, field, key, there))
         found[key] = [each for each in dict.fromkeys(likely) if each > 0 and each != size]
     return found
+
+
+_LARGEST = 1 << 14
+
+
+def _search(now: Circumstances, field: Field, key: str, there: int) -> int:
+    """The least size at which a part that grows with it has so many elements, or more; 0 without one."""
+    low, high = 0, _LARGEST
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if (now.change(field, middle).count() or {}).get(key, 0) < there:
+            low = middle
+        else:
+            high = middle
+    return high if high < _LARGEST else 0

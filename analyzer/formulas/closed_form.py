@@ -108,6 +108,8 @@ class ModelClass:
 
     name: str
     auto: tuple[str, ...]
+    aliases: tuple[str, ...]
+    """What it was called in earlier versions of transformers."""
     parts: tuple[str, ...]
     """Keys of its parts."""
     fixed: Mapping[str, Value]

@@ -88,16 +88,21 @@ def _architecture(config: Config) -> str | None:
     return first if isinstance(first, str) else None
 
 
+_FRAMEWORKS = ("TF", "Flax")
+"""What transformers put before the classes of other frameworks; they have the same parameters."""
+
+
 def choose_class(family: Family, config: Config, asked: str | None = None) -> ModelClass | None:
     """The class that is counted: the one asked for, else the config's architecture, else the base class.
 
     None where transformers may have the class, and the closed form does not.
     """
     wanted = asked or _architecture(config) or "AutoModel"
-    found = family.classes.get(wanted)
-    if found is None:
-        found = next((each for each in family.classes.values() if wanted in each.auto), None)
-    return found
+    for name in (wanted, *(wanted.removeprefix(other) for other in _FRAMEWORKS if wanted.startswith(other))):
+        for each in family.classes.values():
+            if name == each.name or name in each.auto or name in each.aliases:
+                return each
+    return None
 
 
 def settle_fields(

@@ -139,7 +139,7 @@ def _cache(item: Mapping[str, Any]) -> Cache:
 
 
 def _model_class(name: str, item: Mapping[str, Any], terms: Iterable[Term]) -> ModelClass:
-    _check_keys(name, item, "auto", "terms", "without", "set")
+    _check_keys(name, item, "auto", "aliases", "terms", "without", "set")
     keys = {part.key: term.name for term in terms for part in term.parts}
     has, lacks = item["terms"], item.get("without", ())
     for chosen in (*has, *lacks):
@@ -150,7 +150,9 @@ def _model_class(name: str, item: Mapping[str, Any], terms: Iterable[Term]) -> M
         for key, term in keys.items()
         if (key in has or term in has) and key not in lacks and term not in lacks
     )
-    return ModelClass(name, tuple(item.get("auto", ())), parts, item.get("set", {}))
+    return ModelClass(
+        name, tuple(item.get("auto", ())), tuple(item.get("aliases", ())), parts, item.get("set", {})
+    )
 
 
 def _check_keys(where: str, item: Mapping[str, Any], *known: str) -> None:

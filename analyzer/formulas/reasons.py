@@ -110,7 +110,7 @@ def _fill(reasons: list[Reason], nameless: int, side: Side) -> list[Reason]:
     """
     short = [each for each in reasons if each.certainty is _UNEXPLAINED and each.elements < 0]
     is_all = sum(each.elements for each in short) == -nameless and len(short) == len(reasons) - 1
-    is_filled = is_all and side.kind == "model" and side.matched_by is not MatchedBy.CONTENTS
+    is_filled = is_all and side.kind == "model" and side.matched_by in (MatchedBy.NAMES, MatchedBy.SHAPES)
     certainty = Certainty.UNDECIDED if is_filled else _UNEXPLAINED
     sentence = f"{'are' if is_filled else 'may be'} among the {nameless:,} elements whose names tell no term"
     return [
@@ -194,8 +194,8 @@ def _describe(cause: Cause, key: str) -> str:
     if part.tied_to is not None and not now:
         return f"the head is tied: its {part.name} is that of the {part.tied_to} ({field})"
     if type(cause.other) is int and type(cause.value) is int:
-        return _describe_size(cause.field.role, cause.value, cause.other) or f"as with {field}"
-    return f"as with {field}"
+        return _describe_size(cause.field.role, cause.value, cause.other) or f"such as with {field}"
+    return f"such as with {field}"
 
 
 def _untied(part: Part) -> str:
@@ -269,7 +269,7 @@ def _tied_part(formula: Formula, key: str) -> Part | None:
 def _tell_vectors(part: PartCount, vectors: int) -> str:
     """Why only parameters of one dimension are fewer."""
     if part.matrix_elements and not vectors:
-        return "the biases were dropped"
+        return "all vectors are missing: the biases were dropped"
     if not part.matrix_elements and 2 * vectors == part.vector_elements:
-        return "the biases of the norms were dropped"
+        return "as many elements are missing as the norms have in biases"
     return "vectors only: an exporter stores equal ones once, which `reconcile` tells"

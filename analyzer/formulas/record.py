@@ -211,6 +211,8 @@ class MatchedBy(enum.StrEnum):
     """Its own names."""
     CONTENTS = "contents"
     """A reconciliation with PyTorch's tensors, whose values were compared."""
+    UNBALANCED = "unbalanced"
+    """One that does not balance: counts are told by names, and contents differ or are missing."""
     SHAPES = "shapes"
     """One with a census that has no values: names where there are some, then shapes."""
 
@@ -232,6 +234,8 @@ class Side:
     absent: Mapping[str, Counts] = field(default_factory=dict)
     """Of a reconciled file: elements of PyTorch's that have no tensor of their own, by line of the bridge and part."""
     matched_by: MatchedBy = MatchedBy.NAMES
+    errors: tuple[str, ...] = ()
+    """What is wrong with the file, so that it does not hold what it counts."""
 
     @property
     def total(self) -> int:
@@ -283,7 +287,8 @@ class Checked:
     def agrees(self) -> bool:
         """Whether the side has what the formula says: in each term, as far as names tell, but for what is settled."""
         settled = (Certainty.SETTLED, Certainty.UNDECIDED)
-        return all(reason.certainty in settled for reason in self.reasons)
+        is_whole = self.model is None or not self.model.errors
+        return is_whole and all(reason.certainty in settled for reason in self.reasons)
 
     @property
     def difference(self) -> int | None:

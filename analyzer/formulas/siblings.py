@@ -32,9 +32,10 @@ def find_sibling(formula: Formula, counts: Counts) -> Sibling | None:
     if now is None:
         return None
     classes = [now, *(replace(now, model_class=each) for each in now.family.classes.values())]
-    likely = sorted(classes, key=lambda each: _strangers(each, counts))[:_CLASSES]
-    switched = [other for each in likely for other in _switch(each)]
-    for candidate in (*likely, *sorted(switched, key=lambda each: _strangers(each, counts))[:_SWITCHES]):
+    switched = [other for each in classes for other in _switch(each)]
+    for candidate in sorted(
+        [now, *_switch(now), *classes, *switched], key=lambda each: _strangers(each, counts)
+    )[:_TRIED]:
         found = _solve(candidate, frozenset(), counts)
         if found is not None:
             changes = {name: value for name, value in found.changes.items() if name not in now.changes}
@@ -42,11 +43,8 @@ def find_sibling(formula: Formula, counts: Counts) -> Sibling | None:
     return None
 
 
-_CLASSES = 3
-"""How many classes are tried: those whose parts are most like those that are there."""
-
-_SWITCHES = 8
-"""And how many with one flag, or one word, that is another."""
+_TRIED = 12
+"""How many classes, each also with one flag or word that is another, are tried: those with the parts that are there."""
 
 
 def _switch(now: Circumstances) -> Iterator[Circumstances]:

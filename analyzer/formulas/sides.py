@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from analyzer.formulas.closed_form import Family
 from analyzer.formulas.record import Formula, MatchedBy, Side
-from analyzer.ledger import Entry, Ledger
+from analyzer.ledger import Entry, Ledger, Severity
 from analyzer.manifest import Manifest, Parameter
 from analyzer.model import Key
 from analyzer.reconcile.lines import Line, ParameterLine, Reconciliation
@@ -60,7 +60,7 @@ class _Books:
             self.unmatched[names[0] if names else ""] += numel
             return
         self.counts[key] += numel
-        if sum(dim != 1 for dim in shape) < 2:
+        if len(shape) < 2:
             self.vectors[key] += numel
 
     def close(
@@ -103,7 +103,19 @@ def side_of_ledger(ledger: Ledger, find: Finder) -> Side:
     for entry in ledger.entries:
         if entry.parameters:
             _enter_entry(books, entry, _own_names(entry))
-    return books.close(str(ledger.model.path), "model")
+    return replace(books.close(str(ledger.model.path), "model"), errors=_errors(ledger))
+
+
+def _errors(ledger: Ledger) -> tuple[str, ...]:
+    """Findings that make an account incomplete: data that is missing, cut, or elsewhere; of each kind one in full."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for finding in ledger.findings:
+        if finding.severity is Severity.ERROR:
+            kinds[finding.id].append(finding.message)
+    return tuple(
+        f"{messages[0]}{f'; and {len(messages) - 1:,} more' if len(messages) > 1 else ''} [{kind}]"
+        for kind, messages in kinds.items()
+    )
 
 
 def _own_names(entry: Entry) -> tuple[str, ...]:
@@ -148,8 +160,11 @@ def side_of_reconciliation(result: Reconciliation, find: Finder) -> Side:
         if own[line.name] < parameter.numel:
             part = find(parameter.names) or line.name
             absent[_why(line).value][part] += parameter.numel - own[line.name]
-    matched_by = MatchedBy.SHAPES if result.content == "none" else MatchedBy.CONTENTS
-    return books.close(str(result.ledger.model.path), "model", absent, matched_by=matched_by)
+    matched_by = MatchedBy.CONTENTS if result.balanced else MatchedBy.UNBALANCED
+    if result.content == "none":
+        matched_by = MatchedBy.SHAPES
+    side = books.close(str(result.ledger.model.path), "model", absent, matched_by=matched_by)
+    return replace(side, errors=_errors(result.ledger))
 
 
 _CUT = (Line.SLICED, Line.GATHERED, Line.BROADCAST)

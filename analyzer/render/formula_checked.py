@@ -42,7 +42,13 @@ def check_section(report: FormulaReport, rows: Sequence[TermRow], options: TextO
     totals = _numbers(report.formula.total, *(side.total for side in sides))
     made.append(_row("total", totals, is_total=True))
     names = [Line((f"{_TITLES[side.kind]}: ", Code(side.name), _basis(side))) for side in sides]
-    told = (*_verdicts(report, compared, sides), *_reasons(report, options), *_unmatched(sides, options))
+    errors = [Line((f"error: {error}",)) for side in sides for error in side.errors]
+    told = (
+        *_verdicts(report, compared, sides),
+        *errors,
+        *_reasons(report, options),
+        *_unmatched(sides, options),
+    )
     return (*names, Table(columns, tuple(made)), *told)
 
 
@@ -54,6 +60,7 @@ def _basis(side: Side) -> str:
 _BASES = {
     MatchedBy.NAMES: "the names in it",
     MatchedBy.CONTENTS: "names and contents of PyTorch's tensors",
+    MatchedBy.UNBALANCED: "names of PyTorch's tensors, with which it does not balance: see reconcile",
     MatchedBy.SHAPES: "names and shapes of PyTorch's tensors",
 }
 
@@ -88,7 +95,7 @@ def _table_rows(
 
 def _verdicts(report: FormulaReport, rows: Sequence[TermRow], sides: Sequence[Side]) -> list[Line]:
     """Whether each side has what the formula says."""
-    same = [side for side in sides if _is_same(rows, side)]
+    same = [side for side in sides if _is_same(rows, side) and not side.errors]
     lines = []
     if same:
         has = f"{' and '.join(_TITLES[side.kind] for side in same)} {'have' if len(same) > 1 else 'has'}"
@@ -106,6 +113,8 @@ def _is_same(rows: Sequence[TermRow], side: Side) -> bool:
 
 def _difference(report: FormulaReport, side: Side, *, is_settled: bool) -> str:
     what, difference = _TITLES[side.kind], side.total - report.formula.total
+    if side.errors and not difference:
+        return f"DIFFERS: {what} counts what the formula says, and does not hold it"
     if not difference and is_settled:
         return f"{what} has what the formula says, as far as names tell"
     if not difference:

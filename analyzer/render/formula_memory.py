@@ -31,7 +31,7 @@ def memory_section(report: FormulaReport, options: TextOptions) -> Section:
     totals = ((format_bytes(each.nbytes),) for each in footprints)
     rows.append(Row((("total",), *totals), is_total=True))
     sentence = (
-        f"weights alone; int8 and 4-bit: every {report.block} elements of a matrix share an fp16 scale, "
+        f"weights alone; int8 and 4-bit: every {format_many(report.block, 'element')} of a matrix share an fp16 scale, "
         "biases and norms stay fp16"
     )
     return (Table(columns, tuple(rows)), Line((sentence,)))

@@ -64,7 +64,12 @@ def _python(layout: Layout | None) -> str | None:
 def _side(side: Side | None) -> Document | None:
     if side is None:
         return None
-    return {"name": utf8(side.name), "total": side.total, "matched_by": side.matched_by.value}
+    return {
+        "name": utf8(side.name),
+        "total": side.total,
+        "matched_by": side.matched_by.value,
+        "errors": [utf8(each) for each in side.errors],
+    }
 
 
 def _unmatched(*sides: Side | None) -> list[Document]:
@@ -167,6 +172,7 @@ def _cache(report: FormulaReport, algebra: Algebra) -> Document | None:
         "source_expression": _python(algebra.source_cache(cache)),
     }
     nbytes = cache_bytes(cache, report.tokens)
+    is_bounded = report.tokens is not None or cache.context is not None
     numbers = {
         "token_elements": cache.token,
         "source_token_elements": cache.source_token,
@@ -174,10 +180,10 @@ def _cache(report: FormulaReport, algebra: Algebra) -> Document | None:
         "source_token_bytes": nbytes.source_token,
         "window": cache.window,
         "context": cache.context,
-        "tokens": nbytes.tokens,
-        "kept": nbytes.kept,
+        "tokens": nbytes.tokens if is_bounded else None,
+        "kept": nbytes.kept if is_bounded else None,
         "source_tokens": nbytes.source_tokens,
-        "bytes": nbytes.nbytes,
+        "bytes": nbytes.nbytes if is_bounded else None,
     }
     return expressions | (dict.fromkeys(numbers) if report.is_symbolic else numbers)
 

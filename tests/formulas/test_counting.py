@@ -333,3 +333,26 @@ def test_changes_go_before_the_config_and_are_remembered() -> None:
 def test_a_change_to_what_is_no_size_is_refused() -> None:
     with pytest.raises(FormulaError, match="here: num_hidden_layers is 'six', which is no size"):
         counted({"model_type": "bert"}, changes={"num_hidden_layers": "six"}, source="here")
+
+
+def test_names_of_before_are_the_classes_of_today() -> None:
+    for model_type, was, is_now in (
+        ("t5", "T5WithLMHeadModel", "T5ForConditionalGeneration"),
+        ("llama", "LLaMAForCausalLM", "LlamaForCausalLM"),
+        ("bert", "TFBertForMaskedLM", "BertForMaskedLM"),
+        ("gpt2", "FlaxGPT2LMHeadModel", "GPT2LMHeadModel"),
+    ):
+        formula = count_config({"model_type": model_type, "architectures": [was]})
+        assert formula is not None
+        assert formula.class_name == is_now
+
+
+def test_what_is_saved_beside_the_activation_decides_whether_it_is_gated() -> None:
+    def total(**fields: Any) -> int:
+        formula = count_config({"model_type": "t5", **fields})
+        assert formula is not None
+        return formula.total
+
+    plain, gated = total(), total(feed_forward_proj="gated-gelu")
+    assert total(feed_forward_proj="gated-gelu", is_gated_act=False) == plain
+    assert total(feed_forward_proj="relu", is_gated_act=True) == gated == plain + 12 * 512 * 2048

@@ -84,7 +84,7 @@ def test_a_tied_head_is_named_where_the_config_has_two_matrices() -> None:
         ("llama", "LlamaForCausalLM", {"num_hidden_layers": 4}, {"num_hidden_layers": 3}, "3 layers, 1 fewer"),
         ("mixtral", "MixtralForCausalLM", {"num_local_experts": 4}, {"num_local_experts": 3}, "3 experts, 1 fewer"),
         ("bert", "BertModel", {}, {"add_cross_attention": True, "is_decoder": True}, "add_cross_attention = true"),
-        ("t5", "T5Model", {"feed_forward_proj": "relu"}, {"feed_forward_proj": "gated-gelu"}, "= gated-"),
+        ("t5", "T5Model", {"feed_forward_proj": "relu"}, {"feed_forward_proj": "gated-gelu"}, "is_gated_act = true"),
         ("llama", "LlamaModel", {"attention_bias": False}, {"attention_bias": True}, "attention_bias = true"),
         ("opt", "OPTModel", {"enable_bias": True}, {"enable_bias": False}, "enable_bias = false"),
     ],
@@ -97,6 +97,17 @@ def test_a_changed_config_is_found(
     assert reasons
     assert all(reason.certainty is Certainty.EXPLAINED for reason in reasons.values())
     assert all(told in reason.sentence for reason in reasons.values())
+
+
+def test_an_image_of_another_size_is_found() -> None:
+    sizes = {"image_size": 224, "patch_size": 16}
+    formula, other = (
+        tiny_formula("vit", "ViTModel", config=sizes),
+        tiny_formula("vit", "ViTModel", config={**sizes, "image_size": 384}),
+    )
+    (reason,) = find_reasons(formula, side_of(other))
+    assert reason.part == "embeddings/position embeddings"
+    assert reason.sentence == "such as with image_size = 384, where the config has 224"
 
 
 def test_two_causes_are_told_apart() -> None:
@@ -124,7 +135,10 @@ def test_dropped_biases_are_told_from_dropped_weights() -> None:
         vectors={each: n for each, n in file.vectors.items() if each != key},
     )
     (reason,) = find_reasons(formula, side)
-    assert (reason.elements, reason.sentence) == (-dropped, "the biases were dropped")
+    assert (reason.elements, reason.sentence) == (
+        -dropped,
+        "all vectors are missing: the biases were dropped",
+    )
 
 
 def test_merged_vectors_point_to_reconcile() -> None:

@@ -61,6 +61,13 @@ def test_class_and_sizes_may_both_be_others() -> None:
     assert sum(reason.elements for reason in reasons) == theirs.total - formula.total
 
 
+def test_its_own_class_goes_before_another_that_would_do() -> None:
+    sibling = find_sibling(preset("Qwen3-8B"), side_of(preset("Qwen3-4B")).counts)
+    assert sibling is not None
+    assert sibling.class_name == "Qwen3ForCausalLM"
+    assert sibling.changes == {"tie_word_embeddings": True, "hidden_size": 2560, "intermediate_size": 9728}
+
+
 def test_counts_that_no_sizes_give_are_of_no_sibling() -> None:
     formula = tiny_formula("bert", "BertModel")
     counts = dict(side_of(formula).counts)
