@@ -13,12 +13,21 @@ from analyzer.ledger import Account, Blocks, Entry, Evidence, Ledger, Member, Ro
 from analyzer.model import Carrier, File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.wiring import Wiring
 
-__all__ = ["is_saved_report", "load_report", "read_report"]
+__all__ = ["is_report", "is_saved_report", "load_report", "read_report"]
 
 
 def is_saved_report(path: Path) -> bool:
     """Whether a path names a saved report and no model."""
     return path.suffix == ".json"
+
+
+def is_report(path: Path) -> bool:
+    """Whether a JSON file says which command wrote it, as reports do, and a manifest does not."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and "command" in document
 
 
 def load_report(path: Path | str) -> Ledger:

@@ -16,7 +16,7 @@ from analyzer.errors import UsageError
 from analyzer.options import Output
 
 if TYPE_CHECKING:  # these bring rich and the whole analyzer, which `--help` does not need
-    from analyzer.render import Format, TextOptions
+    from analyzer.render import Format, Special, TextOptions
     from analyzer.report import Report
 
 __all__ = [
@@ -90,7 +90,7 @@ def stages(title: str, quiet: bool) -> Iterator[Callable[[str], None] | None]:
         yield lambda stage: bar.update(task, description=printable(f"{title}: {stage}"))
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path], *, report: str | None = None) -> None:
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path], *, report: Special | None = None) -> None:
     """Refuse, before any work, an output without a format, or one that is among what is read.
 
     Args:

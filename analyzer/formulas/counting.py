@@ -47,6 +47,7 @@ def count_config(
             fields=fields,
             terms=tuple(term for term in terms if term.parts),
             cache=_cache_size(family.cache, values) if family.cache is not None else None,
+            notes=_notes(config, chosen, model_class),
             key=family.key,
             config=config,
             changes=changes or {},
@@ -60,6 +61,13 @@ def _count_term(family: Family, term: Term, model_class: ModelClass, values: Val
     parts = [_count_part(family, term, part, values) for part in has]
     uses = 1 if term.uses is None else term.uses.count(values)
     return TermCount(term.name, tuple(parts), uses)
+
+
+def _notes(config: Config, chosen: ModelClass, asked: str | None) -> tuple[str, ...]:
+    """What a person must know of the choice of class."""
+    if asked is not None or config.get("architectures"):
+        return ()
+    return (f"the config names no architecture: {chosen.name}, without a head; --class chooses another",)
 
 
 def count_parts(family: Family, values: Values, model_class: ModelClass) -> dict[str, int]:

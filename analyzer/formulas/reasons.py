@@ -10,7 +10,7 @@ from analyzer.formulas.family import load_families, load_family
 from analyzer.formulas.language import Value
 from analyzer.formulas.record import Certainty, Counts, Formula, MatchedBy, PartCount, Reason, Side
 from analyzer.formulas.siblings import Sibling, find_sibling
-from analyzer.reconcile.lines import UNBALANCED
+from analyzer.reconcile.lines import UNBALANCED, Line
 
 __all__ = ["NO_TERM", "find_reasons"]
 
@@ -132,21 +132,18 @@ def _nameless(formula: Formula, side: Side) -> str:
     return f"{tensors} whose names tell no term{hint}"
 
 
-_LINES = {
-    "deduplicated": "equal to other parameters, which the exporter stored once",
-    "removed-zero": "biases of zeros, which the exporter took off",
-    "unused": "not read by the exported program",
-    "outside": "of a head that this file's task does not have",
-    "sliced": "of a table of which the file has some rows only",
-    "gathered": "of a table of which the file has some rows only",
-    "broadcast": "of a table whose rows the file repeats",
-    "folded-batchnorm": "multiplied into the weights before it",
-    "folded-weightnorm": "a length, multiplied into its direction",
+_LINES: dict[str, str] = {
+    Line.DEDUPLICATED: "equal to other parameters, which the exporter stored once",
+    Line.REMOVED_ZERO: "biases of zeros, which the exporter took off",
+    Line.UNUSED: "not read by the exported program",
+    Line.OUTSIDE: "of a head that this file's task does not have",
+    Line.SLICED: "of a table of which the file has some rows only",
+    Line.GATHERED: "of a table of which the file has some rows only",
+    Line.BROADCAST: "of a table whose rows the file repeats",
+    Line.FOLDED_BATCHNORM: "multiplied into the weights before it",
+    Line.FOLDED_WEIGHTNORM: "a length, multiplied into its direction",
 }
 """What lines of the bridge mean here. What is missing is not among them: another class or config may say why."""
-
-
-_UNBALANCED = {line.value for line in UNBALANCED}
 
 
 def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, int]]:
@@ -154,7 +151,7 @@ def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, in
     reasons, counts = [], dict(side.counts)
     for line, absent in side.absent.items():
         for key, elements in absent.items():
-            if line not in _UNBALANCED and wanted.get(key, 0) - counts.get(key, 0) >= elements:
+            if line not in UNBALANCED and wanted.get(key, 0) - counts.get(key, 0) >= elements:
                 told = f"{_LINES.get(line, 'as it is stored')} [{line}]"
                 reasons.append(Reason(key, -elements, told, Certainty.SETTLED))
                 counts[key] = counts.get(key, 0) + elements

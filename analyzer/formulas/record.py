@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from analyzer.formulas.language import Expression, Value
 
@@ -223,8 +223,8 @@ class Side:
 
     name: str
     """The file, or what was built."""
-    kind: str
-    """`census` for PyTorch's side, `model` for an ONNX file."""
+    kind: Literal["census", "model"]
+    """PyTorch's side, or an ONNX file."""
     counts: Counts
     """Of every part that it has, also of those that the class lacks."""
     vectors: Counts

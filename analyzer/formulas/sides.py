@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from analyzer.formulas.closed_form import Family
 from analyzer.formulas.record import Formula, MatchedBy, Side
@@ -66,7 +67,7 @@ class _Books:
     def close(
         self,
         name: str,
-        kind: str,
+        kind: Literal["census", "model"],
         absent: Mapping[str, Counter[str]] | None = None,
         *,
         matched_by: MatchedBy = MatchedBy.NAMES,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from analyzer.render.options import TextOptions
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "Format",
+    "Special",
     "TextOptions",
     "find_suffixes",
     "render_json",
@@ -80,6 +81,10 @@ def _only(report: object, kind: type[_R], what: str) -> _R:
     return report
 
 
+Special: TypeAlias = Literal["FormulaReport", "Timing"]
+"""Reports that have forms of their own, by the names of their classes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """A form of a report."""
@@ -87,7 +92,7 @@ class Format:
     suffix: str
     """Of an `-o` path that asks for it."""
     render: Callable[[Report, TextOptions], str | bytes]
-    reports: tuple[str, ...] = ()
+    reports: tuple[Special, ...] = ()
     """The records that it is a form of, by the names of their classes; nothing: of all."""
 
 

@@ -47,7 +47,7 @@ def check_section(report: FormulaReport, rows: Sequence[TermRow], options: TextO
         *_verdicts(report, compared, sides),
         *errors,
         *_reasons(report, options),
-        *_unmatched(sides, options),
+        *_unmatched(report, options),
     )
     return (*names, Table(columns, tuple(made)), *told)
 
@@ -161,20 +161,21 @@ def _where(reason: Reason) -> Cell:
     return () if reason.group in ("", reason.part.partition("/")[2]) else (" (", Code(reason.group), ")")
 
 
-def _unmatched(sides: Sequence[Side], options: TextOptions) -> Iterator[Line]:
-    """What belongs to no term, the largest first."""
-    for side in sides:
-        found = sorted(side.unmatched.items(), key=lambda item: (-item[1], item[0]))
-        shown = found[: options.rows] if options.rows else found
-        for name, elements in shown:
-            yield Line((f"{NO_TERM} {_TITLES[side.kind]}: ", Code(name), f" {format_count(elements)}"))
-        if left := found[len(shown) :]:
-            elements = sum(each for _, each in left)
-            yield Line(
-                (
-                    f"{NO_TERM} {_TITLES[side.kind]}: [{format_count(len(left))} others] {format_count(elements)}",
-                )
-            )
+def _unmatched(report: FormulaReport, options: TextOptions) -> Iterator[Line]:
+    """What belongs to no term, the largest first; a few of what is most of a side, which says so by itself."""
+    side = report.checked.side
+    if side is None:
+        return
+    found = sorted(side.unmatched.items(), key=lambda item: (-item[1], item[0]))
+    is_most = 2 * sum(side.unmatched.values()) > side.total and not options.verbose
+    shown = found[:_FEW] if is_most else found[: options.rows or None]
+    for name, elements in shown:
+        yield Line((f"{NO_TERM} {_TITLES[side.kind]}: ", Code(name), f" {format_count(elements)}"))
+    if left := found[len(shown) :]:
+        elements = sum(each for _, each in left)
+        yield Line(
+            (f"{NO_TERM} {_TITLES[side.kind]}: [{format_count(len(left))} others] {format_count(elements)}",)
+        )
 
 
 def _short(key: str) -> str:
@@ -203,4 +204,6 @@ def what_if_section(report: FormulaReport, rows: Sequence[TermRow], options: Tex
         ),
         _row("total", _numbers(report.before.total, report.formula.total), is_total=True),
     ]
-    return (Table(columns, tuple(made)),)
+    is_stored = any(row.before != row.value for row in told)
+    nothing = () if is_stored else (Line(("nothing that is stored changes",)),)
+    return (Table(columns, tuple(made)), *nothing)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from analyzer.formulas.algebra import Algebra, Layout
+from analyzer.formulas.algebra import Algebra
 from analyzer.formulas.memory import CacheBytes, cache_bytes, weigh
 from analyzer.formulas.record import CacheSize, FormulaReport
+from analyzer.render.formula_math import show_math
 from analyzer.render.options import TextOptions
-from analyzer.render.pieces import Column, Line, Math, Piece, Row, Section, Table
+from analyzer.render.pieces import Column, Line, Piece, Row, Section, Table
 from analyzer.render.units import format_bytes, format_count, format_many
 
 __all__ = ["cache_section", "memory_section"]
@@ -41,19 +42,20 @@ def cache_section(report: FormulaReport, algebra: Algebra) -> Section:
     """What the cache of one sequence takes; nothing where there is none."""
     cache = report.formula.cache
     if cache is None:
-        return ()
+        told = "no key-value cache: nothing is decoded token by token"
+        return (Line((told,)),) if report.tokens is not None else ()
     nbytes = cache_bytes(cache, report.tokens)
-    pieces: list[Piece] = ["key-value cache: ", _math(algebra.token_cache(cache)), " elements a token"]
+    pieces: list[Piece] = ["key-value cache: ", show_math(algebra.token_cache(cache)), " elements a token"]
     source = algebra.source_cache(cache)
     if report.is_symbolic:
         if source is not None:
-            pieces += [", and ", _math(source), " for each position of the encoder"]
+            pieces += [", and ", show_math(source), " for each position of the encoder"]
         return (Line(tuple(pieces)),)
     pieces.append(f", {format_bytes(nbytes.token)} at fp16")
     if source is not None:
         pieces += [
             ", and ",
-            _math(source),
+            show_math(source),
             f", {format_bytes(nbytes.source_token)}, for each position of the encoder",
         ]
     if report.tokens is None and cache.context is None:
@@ -68,10 +70,6 @@ def _together(report: FormulaReport, cache: CacheBytes) -> str:
         for each in weigh(report.formula, report.block)
     )
     return f"weights and cache: {', '.join(sums)}"
-
-
-def _math(layout: Layout) -> Math:
-    return Math(layout.text, layout.latex)
 
 
 def _whole(cache: CacheSize, nbytes: CacheBytes) -> str:

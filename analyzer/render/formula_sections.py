@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from analyzer.formulas.algebra import Algebra, Layout, to_latex
+from analyzer.formulas.algebra import Algebra, to_latex
 from analyzer.formulas.language import Value
 from analyzer.formulas.record import FieldOrigin, FieldValue, Formula, FormulaReport
 from analyzer.formulas.rows import PartRow, TermRow, make_rows
 from analyzer.render.formula_checked import check_section, what_if_section
+from analyzer.render.formula_math import show_math
 from analyzer.render.formula_memory import cache_section, memory_section
 from analyzer.render.options import TextOptions
 from analyzer.render.pieces import Cell, Code, Column, Line, Math, Row, Section, Table
@@ -141,7 +142,7 @@ def _origin(field: FieldValue, algebra: Algebra) -> Cell:
     """Where the value is from, where that is not the config; and what it usually is."""
     pieces: list[Cell] = []
     if field.usual is not None and type(field.value) is int:
-        pieces.append(("= ", _math(algebra.expression(field.usual))))
+        pieces.append(("= ", show_math(algebra.expression(field.usual))))
     match field.origin:
         case FieldOrigin.COMPUTED if pieces:
             pass  # from what it usually is
@@ -190,7 +191,7 @@ def _terms(report: FormulaReport, rows: Sequence[TermRow], algebra: Algebra, opt
         others = [part for row in left_terms for part in row.parts]
         made.append(make_row(((f"[{format_count(len(left_terms))} others]",), ()), *_sums(others)))
     formula, total = report.formula, algebra.total(usual=True)
-    cells = (("total",), () if total is None else (_math(total),))
+    cells = (("total",), () if total is None else (show_math(total),))
     made.append(make_row(cells, formula.total, formula.active, total=True))
     return (Table(columns, tuple(made)),)
 
@@ -200,22 +201,18 @@ def _sums(parts: Sequence[PartRow]) -> tuple[int, int]:
     return sum(count.value for count in counts), sum(count.active for count in counts)
 
 
-def _math(layout: Layout) -> Math:
-    return Math(layout.text, layout.latex)
-
-
 def _term_expression(row: TermRow, algebra: Algebra) -> Cell:
     if row.count is None:
         return ()
     layout = algebra.term(row.count, usual=True)
-    return () if layout is None else (_math(layout),)
+    return () if layout is None else (show_math(layout),)
 
 
 def _part_expression(row: PartRow, algebra: Algebra) -> Cell:
     if row.count is None:
         return ()
     layout = algebra.part(row.count)
-    return (_arithmetic(row.count.shown or "") if layout is None else _math(layout),)
+    return (_arithmetic(row.count.shown or "") if layout is None else show_math(layout),)
 
 
 def _arithmetic(text: str) -> Math | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from analyzer.formulas.counting import count_config
 from analyzer.formulas.family import load_family
@@ -34,7 +34,12 @@ def tiny_formula(
     return counted
 
 
-def side_of(formula: Formula, kind: str = "model", *, unmatched: Mapping[str, int] | None = None) -> Side:
+def side_of(
+    formula: Formula,
+    kind: Literal["census", "model"] = "model",
+    *,
+    unmatched: Mapping[str, int] | None = None,
+) -> Side:
     """A file that holds just what a formula says."""
     return Side(
         name="model.onnx",
