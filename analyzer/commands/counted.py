@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,9 @@ def count_source(files: SourceFiles, asked: Asked, sourced: Sourced, output: Out
     changed = count_config(config, sourced.model_class, changes, files.name) if changes else None
     census = _names_in(files, sourced, output)
     if asked.census:
-        census = _census(files, _change(config, family, changes), sourced, output)
+        # By the name that the class has now: a config may have that of an earlier version.
+        named = replace(sourced, model_class=before.class_name)
+        census = _census(files, _change(config, family, changes), named, output)
     return Counted(changed or before, before if changed else None, census)
 
 
