@@ -787,7 +787,7 @@ def test_a_config_that_only_pytorch_could_read_is_passed_over_if_it_was_not_aske
     def lack(purpose: str) -> None:
         raise MissingExtraError("export", "torch", purpose)
 
-    monkeypatch.setattr("analyzer.cli._import_exporter", lack)
+    monkeypatch.setattr("analyzer.commands.pytorch.import_exporter", lack)
     (tmp_path / "manifest.json").rename(tmp_path / "config.json")
     (tmp_path / "config.json").write_text("{}")
     save(
