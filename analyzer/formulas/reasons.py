@@ -236,7 +236,8 @@ def _tell_alone(formula: Formula, key: str, elements: int, side: Side) -> str | 
         tied = _tied_part(formula, key)
         return _untied(tied) if tied is not None else f"present in {what}; the formula has none"
     if part.value + elements == 0:
-        return f"missing: {what} has none"
+        # An exporter stores equal vectors once, and may have another stand for all of these.
+        return f"missing: {what} has none{'' if part.matrix_elements else ' of its own'}"
     vectors = side.vectors.get(key, 0)
     if vectors - part.vector_elements == elements < 0 and _has_all_matrices(formula, side):
         return _tell_vectors(part, vectors)
