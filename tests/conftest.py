@@ -131,3 +131,18 @@ def printed(workplace: Path) -> dict[Path, list[documents.Step]]:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Exports:
     """`exported(name, dtype, via)`: a tiny model's export."""
     return Exports(tmp_path_factory.mktemp("exports"))
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hub does not answer; the list holds what was asked of it."""
+    from exporter import hub
+
+    asked: list[str] = []
+
+    def ask(hub_id: str) -> hub.HubAnswer:
+        asked.append(hub_id)
+        return hub.HubAnswer(hub.Reach.UNREACHABLE, "the hub cannot be reached (no network)")
+
+    monkeypatch.setattr(hub, "ask_hub", ask)
+    return asked

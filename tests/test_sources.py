@@ -39,19 +39,6 @@ def config_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The hub does not answer; the list holds what was asked of it."""
-    asked: list[str] = []
-
-    def ask(hub_id: str) -> hub.HubAnswer:
-        asked.append(hub_id)
-        return hub.HubAnswer(hub.Reach.UNREACHABLE, "the hub cannot be reached (no network)")
-
-    monkeypatch.setattr(hub, "ask_hub", ask)
-    return asked
-
-
-@pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
     """Writes a Python module into the current directory and gives its name."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from analyzer.formulas.record import BLOCK, CacheSize, Formula, PartCount
 
-__all__ = ["BLOCK", "CacheBytes", "Footprint", "Precision", "cache_bytes", "weigh"]
+__all__ = ["CacheBytes", "Footprint", "Precision", "cache_bytes", "weigh"]
 
 _SCALE_BITS = 16
 """A block's scale: one fp16, and no zero point."""

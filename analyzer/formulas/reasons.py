@@ -160,19 +160,11 @@ def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, in
 
 def _unread(formula: Formula, counts: Counts) -> list[Reason]:
     """What the class has and its forward pass does not read, so that an export leaves it out."""
-    parts = {part.key: part for part in load_family(formula.key).parts} if formula.key is not None else {}
-    unread = {
-        key: part
-        for key, part in parts.items()
-        if part.unread is not None and part.unread.holds(formula.values)
-    }
+    parts = load_family(formula.key).parts if formula.key is not None else ()
+    unread = {part.key for part in parts if part.unread is not None and part.unread.holds(formula.values)}
+    told = "an export leaves it out, as the program does not read it"
     return [
-        Reason(
-            part.key,
-            -part.value,
-            "an export leaves it out, as the program does not read it",
-            Certainty.SETTLED,
-        )
+        Reason(part.key, -part.value, told, Certainty.SETTLED)
         for part in formula.parts
         if part.key in unread and part.value and not counts.get(part.key)
     ]

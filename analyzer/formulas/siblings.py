@@ -31,11 +31,10 @@ def find_sibling(formula: Formula, counts: Counts) -> Sibling | None:
     now = Circumstances.of(formula)
     if now is None:
         return None
-    classes = [now, *(replace(now, model_class=each) for each in now.family.classes.values())]
-    switched = [other for each in classes for other in _switch(each)]
-    for candidate in sorted(
-        [now, *_switch(now), *classes, *switched], key=lambda each: _strangers(each, counts)
-    )[:_TRIED]:
+    others = (each for each in now.family.classes.values() if each is not now.model_class)
+    classes = (now, *(replace(now, model_class=each) for each in others))
+    candidates = [each for named in classes for each in (named, *_switch(named))]
+    for candidate in sorted(candidates, key=lambda each: _strangers(each, counts))[:_TRIED]:
         found = _solve(candidate, frozenset(), counts)
         if found is not None:
             changes = {name: value for name, value in found.changes.items() if name not in now.changes}

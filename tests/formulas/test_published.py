@@ -184,21 +184,6 @@ def test_a_preset_with_a_whole_config_goes_before_published_fields() -> None:
     }
 
 
-@pytest.fixture
-def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The hub does not answer; the list holds what was asked of it."""
-    from exporter import hub
-
-    asked: list[str] = []
-
-    def ask(hub_id: str) -> hub.HubAnswer:
-        asked.append(hub_id)
-        return hub.HubAnswer(hub.Reach.UNREACHABLE, "the hub cannot be reached (no network)")
-
-    monkeypatch.setattr(hub, "ask_hub", ask)
-    return asked
-
-
 @pytest.mark.export
 @pytest.mark.parametrize("source", ["gpt2-medium", "openai-community/gpt2-medium"])
 def test_a_published_model_is_built_without_the_hub(source: str, no_hub: list[str]) -> None:
