@@ -193,6 +193,7 @@ def _part(name: str, term: str, modules: Sequence[_Module], scope: str, source: 
         source=source,
         scope=scope,
         shown=_shown(shapes, times),
+        names=tuple(parameter.names for module in modules for parameter in module.parameters),
     )
 
 
@@ -266,33 +267,15 @@ def part_finder(formula: Formula) -> Callable[[Iterable[str]], str | None]:
     """
     known: dict[str, str] = {}
     owners: dict[str, str] = {}
+    tied_owners: dict[str, str] = {}
     for part in formula.parts:
-        names = _expand(iter(_TOKEN.findall(part.scope.removesuffix(r"\Z"))))
-        owned = {name: split_name(name)[0] for name in names}
-        paths = set(owned.values()) & set(names)
-        known.update(dict.fromkeys(names, part.key))
-        for name in names:
-            if name not in paths and owned[name]:
-                owners.setdefault(owned[name], part.key)
-    found: Mapping[str, str] = {**owners, **known}
+        for names in part.names:
+            known.update(dict.fromkeys(names, part.key))
+            owner, *others = (split_name(name)[0] for name in names)
+            owners.setdefault(owner, part.key)
+            for other in others:
+                tied_owners.setdefault(other, part.key)
+    modules = {path: key for path, key in {**tied_owners, **owners}.items() if path}  # of the root all are
+    found: Mapping[str, str] = {**modules, **known}
 
     return lambda names: next((found[name] for name in names if name in found), None)
-
-
-_TOKEN = re.compile(r"\\.|\(\?:|\)\??|\||[^\\()|]+", re.DOTALL)
-
-
-def _expand(tokens: Iterator[str]) -> list[str]:
-    """Every text that a group, up to its end, matches: a scope has alternatives and nothing that repeats."""
-    texts: list[str] = []
-    begun = [""]
-    for token in tokens:
-        if token.startswith(")"):
-            return [*texts, *begun, *([""] if token.endswith("?") else [])]
-        if token == "|":
-            texts += begun
-            begun = [""]
-            continue
-        following = _expand(tokens) if token == "(?:" else [token.removeprefix("\\")]
-        begun = [before + after for before in begun for after in following]
-    return texts + begun

@@ -97,6 +97,8 @@ class PartCount:
     """Of what one token uses of `each`; None where that is all of it."""
     shown: str | None = None
     """The expression of a derived part, in numbers."""
+    names: tuple[tuple[str, ...], ...] = ()
+    """The parameters that a derived part was found in, each under its own name and those that it is tied to."""
 
     @property
     def key(self) -> str:
