@@ -124,6 +124,8 @@ class Finding:
     message: str
     subjects: tuple[str, ...] = ()
     """The tensors, nodes or files that it is about, sorted."""
+    nbytes: int | None = None
+    """Bytes on disk that mending it would save; None where it costs none, or nobody can tell how many."""
 
 
 Match = Literal["all", "first"]

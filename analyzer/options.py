@@ -24,6 +24,7 @@ __all__ = [
     "Judged",
     "Output",
     "Sourced",
+    "Written",
     "bounding",
     "bundle",
     "formula_reporting",
@@ -50,6 +51,15 @@ class Output:
     rows: int
     quiet: bool
     verbose: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where a report is written besides, and what stands beside it there."""
+
+    outputs: tuple[Path, ...]
+    beside: tuple[Path, ...]
+    """Saved reports that an HTML page is to show too."""
 
 
 @dataclass(frozen=True)  # no slots: the config is read once and kept
@@ -184,10 +194,10 @@ def _reporting(*styles: str) -> Callable[[_F], _F]:
     )
 
 
-reporting = _reporting("text", "json")
+reporting = _reporting("text", "json", "markdown", "csv")
 """The options of every command that prints a report."""
 
-formula_reporting = _reporting("text", "json", "markdown", "latex")
+formula_reporting = _reporting("text", "json", "markdown", "csv", "latex")
 """The same of a report that has mathematics."""
 
 grouping = bundle(
@@ -265,8 +275,26 @@ randomizing = click.option(
 seeding = click.option("--seed", type=int, default=0, help="Of the random weights.  [0]")
 
 
-def writing(function: _F) -> _F:
-    """`-o PATH` for a report."""
-    path = click.Path(path_type=Path, dir_okay=False)
-    text = "Also write the report here; the format follows the suffix. Repeatable."
-    return click.option("-o", "outputs", type=path, multiple=True, metavar="PATH", help=text)(function)
+_PATH = click.Path(path_type=Path, dir_okay=False)
+
+writing = bundle(
+    "written",
+    Written,
+    click.option(
+        "-o",
+        "outputs",
+        type=_PATH,
+        multiple=True,
+        metavar="PATH",
+        help="Also write the report here; the format follows the suffix. Repeatable.",
+    ),
+    click.option(
+        "--with",
+        "beside",
+        type=_PATH,
+        multiple=True,
+        metavar="REPORT",
+        help="A saved JSON report that an .html file shows too. Repeatable.",
+    ),
+)
+"""`-o PATH` for a report, and `--with REPORT`."""

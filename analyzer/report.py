@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from analyzer.budget.record import BudgetReport
 from analyzer.compare import Comparison
 from analyzer.components import ComponentTotals, count_components
 from analyzer.ledger import Finding, Grouping, Ledger
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # 0.1 s, which no other report needs
     from analyzer.timing.record import Timing
 
 __all__ = [
+    "BudgetReport",
     "ExportReport",
     "GraphReport",
     "Inspection",
@@ -114,5 +116,5 @@ def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 Report: TypeAlias = (
     "Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison"
-    " | FormulaReport | Timing | TimingComparison"
+    " | BudgetReport | FormulaReport | Timing | TimingComparison"
 )

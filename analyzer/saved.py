@@ -13,7 +13,7 @@ from analyzer.ledger import Account, Blocks, Entry, Evidence, Ledger, Member, Ro
 from analyzer.model import Carrier, File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.wiring import Wiring
 
-__all__ = ["is_report", "is_saved_report", "load_report", "read_report"]
+__all__ = ["is_report", "is_saved_report", "load_report", "read_any_report", "read_report"]
 
 
 def is_saved_report(path: Path) -> bool:
@@ -53,17 +53,33 @@ def read_report(path: Path | str, command: str) -> dict[str, Any]:
     Raises:
         UsageError: the file cannot be read, or another command or version wrote it.
     """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON ({error})") from error
+    document = _parse(path)
     found = (document.get("command"), document.get("schema_version")) if isinstance(document, dict) else ()
     if found != (command, 1):
         raise UsageError(f"{path}: not a report of `onnxledger {command} --format json` of schema version 1")
     assert isinstance(document, dict)
     return document
+
+
+def read_any_report(path: Path | str) -> dict[str, Any]:
+    """The JSON document that any command wrote, as its schema describes it.
+
+    Raises:
+        UsageError: the file cannot be read, or is no report of schema version 1.
+    """
+    document = _parse(path)
+    if not isinstance(document, dict) or (document.get("schema_version"), "command" in document) != (1, True):
+        raise UsageError(f"{path}: not a report of onnxledger in JSON, of schema version 1")
+    return document
+
+
+def _parse(path: Path | str) -> object:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON ({error})") from error
 
 
 def _ledger(document: dict[str, Any]) -> Ledger:

@@ -8,19 +8,20 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from analyzer.errors import UsageError
-from analyzer.options import Output
+from analyzer.options import Output, Written
 
 if TYPE_CHECKING:  # these bring rich and the whole analyzer, which `--help` does not need
-    from analyzer.render import Format, Special, TextOptions
+    from analyzer.render import Format, RenderOptions, Special
     from analyzer.report import Report
 
 __all__ = [
     "EXIT_FINDING",
+    "EXIT_NO_ANSWER",
     "check_outputs",
     "check_state_file",
     "emit",
@@ -31,6 +32,9 @@ __all__ = [
     "stages",
     "write_files",
 ]
+
+EXIT_NO_ANSWER = 2
+"""The exit code of a command that could not answer."""
 
 EXIT_FINDING = 1
 """The exit code of a command whose report has a finding."""
@@ -90,20 +94,30 @@ def stages(title: str, quiet: bool) -> Iterator[Callable[[str], None] | None]:
         yield lambda stage: bar.update(task, description=printable(f"{title}: {stage}"))
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path], *, report: Special | None = None) -> None:
+def check_outputs(
+    written: Written | Sequence[Path], inputs: Sequence[Path], *, report: Special | None = None
+) -> None:
     """Refuse, before any work, an output without a format, or one that is among what is read.
 
     Args:
-        outputs: where the report is to be written.
+        written: where the report is to be written.
         inputs: what is read.
         report: the class of the report that is to come, where it has formats that not every report has.
 
     Raises:
-        UsageError: as said.
+        UsageError: as said, or what is to stand beside it is no report, or no output has room for it.
+        MissingExtraError: a format needs what is not installed.
     """
+    outputs, beside = (written.outputs, written.beside) if isinstance(written, Written) else (written, ())
     for path in outputs:
-        _format_of(path, report)
-    refuse_inputs(outputs, inputs)
+        _format_of(path, report).check()
+    if beside and not any(path.suffix == _PAGE for path in outputs):
+        raise UsageError(f"--with {beside[0]}: only a page has room for it; add -o FILE{_PAGE}")
+    _read_beside(beside)
+    refuse_inputs(outputs, [*inputs, *beside])
+
+
+_PAGE = ".html"
 
 
 def refuse_inputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
@@ -143,22 +157,29 @@ def _is_same(path: Path, other: Path) -> bool:
         return False
 
 
-def emit(report: Report, output: Output, outputs: Sequence[Path] = ()) -> None:
-    """Write the report to stdout, and to each of `outputs` in the format of its suffix.
+def emit(report: Report, output: Output, written: Written | Sequence[Path] = ()) -> None:
+    """Write the report to stdout, and to each output in the format of its suffix.
 
     Everything is rendered before anything is opened, so that a failure leaves no half report.
 
     Raises:
         UsageError: an output's suffix names no format, or it cannot be written.
     """
-    from analyzer.render import FORMATS, TextOptions
+    from analyzer.render import FORMATS, RenderOptions
 
-    plain = TextOptions(rows=output.rows, verbose=output.verbose)
+    outputs, beside = (written.outputs, written.beside) if isinstance(written, Written) else (written, ())
+    plain = RenderOptions(rows=output.rows, verbose=output.verbose, beside=_read_beside(beside))
     files = [(path, _format_of(path, type(report).__name__).render(report, plain)) for path in outputs]
     text = FORMATS[output.style].render(report, _screen_options(plain))
     write_files(files)
     if not output.quiet:
         click.echo(text, nl=False)
+
+
+def _read_beside(paths: Sequence[Path]) -> tuple[dict[str, Any], ...]:
+    from analyzer.saved import read_any_report
+
+    return tuple(map(read_any_report, paths))
 
 
 def write_files(files: Sequence[tuple[Path, str | bytes]]) -> None:
@@ -184,7 +205,7 @@ def _format_of(path: Path, report: str | None) -> Format:
     return formats[path.suffix]
 
 
-def _screen_options(plain: TextOptions) -> TextOptions:
+def _screen_options(plain: RenderOptions) -> RenderOptions:
     """The terminal's width and colour, where there is one; COLUMNS and NO_COLOR are honoured."""
     on_terminal = is_terminal(sys.stdout)
     width = plain.width

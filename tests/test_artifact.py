@@ -45,8 +45,8 @@ from analyzer.keys import KEYS
 from analyzer.ledger import Ledger, Role
 from analyzer.manifest import save_manifest
 from analyzer.model import Key
-from analyzer.render import render_text
 from analyzer.render.json import render_json, to_document
+from analyzer.render.text import render_text
 from analyzer.report import Inspection
 from analyzer.saved import load_report
 from analyzer.schemas import load_schema

@@ -17,8 +17,11 @@ from analyzer.commands.formula import formula
 from analyzer.formulas.family import family_names, load_family
 from analyzer.formulas.language import FUNCTIONS
 from analyzer.formulas.record import BLOCK, Certainty, Checked, FormulaReport, Reason, Side
-from analyzer.render import FORMATS, TextOptions, find_suffixes, render_latex, render_markdown, render_text
+from analyzer.render import FORMATS, RenderOptions, find_suffixes
 from analyzer.render.json import render_json, to_document
+from analyzer.render.latex_formula import render_latex
+from analyzer.render.markdown import render_markdown
+from analyzer.render.text import render_text
 from analyzer.schemas import load_schema
 
 Make = Callable[[], FormulaReport]
@@ -53,7 +56,7 @@ def number(text: str) -> int:
 
 @everyone
 def test_the_text_fits_and_cannot_reach_the_terminal(make: Make) -> None:
-    for options in (TextOptions(), TextOptions(verbose=True, rows=2), TextOptions(rows=0, width=132)):
+    for options in (RenderOptions(), RenderOptions(verbose=True, rows=2), RenderOptions(rows=0, width=132)):
         text = render_text(make(), options)
         assert max(map(len, text.splitlines())) <= options.width
         assert all(character.isprintable() or character == "\n" for character in text)
@@ -204,7 +207,7 @@ def test_weights_and_cache_are_added_up_and_a_context_that_is_too_long_is_told()
 
 def test_long_tables_are_cut_and_what_is_left_out_is_counted() -> None:
     report = FormulaReport(Checked(formula_reports.derived(terms=30, parts=6).formula))
-    shown = table(render_text(report, TextOptions(rows=4)), "term")
+    shown = table(render_text(report, RenderOptions(rows=4)), "term")
     names = [row[0] for row in shown]
     assert names[:6] == [
         "Linear 8x8 + 8",
@@ -215,11 +218,11 @@ def test_long_tables_are_cut_and_what_is_left_out_is_counted() -> None:
     assert names[6:] == ["Linear 9x9 + 9", "Linear 10x10 + 10", "Linear 11x11 + 11", "[26 others]", "total"]
     terms = [row for row in shown if row[0].startswith("Linear") or row[0] == "[26 others]"]
     assert sum(number(row[-1]) for row in terms) == number(shown[-1][-1]) == report.formula.total
-    assert len(table(render_text(report, TextOptions(rows=0)), "term")) == 30 * 7 + 1
+    assert len(table(render_text(report, RenderOptions(rows=0)), "term")) == 30 * 7 + 1
 
 
 def test_verbose_says_where_each_expression_is_from() -> None:
-    text = render_text(formula_reports.plain(), TextOptions(verbose=True))
+    text = render_text(formula_reports.plain(), RenderOptions(verbose=True))
     assert re.search(
         r"^feed-forward +Vaswani et al. 2017, arXiv:1706.03762, section 3.3$", text, re.MULTILINE
     )
@@ -397,13 +400,13 @@ def test_only_formulas_have_mathematics() -> None:
     assert set(find_suffixes("FormulaReport")) == {".json", ".txt", ".md", ".tex"}
     assert set(find_suffixes("Inspection")) == {".json", ".txt"}
     with pytest.raises(TypeError, match="no Markdown of a str"):
-        FORMATS["markdown"].render("report", TextOptions())  # type: ignore[arg-type]
+        FORMATS["markdown"].render("report", RenderOptions())  # type: ignore[arg-type]
 
 
 @everyone
 @pytest.mark.parametrize("name", ["text", "json", "markdown", "latex"])
 def test_a_second_run_prints_the_same(make: Make, name: str) -> None:
-    first, second = (FORMATS[name].render(make(), TextOptions()) for _ in range(2))
+    first, second = (FORMATS[name].render(make(), RenderOptions()) for _ in range(2))
     assert first == second
     assert isinstance(first, str)
     assert first.endswith("\n")

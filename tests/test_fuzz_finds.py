@@ -16,7 +16,7 @@ from analyzer.audit import audit_model
 from analyzer.errors import ModelReadError
 from analyzer.group import group_by
 from analyzer.ledger import Ledger
-from analyzer.render import FORMATS, TextOptions
+from analyzer.render import FORMATS, RenderOptions
 from analyzer.report import Inspection
 
 FLOAT = struct.pack("<f", 1.5)
@@ -57,8 +57,8 @@ def reported(folder: Path, content: bytes) -> tuple[Ledger, str, str]:
     report = Inspection(ledger, group_by(ledger))
     return (
         ledger,
-        FORMATS["json"].render(report, TextOptions()),
-        FORMATS["text"].render(report, TextOptions()),
+        FORMATS["json"].render(report, RenderOptions()),
+        FORMATS["text"].render(report, RenderOptions()),
     )
 
 

@@ -27,8 +27,9 @@ from analyzer.audit import audit_model
 from analyzer.cli import command
 from analyzer.errors import UsageError
 from analyzer.group import group_by
-from analyzer.render import TextOptions, render_text
 from analyzer.render.json import render_json, to_document
+from analyzer.render.options import RenderOptions
+from analyzer.render.text import render_text
 from analyzer.report import Inspection, SurveyReport
 from analyzer.saved import load_report
 from analyzer.schemas import load_schema
@@ -81,7 +82,7 @@ def document(survey: Survey) -> dict[str, Any]:
 
 
 def text(survey: Survey, **options: Any) -> str:
-    return render_text(SurveyReport(survey), TextOptions(**options))
+    return render_text(SurveyReport(survey), RenderOptions(**options))
 
 
 def die(path: str, **_: object) -> Any:

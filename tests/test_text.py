@@ -18,7 +18,8 @@ from analyzer.compare import compare_ledgers
 from analyzer.group import group_by
 from analyzer.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
 from analyzer.patterns import group_by_patterns, parse_patterns
-from analyzer.render import TextOptions, render_text
+from analyzer.render.options import RenderOptions
+from analyzer.render.text import render_text
 from analyzer.report import ExportReport, Inspection, ReconcileReport
 
 EVIL = "w\x1b[31m\u202egpj\n::error::\x07"
@@ -41,7 +42,7 @@ def named(name: str) -> onnx.ModelProto:
 
 
 def inspect(ledger: Ledger, grouping: Grouping | None = None, **options: object) -> str:
-    return render_text(Inspection(ledger, grouping or group_by(ledger)), TextOptions(**options))
+    return render_text(Inspection(ledger, grouping or group_by(ledger)), RenderOptions(**options))
 
 
 def table(text: str, heading: str) -> list[list[str]]:
@@ -75,7 +76,7 @@ def reports(folder: Path, proto: onnx.ModelProto) -> dict[str, str]:
     changed = {name: array + 1 for name, array in weights.items()}
     result = reconcile(folder, proto, manifest_of(*parameters_of(changed)))
     report = ReconcileReport(result, group_by(result.in_pytorch_terms(), known=result.trainability))
-    verbose = TextOptions(verbose=True, rows=0)
+    verbose = RenderOptions(verbose=True, rows=0)
     return {
         "inspect": render_text(Inspection(ledger, grouping)),
         "inspect --verbose": render_text(Inspection(ledger, grouping), verbose),

@@ -14,7 +14,7 @@ import pytest
 import timings
 
 from analyzer.render.json import render_json, to_document
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.text import render_text
 from analyzer.timing.compare import compare_timings
 from analyzer.timing.record import KernelTime, Timing
@@ -73,7 +73,7 @@ def test_shares_of_parameters_and_bytes_sum_to_one(tmp_path: Path) -> None:
 
 
 def test_the_text_of_a_timing(tmp_path: Path, golden: Golden) -> None:
-    golden("time", render_text(timings.make_timing(tmp_path), TextOptions(verbose=True)))
+    golden("time", render_text(timings.make_timing(tmp_path), RenderOptions(verbose=True)))
 
 
 def test_the_text_of_a_timing_in_the_users_groups(tmp_path: Path, golden: Golden) -> None:
@@ -96,7 +96,7 @@ def test_the_text_of_two_timings(tmp_path: Path, golden: Golden) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 2, 20])
 @pytest.mark.parametrize("is_own", [False, True])
 def test_the_printed_column_sums_to_the_printed_total(tmp_path: Path, rows: int, is_own: bool) -> None:
-    text = render_text(timings.make_timing(tmp_path, is_own=is_own), TextOptions(rows=rows))
+    text = render_text(timings.make_timing(tmp_path, is_own=is_own), RenderOptions(rows=rows))
 
     table = text.partition("scaled ms   ")[2].partition("\n\nms are")[0]
     printed = re.findall(r"^(\S.*?) {3,}(-?[\d,]+\.\d{3}) ", table, re.MULTILINE)
@@ -117,7 +117,7 @@ def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
         compare_timings(timings.make_timing(tmp_path), timings.make_timing(tmp_path, factor=1e4)),
     )
     for report in reports:
-        text = render_text(report, TextOptions(width=width, verbose=True))
+        text = render_text(report, RenderOptions(width=width, verbose=True))
 
         assert max(map(len, text.splitlines())) <= width
 
@@ -132,7 +132,7 @@ def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
     sweep = replace(timings.make_sweep(tmp_path), axis=evil)
 
     for report in (hostile, sweep, compare_timings(hostile, timing), compare_timings(sweep, sweep)):
-        text = render_text(report, TextOptions(verbose=True))
+        text = render_text(report, RenderOptions(verbose=True))
 
         assert "\x1b" not in text
         assert "[bold]" in text
@@ -247,7 +247,7 @@ def test_a_model_without_inputs_and_parameters_has_a_report(tmp_path: Path) -> N
     empty = replace(timing.grouping, groups=())
     bare = with_point(replace(timing, grouping=empty, parameters=0), feeds=(), axes=(), parts=(), kernels=())
 
-    text, document = render_text(bare, TextOptions(verbose=True)), to_document(bare)
+    text, document = render_text(bare, RenderOptions(verbose=True)), to_document(bare)
 
     assert "none" in text
     assert document["groups"] == []

@@ -14,6 +14,7 @@ from analyzer.options import (
     Bounded,
     Output,
     Sourced,
+    Written,
     bounding,
     bundle,
     formula_reporting,
@@ -75,7 +76,7 @@ def formula(
     sourced: Sourced,
     bounded: Bounded,
     stamp: bool,
-    outputs: tuple[Path, ...],
+    written: Written,
     output: Output,
 ) -> None:
     """The count of SOURCE from its config alone, as symbols and numbers.
@@ -90,7 +91,7 @@ def formula(
     asked.check()
     files = find_files(source)
     check_artifact(bounded, [asked.against] if asked.against is not None else [])
-    check_outputs(outputs, [*files.paths, *_files_beside(asked.against)], report="FormulaReport")
+    check_outputs(written, [*files.paths, *_files_beside(asked.against)], report="FormulaReport")
     counted = count_source(files, asked, sourced, output)
     manifest, model = read_against(asked.against, sourced, bounded, output)
     checked = check_counted(counted, manifest, model, output)
@@ -102,7 +103,7 @@ def formula(
         tokens=asked.tokens,
         stamp=time_stamp() if stamp else None,
     )
-    emit(report, output, outputs)
+    emit(report, output, written)
     if not checked.agrees:
         raise click.exceptions.Exit(EXIT_FINDING)
 

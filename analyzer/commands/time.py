@@ -13,7 +13,17 @@ import click
 
 from analyzer.commands.reading import audit, group_ledger, list_inputs
 from analyzer.errors import UsageError
-from analyzer.options import Grouped, Output, bundle, grouping, reporting, stamping, time_stamp, writing
+from analyzer.options import (
+    Grouped,
+    Output,
+    Written,
+    bundle,
+    grouping,
+    reporting,
+    stamping,
+    time_stamp,
+    writing,
+)
 from analyzer.terminal import check_outputs, emit, stages
 from analyzer.timing.request import Optimization, Schedule
 
@@ -180,7 +190,7 @@ def time(
     run: _Run,
     grouped: Grouped,
     stamp: bool,
-    outputs: tuple[Path, ...],
+    written: Written,
     output: Output,
 ) -> None:
     """How many milliseconds does each group of MODEL take?
@@ -196,9 +206,9 @@ def time(
     settings, limits, shapes = run.settings(), run.limits(), parse_shapes(fed.shapes)
     path = find_model(model)
     read = [*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *run.libraries]
-    check_outputs(outputs, read, report="Timing")
+    check_outputs(written, read, report="Timing")
     ledger = audit(path, quiet=output.quiet)
-    check_outputs(outputs, ledger.model.paths, report="Timing")
+    check_outputs(written, ledger.model.paths, report="Timing")
     from analyzer.timing.timer import time_model
 
     with stages(f"timing {path.name}", output.quiet) as tell:
@@ -215,7 +225,7 @@ def time(
             progress=tell,
             stamp=time_stamp() if stamp else None,
         )
-    emit(timing, output, outputs)
+    emit(timing, output, written)
 
 
 def find_model(model: str) -> Path:
@@ -265,7 +275,7 @@ def parse_size(text: str) -> int:
     return nbytes
 
 
-def compare_saved(a: str, b: str, grouped: Grouped, outputs: tuple[Path, ...], output: Output) -> None:
+def compare_saved(a: str, b: str, grouped: Grouped, written: Written, output: Output) -> None:
     """Set two saved timings side by side, by the groups that they were timed in.
 
     Raises:
@@ -283,4 +293,4 @@ def compare_saved(a: str, b: str, grouped: Grouped, outputs: tuple[Path, ...], o
         raise UsageError(
             "saved timings have the groups that they were timed in; leave --by, --depth, --group out"
         )
-    emit(compare_timings(load_timing(a), load_timing(b), (a, b)), output, outputs)
+    emit(compare_timings(load_timing(a), load_timing(b), (a, b)), output, written)

@@ -9,7 +9,7 @@ from rich.text import Text
 from analyzer.model import label
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.groups import show_groups
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.tables import make_table, show_findings, show_name, show_shape
 from analyzer.render.units import format_count, format_error, format_signed, printable
 from analyzer.report import ReconcileReport
@@ -18,7 +18,7 @@ from analyzer.statedict import BY_NAMES
 __all__ = ["show_reconciliation"]
 
 
-def show_reconciliation(report: ReconcileReport, options: TextOptions) -> list[RenderableType]:
+def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
     result = report.reconciliation
     parts: list[RenderableType] = [_verdict(result), Text(""), _bridge(result), Text("")]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from analyzer.compare import Pair, Status
 from analyzer.render.groups import show_rule
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import format_ms, format_percent, format_signed_ms, printable, short_count, shorten
 from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
@@ -18,7 +18,7 @@ from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
 __all__ = ["show_timing_comparison"]
 
 
-def show_timing_comparison(report: TimingComparison, options: TextOptions) -> list[RenderableType]:
+def show_timing_comparison(report: TimingComparison, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text of `compare` of two timings, from top to bottom."""
     parts: list[RenderableType] = [show_name(f"a = {report.a}"), show_name(f"b = {report.b}")]
     parts += [

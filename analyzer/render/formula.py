@@ -13,13 +13,13 @@ from rich.text import Text
 from analyzer.formulas.record import FormulaReport
 from analyzer.render import pieces
 from analyzer.render.formula_sections import make_sections
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.units import printable_name
 
 __all__ = ["show_formula"]
 
 
-def show_formula(report: FormulaReport, options: TextOptions) -> list[RenderableType]:
+def show_formula(report: FormulaReport, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
     parts: list[RenderableType] = []
     for section in make_sections(report, options):

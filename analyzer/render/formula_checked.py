@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from analyzer.formulas.reasons import NO_TERM
 from analyzer.formulas.record import FormulaReport, MatchedBy, Reason, Side
 from analyzer.formulas.rows import PartRow, TermRow
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Cell, Code, Column, Line, Row, Section, Table
 from analyzer.render.units import format_count, format_many, format_signed
 
@@ -17,7 +17,7 @@ __all__ = ["check_section", "what_if_section"]
 _TITLES = {"census": "PyTorch", "model": "ONNX"}
 
 
-def check_section(report: FormulaReport, rows: Sequence[TermRow], options: TextOptions) -> Section:
+def check_section(report: FormulaReport, rows: Sequence[TermRow], options: RenderOptions) -> Section:
     """Each term with what the sides have, the verdict, and the reason of every difference."""
     checked = report.checked
     sides = [side for side in (checked.census, checked.model) if side is not None]
@@ -84,7 +84,7 @@ def _table_rows(
     numbers: Sequence[list[str]],
     part_numbers: Callable[[PartRow], list[str]],
     is_told: Callable[[PartRow], bool],
-    options: TextOptions,
+    options: RenderOptions,
 ) -> Iterable[Row]:
     """A row for each term, and below it those parts that there is something to tell of."""
     for row, shown in zip(rows, numbers, strict=True):
@@ -123,7 +123,7 @@ def _difference(report: FormulaReport, side: Side, *, is_settled: bool) -> str:
     return f"{has}, and what became of them is known" if is_settled else f"DIFFERS: {has}"
 
 
-def _reasons(report: FormulaReport, options: TextOptions) -> list[Line]:
+def _reasons(report: FormulaReport, options: RenderOptions) -> list[Line]:
     """Why each part differs; parts with one reason in common share a line."""
     reasons = report.checked.reasons
     alike: dict[str, list[Reason]] = defaultdict(list)
@@ -161,7 +161,7 @@ def _where(reason: Reason) -> Cell:
     return () if reason.group in ("", reason.part.partition("/")[2]) else (" (", Code(reason.group), ")")
 
 
-def _unmatched(report: FormulaReport, options: TextOptions) -> Iterator[Line]:
+def _unmatched(report: FormulaReport, options: RenderOptions) -> Iterator[Line]:
     """What belongs to no term, the largest first; a few of what is most of a side, which says so by itself."""
     side = report.checked.side
     if side is None:
@@ -184,7 +184,7 @@ def _short(key: str) -> str:
     return term if term == part else key
 
 
-def what_if_section(report: FormulaReport, rows: Sequence[TermRow], options: TextOptions) -> Section:
+def what_if_section(report: FormulaReport, rows: Sequence[TermRow], options: RenderOptions) -> Section:
     """What `--set` changes, term by term."""
     if report.before is None or report.is_symbolic:
         return ()

@@ -6,14 +6,14 @@ from analyzer.formulas.algebra import Algebra
 from analyzer.formulas.memory import CacheBytes, cache_bytes, weigh
 from analyzer.formulas.record import CacheSize, FormulaReport
 from analyzer.render.formula_math import show_math
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Column, Line, Piece, Row, Section, Table
 from analyzer.render.units import format_bytes, format_count, format_many
 
 __all__ = ["cache_section", "memory_section"]
 
 
-def memory_section(report: FormulaReport, options: TextOptions) -> Section:
+def memory_section(report: FormulaReport, options: RenderOptions) -> Section:
     """Each term at each precision."""
     if report.is_symbolic:
         return ()

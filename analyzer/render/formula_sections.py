@@ -12,14 +12,14 @@ from analyzer.formulas.rows import PartRow, TermRow, make_rows
 from analyzer.render.formula_checked import check_section, what_if_section
 from analyzer.render.formula_math import show_math
 from analyzer.render.formula_memory import cache_section, memory_section
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Cell, Code, Column, Line, Math, Row, Section, Table
 from analyzer.render.units import format_count, format_share, short_count
 
 __all__ = ["make_sections"]
 
 
-def make_sections(report: FormulaReport, options: TextOptions) -> list[Section]:
+def make_sections(report: FormulaReport, options: RenderOptions) -> list[Section]:
     """From top to bottom; what there is nothing to say of is left out."""
     algebra, rows = Algebra(report.formula), make_rows(report)
     counted = [row.counted for row in rows if row.count is not None]
@@ -63,7 +63,7 @@ def _many(number: int, what: str) -> str:
 # the fields
 
 
-def _legend(report: FormulaReport, algebra: Algebra, options: TextOptions) -> Section:
+def _legend(report: FormulaReport, algebra: Algebra, options: RenderOptions) -> Section:
     """What the symbols are: those that the expressions have, and with --verbose every field that decides something."""
     formula = report.formula
     before = {} if report.before is None else report.before.values
@@ -162,7 +162,9 @@ def _origin(field: FieldValue, algebra: Algebra) -> Cell:
 # the terms
 
 
-def _terms(report: FormulaReport, rows: Sequence[TermRow], algebra: Algebra, options: TextOptions) -> Section:
+def _terms(
+    report: FormulaReport, rows: Sequence[TermRow], algebra: Algebra, options: RenderOptions
+) -> Section:
     """Every term with its parts, their expressions and what these come to."""
     has_active = report.formula.active != report.formula.total
     titles = [] if report.is_symbolic else ["value", *(["active"] if has_active else [])]
@@ -236,7 +238,7 @@ def _uses(report: FormulaReport, rows: Sequence[TermRow]) -> Section:
     )
 
 
-def _sources(rows: Sequence[TermRow], options: TextOptions) -> Section:
+def _sources(rows: Sequence[TermRow], options: RenderOptions) -> Section:
     """Where each part's expression is from."""
     if not options.verbose:
         return ()

@@ -14,7 +14,7 @@ from analyzer.branches import fold_names
 from analyzer.compare import Comparison, GroupPair
 from analyzer.keys import choose_key
 from analyzer.ledger import Blocks, Group, Grouping, Ledger, Match
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import (
     format_bytes,
@@ -29,7 +29,7 @@ from analyzer.tree import TreeRow, build_tree, cut_rows, find_reuse, sum_groups
 __all__ = ["heading", "show_comparison", "show_groups", "show_rule"]
 
 
-def show_groups(grouping: Grouping, ledger: Ledger, options: TextOptions) -> list[RenderableType]:
+def show_groups(grouping: Grouping, ledger: Ledger, options: RenderOptions) -> list[RenderableType]:
     """The table of groups, of a ledger whose parameters are all, and the sentences below it."""
     is_own = grouping.by == "group"
     # Groups of nodes alone have nothing to count; JSON lists them.

@@ -15,13 +15,25 @@ from analyzer.render.json_groups import document_comparison
 from analyzer.render.json_inspect import document_inspection
 from analyzer.render.json_parts import SCHEMA_VERSION, Document, head
 from analyzer.render.json_survey import document_survey
-from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
+from analyzer.render.options import RenderOptions
+from analyzer.report import (
+    BudgetReport,
+    ExportReport,
+    Inspection,
+    ReconcileReport,
+    RecoverReport,
+    Report,
+    SurveyReport,
+)
 
 __all__ = ["SCHEMA_VERSION", "render_json", "to_document"]
 
 
-def render_json(report: Report) -> str:
-    """The report as JSON text with a final newline; indented, with each row of a list on a line of its own."""
+def render_json(report: Report, options: RenderOptions | None = None) -> str:
+    """The report as JSON text with a final newline; indented, with each row of a list on a line of its own.
+
+    It holds every row, whatever the options.
+    """
     parts: list[str] = []
     _write(to_document(report), "", parts)
     return "".join(parts) + "\n"
@@ -71,6 +83,10 @@ def to_document(report: Report) -> Document:
             return document_recovery(report)
         case Comparison():
             return document_comparison(report)
+        case BudgetReport():
+            from analyzer.render.json_budget import document_budget
+
+            return document_budget(report)
         case FormulaReport():
             from analyzer.render.json_formula import document_formula  # sympy, which nothing else needs
 

@@ -1,15 +1,17 @@
-"""How a report is shown as text; apart from the renderer, so that who wants JSON need not load it."""
+"""How a report is shown; apart from the renderers, so that who wants JSON need not load those of text."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["TextOptions"]
+__all__ = ["RenderOptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class TextOptions:
-    """How much is shown, and how wide."""
+class RenderOptions:
+    """How much is shown, how wide, and what beside it."""
 
     rows: int = 20
     """Rows of a long table before `[N others]`; 0 shows all."""
@@ -17,3 +19,5 @@ class TextOptions:
     color: bool = False
     verbose: bool = False
     """Also say by which rule each tensor was decided."""
+    beside: tuple[Mapping[str, Any], ...] = ()
+    """JSON documents of saved reports that an HTML page shows beside its own."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MissingExtraError
+from analyzer.render.options import RenderOptions
 from analyzer.render.units import format_many, format_ms, format_percent, printable, shorten
 from analyzer.timing.growth import Growth, fit_growth
 from analyzer.timing.record import Timing
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-__all__ = ["render_plot"]
+__all__ = ["render_plot", "render_png", "render_svg"]
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6000")
 """Of Okabe and Ito, which people who see fewer colours tell apart; their yellow is too light for lines."""
@@ -57,6 +58,16 @@ class _Line:
     color: str
     marker: str
     dashes: str = "-"
+
+
+def render_png(timing: Timing, options: RenderOptions | None = None) -> bytes:
+    """As `render_plot`."""
+    return render_plot(timing, "png")
+
+
+def render_svg(timing: Timing, options: RenderOptions | None = None) -> bytes:
+    """As `render_plot`."""
+    return render_plot(timing, "svg")
 
 
 def render_plot(timing: Timing, style: str) -> bytes:

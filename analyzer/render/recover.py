@@ -12,7 +12,7 @@ from rich.text import Text
 from analyzer.model import label
 from analyzer.reconcile import Line
 from analyzer.recover import Recovery, StateTensor
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import format_bytes, format_count, format_error, printable
 from analyzer.report import RecoverReport
@@ -20,7 +20,7 @@ from analyzer.report import RecoverReport
 __all__ = ["show_recovery"]
 
 
-def show_recovery(report: RecoverReport, options: TextOptions) -> list[RenderableType]:
+def show_recovery(report: RecoverReport, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
     recovery = report.recovery
     parts: list[RenderableType] = [_source(recovery), _verdict(report), Text("")]
@@ -106,7 +106,7 @@ def _tensors(recovery: Recovery) -> Table:
     return table
 
 
-def _listed(pairs: Iterable[tuple[str, str]], options: TextOptions) -> list[RenderableType]:
+def _listed(pairs: Iterable[tuple[str, str]], options: RenderOptions) -> list[RenderableType]:
     """Each reason, and below it the tensors that it is about."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for reason, name in pairs:

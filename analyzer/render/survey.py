@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.ledger import Severity
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import (
     format_bytes,
@@ -30,7 +30,7 @@ _NAME_ROOM = 24
 """A model's name should have this many columns before anything else has room to spare."""
 
 
-def show_survey(survey: Survey, options: TextOptions) -> list[RenderableType]:
+def show_survey(survey: Survey, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
     folder = _common_folder(survey)
     parts: list[RenderableType] = [_head(survey, folder)]
@@ -70,7 +70,7 @@ def _common_folder(survey: Survey) -> str:
     return "/".join(names[0] for names in together)
 
 
-def _table(survey: Survey, folder: str, options: TextOptions) -> Table:
+def _table(survey: Survey, folder: str, options: RenderOptions) -> Table:
     named = _rows(survey, folder, options.rows)
     for layout in _LAYOUTS:  # the fullest that leaves room for names
         cells = [[cell(part) for cell in layout.values()] for _, part in named]

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.render.groups import heading, show_rule
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.tables import make_table, show_name, show_shape
 from analyzer.render.time import indent, show_axes, show_head, show_unsettled
 from analyzer.render.units import format_count, format_ms, format_percent, printable, shorten
@@ -22,7 +22,7 @@ from analyzer.timing.sweep import grow_latency, grow_row, lengths
 __all__ = ["show_sweep"]
 
 
-def show_sweep(timing: Timing, options: TextOptions) -> list[RenderableType]:
+def show_sweep(timing: Timing, options: RenderOptions) -> list[RenderableType]:
     """Groups by lengths, in as many tables as the width asks for; then how they grow."""
     found, closed = make_rows(timing, options.rows)
     rows = [row for row in found if any(row.ms)]

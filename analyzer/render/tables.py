@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.ledger import Finding
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.units import format_count, printable, printable_name
 
 __all__ = ["make_table", "show_findings", "show_name", "show_shape"]
@@ -41,7 +41,7 @@ def show_shape(shape: tuple[int, ...]) -> str:
 _MAX_DIMS = 12
 
 
-def show_findings(findings: Sequence[Finding], options: TextOptions) -> list[RenderableType]:
+def show_findings(findings: Sequence[Finding], options: RenderOptions) -> list[RenderableType]:
     """A paragraph for each finding, with the first of its subjects."""
     parts: list[RenderableType] = []
     for finding in findings:

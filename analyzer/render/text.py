@@ -19,19 +19,27 @@ from analyzer.ranges import Traffic
 from analyzer.render.accounts import show_accounts, show_roles
 from analyzer.render.bridge import show_reconciliation
 from analyzer.render.groups import show_comparison, show_groups
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.recover import show_recovery
 from analyzer.render.survey import show_survey
 from analyzer.render.tables import make_table, show_findings, show_name, show_shape
 from analyzer.render.units import format_bytes, format_count, format_share, printable, short_count
-from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
+from analyzer.report import (
+    BudgetReport,
+    ExportReport,
+    Inspection,
+    ReconcileReport,
+    RecoverReport,
+    Report,
+    SurveyReport,
+)
 
-__all__ = ["TextOptions", "render_text"]
+__all__ = ["RenderOptions", "render_text"]
 
 
-def render_text(report: Report, options: TextOptions | None = None) -> str:
+def render_text(report: Report, options: RenderOptions | None = None) -> str:
     """The report as text with a final newline."""
-    options = options or TextOptions()
+    options = options or RenderOptions()
     match report:
         case Inspection():
             parts = _inspection(report, options)
@@ -46,6 +54,10 @@ def render_text(report: Report, options: TextOptions | None = None) -> str:
             parts = show_recovery(report, options)
         case Comparison():
             parts = show_comparison(report)
+        case BudgetReport():
+            from analyzer.render.budget import show_budget
+
+            parts = show_budget(report, options)
         case FormulaReport():
             from analyzer.render.formula import show_formula  # sympy, which nothing else needs
 
@@ -57,7 +69,7 @@ def render_text(report: Report, options: TextOptions | None = None) -> str:
     return _to_text(parts, options)
 
 
-def _to_text(parts: Iterable[RenderableType], options: TextOptions) -> str:
+def _to_text(parts: Iterable[RenderableType], options: RenderOptions) -> str:
     console = Console(
         file=io.StringIO(),
         width=options.width,
@@ -79,7 +91,7 @@ def _to_text(parts: Iterable[RenderableType], options: TextOptions) -> str:
 # inspect
 
 
-def _inspection(report: Inspection, options: TextOptions) -> list[RenderableType]:
+def _inspection(report: Inspection, options: RenderOptions) -> list[RenderableType]:
     ledger = report.ledger
     parts: list[RenderableType] = [show_name(ledger.model.path), _facts(ledger), Text("")]
     parts += [_headline(ledger), _basis(ledger), Text("")]
@@ -174,7 +186,7 @@ def _components(components: Sequence[ComponentTotals], ledger: Ledger) -> Table:
     return table
 
 
-def _largest(ledger: Ledger, options: TextOptions) -> Table:
+def _largest(ledger: Ledger, options: RenderOptions) -> Table:
     """The largest tensors under the names that PyTorch knows them by, where the file tells."""
     ordered = sorted(ledger.entries, key=lambda entry: (-entry.tensor.nbytes, entry.tensor.key))
     shown = ordered[: options.rows] if options.rows else ordered
@@ -195,7 +207,7 @@ def _largest(ledger: Ledger, options: TextOptions) -> Table:
     return table
 
 
-def _describe(entry: Entry, component: str, options: TextOptions) -> Text:
+def _describe(entry: Entry, component: str, options: RenderOptions) -> Text:
     """What a person calls the tensor: its PyTorch name; else its own, with the module that reads it."""
     text = show_name(", ".join(entry.sources) or label(entry.tensor.key))
     notes = [] if entry.role is Role.PARAMETER else [entry.role.value]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from analyzer.ledger import Group
 from analyzer.render.groups import heading, show_rule
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.tables import make_table, show_name, show_shape
 from analyzer.render.units import (
     format_bytes,
@@ -34,7 +34,7 @@ from analyzer.timing.running.placement import Fallback, copies, fallbacks
 __all__ = ["indent", "show_axes", "show_head", "show_timed", "show_timing", "show_unsettled"]
 
 
-def show_timed(report: Timing | TimingComparison, options: TextOptions) -> list[RenderableType]:
+def show_timed(report: Timing | TimingComparison, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text of `time`, or of `compare` of two of its reports."""
     if isinstance(report, Timing):
         return show_timing(report, options)
@@ -43,7 +43,7 @@ def show_timed(report: Timing | TimingComparison, options: TextOptions) -> list[
     return show_timing_comparison(report, options)
 
 
-def show_timing(timing: Timing, options: TextOptions) -> list[RenderableType]:
+def show_timing(timing: Timing, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text of `time`, from top to bottom; a sweep's are in `analyzer.render.sweep`."""
     if timing.axis is not None:
         from analyzer.render.sweep import show_sweep

@@ -19,7 +19,7 @@ from analyzer.errors import LedgerError, OnnxLedgerError
 from analyzer.group import KEYS, group_by
 from analyzer.ledger import Ledger
 from analyzer.model import Carrier
-from analyzer.render import FORMATS, TextOptions
+from analyzer.render import FORMATS, RenderOptions
 from analyzer.report import Inspection
 
 __all__ = ["MAY_REFUSE", "BrokenPromiseError", "check_file"]
@@ -73,7 +73,7 @@ def check_report(ledger: Ledger) -> None:
     """Both renderings, and the identities in them."""
     for by in KEYS:
         report = Inspection(ledger, group_by(ledger, by))
-        document = json.loads(FORMATS["json"].render(report, TextOptions()))
+        document = json.loads(FORMATS["json"].render(report, RenderOptions()))
         roles = document["roles"].values()
         groups = document["groups"]
         _equal("roles", sum(role["stored_elements"] for role in roles), ledger.stored_elements)
@@ -87,7 +87,7 @@ def check_report(ledger: Ledger) -> None:
     _equal("keys", len({entry.tensor.key for entry in ledger.entries}), len(ledger.entries))
     paths = [graph.path for graph in ledger.model.graphs]
     _equal("graph paths", len(set(paths)), len(paths))
-    text = FORMATS["text"].render(report, TextOptions(verbose=True))
+    text = FORMATS["text"].render(report, RenderOptions(verbose=True))
     odd = [c for c in text if not c.isprintable() and c != "\n"]
     if odd:
         raise BrokenPromiseError(f"prints {odd[0]!r}")

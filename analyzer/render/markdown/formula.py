@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from analyzer.formulas.record import FormulaReport
 from analyzer.render.formula_sections import make_sections
-from analyzer.render.options import TextOptions
+from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Cell, Code, Line, Math, Piece, Row, Table
 from analyzer.render.units import printable_name
 
-__all__ = ["render_markdown"]
+__all__ = ["render_formula"]
 
 
-def render_markdown(report: FormulaReport) -> str:
+def render_formula(report: FormulaReport) -> str:
     """The whole report, with every row, and a final newline."""
-    blocks = [block for section in make_sections(report, TextOptions(rows=0)) for block in section]
+    blocks = [block for section in make_sections(report, RenderOptions(rows=0)) for block in section]
     first, *others = blocks
     title = f"### {_join(first.pieces)}" if isinstance(first, Line) else "\n".join(_table(first))
     texts = ("\n".join(_table(block)) if isinstance(block, Table) else _line(block) for block in others)

@@ -1,0 +1,182 @@
+"""The nouns of the gate: rules, their limits, what was observed, and the report of all."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+from analyzer.ledger import Finding
+
+__all__ = [
+    "Among",
+    "AtLeast",
+    "AtMost",
+    "BudgetReport",
+    "Contributor",
+    "Growth",
+    "Limit",
+    "Over",
+    "Rule",
+    "Skipped",
+    "Status",
+    "Unit",
+    "Verdict",
+]
+
+
+class Status(enum.StrEnum):
+    """What became of a rule. A rule that could not be evaluated is never PASS."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    SKIP = "SKIP"
+
+
+class Unit(enum.StrEnum):
+    """What a metric counts."""
+
+    PARAMETERS = "parameters"
+    ELEMENTS = "elements"
+    BYTES = "bytes"
+    TENSORS = "tensors"
+    NODES = "nodes"
+    VERSION = "version"
+    FINDINGS = "findings"
+    OPERATORS = "operators"
+    """`op_type` of ONNX's own, else `domain:op_type`."""
+    DOMAINS = "domains"
+    DTYPES = "dtypes"
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """Not more than a number."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """Not less than a number."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How much more than a baseline is allowed, which may be less than nothing: a fraction of it, or so many units."""
+
+    fraction: Fraction | None = None
+    amount: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Not more than a baseline and each of these growths: the strictest decides."""
+
+    growths: tuple[Growth, ...]
+    baseline: str | None = None
+    """The saved report or model; None for the one that the command, or the config, names for all rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """None but these names."""
+
+    names: frozenset[str]
+
+
+Limit: TypeAlias = "AtMost | AtLeast | Over | Among"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a budget."""
+
+    name: str
+    """Unique in its budget."""
+    metric: str
+    """A key of `analyzer.budget.metrics.METRICS`."""
+    limit: Limit
+    match: str | None = None
+    """A glob over the model's path as it was named; None: every model."""
+    group: str | None = None
+    """What of the model is measured: a group of the config, a scope, a block, or a glob over these; None: all."""
+    message: str = ""
+    """What the project wants to be said when it fails."""
+    origin: str = ""
+    """Where it stands: `--max-bytes`, or `onnxledger.toml:12`."""
+    is_enabled: bool = True
+
+
+class Skipped(enum.StrEnum):
+    """Why a rule was not evaluated."""
+
+    DISABLED = "disabled"
+    NOT_MATCHED = "not-matched"
+    """No model that is checked has a path that its glob matches."""
+    NOT_EVALUATED = "not-evaluated"
+    """It should have been: the group, the baseline or what is measured is not there. The gate does not pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contributor:
+    """Part of what was observed: a group, a tensor, an operator; beside a baseline also what it was there."""
+
+    name: str
+    value: int
+    baseline: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one rule says of one model."""
+
+    rule: Rule
+    model: str | None
+    """The model's path as it was named; None where the rule was asked of none."""
+    status: Status
+    unit: Unit
+    observed: int | tuple[str, ...] | None = None
+    """A number, or names, sorted; None where the rule was not evaluated."""
+    limit: int | tuple[str, ...] | None = None
+    """What was allowed: of a limit over a baseline the number that follows. None where that is not known."""
+    baseline: int | None = None
+    """What was observed of the baseline."""
+    exceeded_by: int | None = None
+    """How much too much, or too little, or how many names; None unless the rule failed."""
+    contributors: tuple[Contributor, ...] = ()
+    """The largest parts, largest first; beside a baseline the largest changes. Only of what failed."""
+    skipped: Skipped | None = None
+    message: str = ""
+    """One sentence for people: what is wrong, or why it was not evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetReport:
+    """`check`: every rule's verdict on every model that it is about."""
+
+    models: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    """In the order of the rules, then of the models."""
+    findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
+    """What was found in each model, by its path."""
+    stamp: str | None = None
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.status is Status.FAIL)
+
+    @property
+    def unevaluated(self) -> tuple[Verdict, ...]:
+        """Those that should have been evaluated and could not be."""
+        return tuple(verdict for verdict in self.verdicts if verdict.skipped is Skipped.NOT_EVALUATED)
+
+    @property
+    def passed(self) -> bool:
+        """Whether no rule failed, none that should have been evaluated was not, and at least one passed."""
+        some = any(verdict.status is Status.PASS for verdict in self.verdicts)
+        return some and not self.failed and not self.unevaluated

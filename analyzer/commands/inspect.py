@@ -1,0 +1,145 @@
+"""`onnxledger inspect`: what is in a model, or in each of many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from analyzer.collector import uncollected
+from analyzer.commands.judging import judge
+from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
+from analyzer.errors import UsageError
+from analyzer.options import (
+    Bounded,
+    Grouped,
+    Judged,
+    Output,
+    Written,
+    bounding,
+    grouping,
+    judging,
+    reporting,
+    time_stamp,
+    writing,
+)
+from analyzer.terminal import (
+    EXIT_NO_ANSWER,
+    check_outputs,
+    emit,
+    progress,
+    say,
+)
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.ledger import Ledger
+    from analyzer.reconcile import ContentMode
+
+__all__ = ["inspect"]
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@grouping
+@judging
+@click.option("--digest", is_flag=True, help="Put the SHA-256 of every file into the JSON report.")
+@click.option(
+    "--content",
+    type=click.Choice(["none", "sampled", "full"]),
+    help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
+)
+@bounding
+@writing
+@reporting
+def inspect(
+    models: tuple[str, ...],
+    grouped: Grouped,
+    judged: Judged,
+    digest: bool,
+    content: ContentMode | None,
+    bounded: Bounded,
+    written: Written,
+    output: Output,
+) -> None:
+    """What is in MODEL: totals, subgraphs, bytes, largest tensors, findings.
+
+    Several models, or a folder, which stands for every .onnx file below it, get
+    a row each; one that cannot be read costs only its own row. A folder with an
+    export.json is one artifact: what several of its files hold counts once.
+    """
+    from analyzer.artifact import is_artifact
+
+    grouped.check()
+    if "" in models:  # an unset variable, which must not mean the working directory
+        raise UsageError("MODEL: an empty name names nothing; give a file, a folder or a URL")
+    check_artifact(bounded, models if len(models) == 1 else ())
+    is_one = bounded.artifact or is_artifact(models[0]) or not Path(models[0]).is_dir()
+    if len(models) > 1 or not is_one:
+        _inspect_many(models, content, bounded, judged, written, output)
+        return
+    check_outputs(written, list_inputs(models[0]), report="Inspection")
+    with uncollected():
+        _inspect_one(
+            audit(models[0], bounded, content, quiet=output.quiet), grouped, judged, digest, written, output
+        )
+
+
+def _inspect_one(
+    ledger: Ledger, grouped: Grouped, judged: Judged, digest: bool, written: Written, output: Output
+) -> None:
+    from analyzer.audit import file_digests
+    from analyzer.report import Inspection
+
+    check_outputs(written, ledger.model.paths, report="Inspection")
+    report = Inspection(
+        ledger=ledger,
+        grouping=group_ledger(ledger, grouped),
+        digests=file_digests(ledger.model) if digest else {},
+        stamp=time_stamp() if judged.stamp else None,
+    )
+    emit(report, output, written)
+    judge(report.findings, judged)
+
+
+def _inspect_many(
+    models: tuple[str, ...],
+    content: ContentMode | None,
+    bounded: Bounded,
+    judged: Judged,
+    written: Written,
+    output: Output,
+) -> None:
+    _refuse_what_needs_one_model()
+    from analyzer.report import SurveyReport
+    from analyzer.survey import find_models, survey_models
+
+    check_outputs(
+        written,
+        [Path(model) for model in find_models(models) if isinstance(model, str)],
+        report="SurveyReport",
+    )
+    with progress("reading models", output.quiet) as tick:
+        survey = survey_models(models, content=content, max_objects=bounded.max_objects, progress=tick)
+    check_outputs(
+        written, [Path(file.path) for row in survey.readable for file in row.files], report="SurveyReport"
+    )
+    emit(SurveyReport(survey, time_stamp() if judged.stamp else None), output, written)
+    if survey.unreadable:
+        say(f"onnxledger: {len(survey.unreadable)} of {len(survey.rows)} cannot be read")
+        raise click.exceptions.Exit(EXIT_NO_ANSWER)
+    judge(survey.findings, judged)
+
+
+def _refuse_what_needs_one_model() -> None:
+    """Options that a row has no room for must not be passed over in silence.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.name in ("by", "depth", "groups", "match", "preset", "digest"):
+            raise UsageError(f"{option.opts[0]}: says something of one model; name one .onnx file")
