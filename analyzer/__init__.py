@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analyzer.audit import audit_model as audit_model
+    from analyzer.budget.evaluate import check_budget as check_budget
+    from analyzer.budget.limits import parse_limit as parse_limit
+    from analyzer.budget.record import BudgetReport as BudgetReport
+    from analyzer.budget.record import Rule as Rule
+    from analyzer.budget.record import Verdict as Verdict
     from analyzer.collapse import collapse_graph as collapse_graph
     from analyzer.compare import Comparison as Comparison
     from analyzer.compare import compare_ledgers as compare_ledgers
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
+    from analyzer.findings.catalog import Explanation as Explanation
+    from analyzer.findings.catalog import explain as explain
     from analyzer.formulas.check import check_formula as check_formula
     from analyzer.formulas.counting import count_config as count_config
     from analyzer.formulas.derived import derive_formula as derive_formula
@@ -66,9 +73,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Blocks",
+    "BudgetReport",
     "Checked",
     "Comparison",
     "Entry",
+    "Explanation",
     "Finding",
     "Formula",
     "Group",
@@ -80,27 +89,32 @@ __all__ = [
     "Reconciliation",
     "Recovery",
     "Role",
+    "Rule",
     "Survey",
     "Surveyed",
     "Timing",
     "TimingComparison",
     "TimingSettings",
     "Unreadable",
+    "Verdict",
     "audit_model",
     "build_graph",
     "build_tree",
+    "check_budget",
     "check_formula",
     "collapse_graph",
     "compare_ledgers",
     "compare_timings",
     "count_config",
     "derive_formula",
+    "explain",
     "group_by",
     "group_by_patterns",
     "label_members",
     "load_manifest",
     "load_report",
     "load_timing",
+    "parse_limit",
     "parse_patterns",
     "parse_shapes",
     "read_model",
@@ -114,9 +128,11 @@ __all__ = [
 
 _MODULES = {
     "Blocks": "ledger",
+    "BudgetReport": "budget.record",
     "Checked": "formulas.record",
     "Comparison": "compare",
     "Entry": "ledger",
+    "Explanation": "findings.catalog",
     "Finding": "ledger",
     "Formula": "formulas.record",
     "Group": "ledger",
@@ -128,27 +144,32 @@ _MODULES = {
     "Reconciliation": "reconcile",
     "Recovery": "recover",
     "Role": "ledger",
+    "Rule": "budget.record",
     "Survey": "survey",
     "Surveyed": "survey",
     "Timing": "timing.record",
     "TimingComparison": "timing.compare",
     "TimingSettings": "timing.record",
     "Unreadable": "survey",
+    "Verdict": "budget.record",
     "audit_model": "audit",
     "build_graph": "graph",
     "build_tree": "tree",
+    "check_budget": "budget.evaluate",
     "check_formula": "formulas.check",
     "collapse_graph": "collapse",
     "compare_ledgers": "compare",
     "compare_timings": "timing.compare",
     "count_config": "formulas.counting",
     "derive_formula": "formulas.derived",
+    "explain": "findings.catalog",
     "group_by": "group",
     "group_by_patterns": "patterns",
     "label_members": "keys",
     "load_manifest": "manifest",
     "load_report": "saved",
     "load_timing": "timing.saved",
+    "parse_limit": "budget.limits",
     "parse_patterns": "patterns",
     "parse_shapes": "timing.inputs.shapes",
     "read_model": "read",

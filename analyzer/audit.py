@@ -17,7 +17,8 @@ from analyzer.content import ContentMode
 from analyzer.copies import find_copies
 from analyzer.dataflow import follow_data
 from analyzer.errors import LedgerError, ModelReadError, UsageError
-from analyzer.findings import Evidence, find
+from analyzer.findings.evidence import Evidence
+from analyzer.findings.rules import find
 from analyzer.functions import count_calls
 from analyzer.ledger import Ledger, Role
 from analyzer.merge import merge_models

@@ -12,6 +12,7 @@ import traceback
 
 import click
 
+from analyzer.annotations import annotate_error
 from analyzer.commands.check import check
 from analyzer.commands.compare import compare
 from analyzer.commands.explain import explain
@@ -39,7 +40,10 @@ def main() -> None:
         # Not standalone: click hands back the code of an Exit, and None after a command that ran to its end.
         sys.exit(command(prog_name="onnxledger", standalone_mode=False) or 0)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        _say_lines(said.getvalue())  # it may quote the name of a file
+        annotate_error(error.format_message())
         sys.exit(EXIT_NO_ANSWER)
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
@@ -64,8 +68,14 @@ def main() -> None:
 def _explain(*messages: str) -> None:
     for message in messages:
         say(message)
+        annotate_error(message.removeprefix("onnxledger: "))
     if "--verbose" in sys.argv:
-        click.echo(traceback.format_exc(), err=True)
+        _say_lines(traceback.format_exc())
+
+
+def _say_lines(text: str) -> None:
+    for line in text.splitlines():
+        say(line)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})

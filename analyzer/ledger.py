@@ -196,6 +196,8 @@ class Grouping:
     """Which of the user's groups that match an entry have it; None where the groups are not the user's."""
     origin: str | None = None
     """Where the user's groups come from, such as `--group`, `onnxledger.toml` or `preset bert`."""
+    members: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
+    """The user's groups of each entry, in the ledger's order; nothing where the groups are not the user's."""
 
 
 class Member(NamedTuple):
@@ -274,6 +276,13 @@ class Ledger:
     """How often each local function is called."""
     blocks: Blocks | None = None
     """The repeated blocks; None where nobody has looked for them (`analyzer.blocks.find_blocks`)."""
+    told_nodes: int | None = None
+    """How many nodes a saved report says there were, which has none of them itself."""
+
+    @property
+    def nodes(self) -> int | None:
+        """Nodes of all graphs and functions; None where a saved report does not say how many there were."""
+        return sum(len(graph.nodes) for graph in self.model.graphs) if self.model.graphs else self.told_nodes
 
     @property
     def parameters(self) -> int:

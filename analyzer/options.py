@@ -26,7 +26,9 @@ __all__ = [
     "Sourced",
     "Written",
     "bounding",
+    "budget_reporting",
     "bundle",
+    "configuring",
     "formula_reporting",
     "grouping",
     "judging",
@@ -179,7 +181,7 @@ def bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable
     return decorate
 
 
-def _reporting(*styles: str) -> Callable[[_F], _F]:
+def _reporting(*styles: str, rows: int = 20) -> Callable[[_F], _F]:
     return bundle(
         "output",
         Output,
@@ -187,7 +189,11 @@ def _reporting(*styles: str) -> Callable[[_F], _F]:
             "--format", "style", type=click.Choice(styles), default=styles[0], help="Form of stdout."
         ),
         click.option(
-            "-n", "rows", type=click.IntRange(0), default=20, help="Rows of long tables; 0 shows all.  [20]"
+            "-n",
+            "rows",
+            type=click.IntRange(0),
+            default=rows,
+            help=f"Rows of long tables; 0 shows all.  [{rows}]",
         ),
         click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
         click.option("--verbose", is_flag=True, help="Say how each number was decided; tracebacks."),
@@ -197,8 +203,22 @@ def _reporting(*styles: str) -> Callable[[_F], _F]:
 reporting = _reporting("text", "json", "markdown", "csv")
 """The options of every command that prints a report."""
 
+budget_reporting = _reporting("text", "json", "markdown", "csv", rows=5)
+"""The same where tables stand below each line."""
+
 formula_reporting = _reporting("text", "json", "markdown", "csv", "latex")
 """The same of a report that has mathematics."""
+
+configuring = (
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Settings, such as groups.  [onnxledger.toml, else pyproject.toml]",
+    ),
+    click.option("--no-config", is_flag=True, help="Read no such file."),
+)
+"""Which config is read."""
 
 grouping = bundle(
     "grouped",
@@ -220,13 +240,7 @@ grouping = bundle(
     click.option(
         "--preset", metavar="NAME", help="Groups of a model family: bert, gpt2, llama, ..., or auto."
     ),
-    click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Settings, such as groups.  [onnxledger.toml, else pyproject.toml]",
-    ),
-    click.option("--no-config", is_flag=True, help="Read no such file."),
+    *configuring,
 )
 
 stamping = click.option("--stamp", is_flag=True, help="Put the time into the JSON report.")
@@ -239,12 +253,32 @@ def time_stamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def _check_ignored(_: click.Context, __: click.Parameter, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse an id that no finding has: it would be thought to be ignored, and the run fail all the same.
+
+    Raises:
+        UsageError: as said.
+    """
+    if ids:
+        from analyzer.findings.catalog import explain
+
+        for id_ in ids:
+            explain(id_, "--ignore")
+    return ids
+
+
 judging = bundle(
     "judged",
     Judged,
     stamping,
     click.option("--strict", is_flag=True, help="Any finding fails (exit 1)."),
-    click.option("--ignore", multiple=True, metavar="ID", help="A finding that does not count. Repeatable."),
+    click.option(
+        "--ignore",
+        multiple=True,
+        metavar="ID",
+        callback=_check_ignored,
+        help="A finding that does not count. Repeatable.",
+    ),
 )
 
 bounding = bundle(

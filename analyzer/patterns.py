@@ -145,8 +145,10 @@ def group_by_patterns(
     members: dict[str, list[Entry]] = {name: [] for name in patterns}
     again: list[Entry] = []
     left: list[Entry] = []
+    found: list[tuple[str, ...]] = []
     for entry in ledger.entries:
         names = find_groups(list_names(entry, known), patterns, match)
+        found.append(tuple(names))
         for name in names:
             members[name].append(entry)
         again += [entry] * (len(names) - 1)
@@ -163,6 +165,7 @@ def group_by_patterns(
             ungrouped=total_entries((UNGROUPED,), left, nodes_left, known),
             match=match,
             origin=origin,
+            members=tuple(found),
         ),
         has_nodes=True,
     )

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
+from analyzer.content import ContentMode
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
-from analyzer.ledger import Account, Blocks, Entry, Evidence, Ledger, Member, Role, Run
-from analyzer.model import Carrier, File, Function, Key, Model, NoPayload, StoredTensor
+from analyzer.ledger import (
+    Account,
+    Blocks,
+    Entry,
+    Evidence,
+    Finding,
+    Ledger,
+    Member,
+    Role,
+    Run,
+    Severity,
+)
+from analyzer.model import Carrier, Component, File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.wiring import Wiring
 
 __all__ = ["is_report", "is_saved_report", "load_report", "read_any_report", "read_report"]
@@ -31,7 +43,7 @@ def is_report(path: Path) -> bool:
 
 
 def load_report(path: Path | str) -> Ledger:
-    """Rebuild the ledger that an `inspect --format json` report describes: its entries and totals, no content.
+    """Rebuild the ledger that an `inspect --format json` report describes: all but its nodes and contents.
 
     Raises:
         UsageError: the file cannot be read, or is no `inspect` report of this schema.
@@ -83,7 +95,7 @@ def _parse(path: Path | str) -> object:
 
 
 def _ledger(document: dict[str, Any]) -> Ledger:
-    model = document["model"]
+    model, totals = document["model"], document["totals"]
     entries = tuple(_entry(item) for item in document["tensors"])
     return Ledger(
         model=Model(
@@ -94,13 +106,54 @@ def _ledger(document: dict[str, Any]) -> Ledger:
             producer=model["producer"],
             graphs=(),
             functions=(Function("", "", "", ()),) * _number(model["functions"]),
+            components=tuple(map(_component, document.get("components", ()))),
         ),
         entries=entries,
         accounts=tuple(Account(item["account"], _number(item["bytes"])) for item in document["accounts"]),
-        findings=(),
+        findings=tuple(_findings(document)),
         wiring=Wiring({}),
+        shared_nbytes=_number(totals.get("shared_bytes", 0)),
+        content=_content(document.get("content", "sampled")),
         blocks=_blocks(document, entries),
+        told_nodes=_number(model["nodes"]) if "nodes" in model else None,
     )
+
+
+def _component(item: dict[str, Any]) -> Component:
+    """One file of an artifact; which external files it refers to is not told."""
+    name = _text(item["component"])
+    return Component(
+        name=name,
+        path=(name,),
+        files=(_text(item["path"]),),
+        ir_version=item["ir_version"],
+        opsets=tuple(sorted(item["opsets"].items())),
+        producer=_text(item["producer"]),
+    )
+
+
+def _findings(document: dict[str, Any]) -> Iterator[Finding]:
+    """Those of the model: what the report's groups have in common is found anew, of other groups."""
+    for item in document.get("findings", ()):
+        saved = item.get("bytes")
+        found = Finding(
+            id=_text(item["id"]),
+            severity=Severity(item["severity"]),
+            message=_text(item["message"]),
+            subjects=tuple(map(_text, item["subjects"])),
+            nbytes=None if saved is None else _number(saved),
+        )
+        if found.id != _OF_GROUPS:
+            yield found
+
+
+_OF_GROUPS = "overlapping-groups"
+
+
+def _content(value: object) -> ContentMode:
+    if value not in get_args(ContentMode):
+        raise TypeError(f"{value!r}: not how far contents are looked at")
+    return cast("ContentMode", value)
 
 
 def _blocks(document: dict[str, Any], entries: Sequence[Entry]) -> Blocks | None:
@@ -138,9 +191,10 @@ def _text(value: object) -> str:
 
 def _entry(item: dict[str, Any]) -> Entry:
     Evidence(item["decided_by"].partition(":")[0])
+    path = _text(item["graph_path"])
     tensor = StoredTensor(
         name=_text(item["name"]),
-        graph_path=tuple(filter(None, item["graph_path"].split("/"))),
+        graph_path=tuple(path.split("/")) if path else (),
         carrier=Carrier(item["carrier"]),
         dtype=DType[item["dtype"]],
         shape=tuple(item["shape"]),

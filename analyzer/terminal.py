@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from analyzer.annotations import annotate
 from analyzer.errors import UsageError
 from analyzer.options import Output, Written
 
@@ -160,7 +161,8 @@ def _is_same(path: Path, other: Path) -> bool:
 def emit(report: Report, output: Output, written: Written | Sequence[Path] = ()) -> None:
     """Write the report to stdout, and to each output in the format of its suffix.
 
-    Everything is rendered before anything is opened, so that a failure leaves no half report.
+    Everything is rendered before anything is opened, so that a failure leaves no half report. A job of GitHub Actions
+    is also told what to show beside a pull request.
 
     Raises:
         UsageError: an output's suffix names no format, or it cannot be written.
@@ -174,6 +176,7 @@ def emit(report: Report, output: Output, written: Written | Sequence[Path] = ())
     write_files(files)
     if not output.quiet:
         click.echo(text, nl=False)
+        annotate(report)
 
 
 def _read_beside(paths: Sequence[Path]) -> tuple[dict[str, Any], ...]:

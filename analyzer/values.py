@@ -29,6 +29,8 @@ class Values:
     """Learned tensors whose elements, as far as they were looked at, are all the same."""
     not_finite: frozenset[Key] = frozenset()
     """Those with a NaN, or with an infinity where that is no mask."""
+    sampled: frozenset[Key] = frozenset()
+    """Those of `constant` of which a few elements were looked at, and not all."""
 
 
 def look_at_values(
@@ -56,7 +58,8 @@ def look_at_values(
         _look(entry, _contents(entry, content), constant, not_finite)
         if progress is not None:
             progress(done, len(looked))
-    return Values(frozenset(constant), frozenset(not_finite))
+    whole = {entry.tensor.key for entry in (looked if content == "full" else small)}
+    return Values(frozenset(constant), frozenset(not_finite), frozenset(constant - whole))
 
 
 _LOOKED_AT = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})

@@ -18,6 +18,9 @@ os.environ.setdefault(
     "ORT_DISABLE_TELEMETRY", "1"
 )  # official wheels of onnxruntime report each session otherwise
 
+# Whoever runs the tests: a test that asks for annotations says so itself.
+os.environ.pop("GITHUB_ACTIONS", None)
+
 # Files that share costly session fixtures: each set runs in one process, whatever number of processes there are.
 TOGETHER = {
     "test_docs.py": "documents",

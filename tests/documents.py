@@ -19,7 +19,9 @@ DOCUMENTS = (
     ROOT / "README.md",
     ROOT / "docs" / "studies.md",
     ROOT / "docs" / "groups.md",
+    ROOT / "docs" / "check.md",
     ROOT / "docs" / "formulas.md",
+    ROOT / "docs" / "commands.md",
 )
 
 _BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.compare import Comparison, Pair, Status, compare_ledgers, group_alike
+from analyzer.compare import (
+    Comparison,
+    Pair,
+    Status,
+    ValueCounts,
+    compare_ledgers,
+    count_statuses,
+    group_alike,
+)
+from analyzer.errors import UsageError
 from analyzer.group import group_by
 from analyzer.ledger import Ledger, Run
 from analyzer.patterns import group_by_patterns, parse_patterns
@@ -88,12 +97,112 @@ def test_same_counts_of_another_width_are_changed(tmp_path):
     assert (group.status, group.parameters, group.nbytes) == (Status.CHANGED, Pair(6, 6), Pair(24, 12))
 
 
-def test_groups_come_in_natural_order_whichever_side_has_them(tmp_path):
+def test_groups_that_changed_alike_come_in_natural_order_whichever_side_has_them(tmp_path):
     a, b = made_of(tmp_path / "a", h10=2, h2=2), made_of(tmp_path / "b", h1=2)
 
     names = [group.name for group in compare(a, b).groups if not group.name.startswith("[")]
 
     assert names == ["h1", "h2", "h10"]
+
+
+def test_largest_change_of_bytes_comes_first_then_of_parameters_and_what_is_unchanged_last(tmp_path):
+    a = made_of(tmp_path / "a", same=9, little=3, much=3, gone=4)
+    b = made_of(tmp_path / "b", same=9, little=4, much=30, fresh=5)
+
+    result = compare(a, b)
+
+    assert [group.name for group in result.groups] == ["much", "fresh", "gone", "little", "same"]
+    assert [pair.entry.tensor.name.split(".")[0] for pair in result.tensors] == [
+        "much",
+        "fresh",
+        "gone",
+        "little",
+        "same",
+    ]
+
+
+def test_own_groups_come_with_the_largest_change_first_too(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=5, z=2), made_of(tmp_path / "b", x=3, y=6, z=9)
+    patterns = parse_patterns(["same=x", "little=y", "much=z"])
+
+    result = compare_ledgers(a, b, group_by_patterns(a, patterns), group_by_patterns(b, patterns))
+
+    assert [group.name for group in result.groups] == ["much", "little", "same"]
+
+
+def test_accounts_are_compared_to_the_last_byte(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3), made_of(tmp_path / "b", x=4)
+
+    result = compare_ledgers(a, b, *group_alike(a, b, "bytes"))
+
+    assert sum(group.nbytes.a for group in result.groups) == a.file_nbytes
+    assert sum(group.nbytes.b for group in result.groups) == b.file_nbytes
+
+
+def test_statuses_are_counted_also_those_that_nothing_has(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=3, z=3), made_of(tmp_path / "b", x=3, y=4)
+
+    result = compare(a, b)
+
+    expected = {Status.UNCHANGED: 1, Status.ADDED: 0, Status.REMOVED: 1, Status.CHANGED: 1}
+    assert count_statuses(result.groups) == count_statuses(result.tensors) == expected
+
+
+def test_every_total_is_that_of_the_ledgers(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=5), made_of(tmp_path / "b", x=4)
+
+    result = compare(a, b)
+
+    assert (result.stored_elements, result.stored_nbytes) == (Pair(16, 8), Pair(64, 32))
+    assert (result.nodes, result.tensor_count) == (Pair(2, 1), Pair(2, 1))
+
+
+def test_nodes_are_not_compared_where_a_side_does_not_say_how_many_it_has(tmp_path):
+    ledger = made_of(tmp_path / "a", x=3)
+    old = replace(ledger, model=replace(ledger.model, graphs=()))
+
+    assert compare(ledger, old).nodes is None
+    assert compare(ledger, replace(old, told_nodes=7)).nodes == Pair(1, 7)
+
+
+def test_values_are_compared_where_that_is_asked(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=5), made_of(tmp_path / "b", z=1, x=3, y=5)  # y has other values
+
+    result = compare_ledgers(a, b, *group_alike(a, b), content="full")
+
+    assert compare(a, b).values is None
+    assert result.values == ValueCounts("full", equal=0, differing=2, unknown=0)
+    assert count_statuses(result.tensors)[Status.CHANGED] == 2
+
+
+def test_a_saved_report_has_no_values_to_compare(tmp_path):
+    ledger = made_of(tmp_path / "a", x=3)
+    saved = replace(ledger, model=replace(ledger.model, graphs=()))
+
+    with pytest.raises(UsageError, match=r"--content full: the report on .*model\.onnx has no values"):
+        compare_ledgers(ledger, saved, *group_alike(ledger, saved), content="full")
+
+
+def test_a_tensor_has_the_group_that_it_is_in_on_each_side(tmp_path):
+    a, b = made_of(tmp_path / "a", x=3, y=5), made_of(tmp_path / "b", x=3, z=4)
+
+    groups = {pair.entry.tensor.name: (pair.groups, pair.group) for pair in compare(a, b).tensors}
+
+    assert groups == {
+        "x.weight": (("x", "x"), "x"),
+        "y.weight": (("y", None), "y"),
+        "z.weight": ((None, "z"), "z"),
+    }
+
+
+def test_the_group_of_a_tensor_is_the_first_of_the_users_that_has_it(tmp_path):
+    a = made_of(tmp_path / "a", x=3, y=5, z=4)
+    grouping = group_by_patterns(a, parse_patterns(["why=y", "both=x|y"]))
+
+    pairs = compare_ledgers(a, a, grouping, grouping).tensors
+
+    groups = {pair.entry.tensor.name: pair.group for pair in pairs}
+    assert groups == {"x.weight": "both", "y.weight": "why", "z.weight": "[ungrouped]"}
 
 
 def test_groups_of_two_keys_meet_by_both(tmp_path):
@@ -103,9 +212,9 @@ def test_groups_of_two_keys_meet_by_both(tmp_path):
 
     assert (result.by, result.depth) == ("scope,dtype", 1)
     assert [(group.name, group.label, group.parameters) for group in result.groups] == [
-        ("x / FLOAT", ("x", "FLOAT"), Pair(6, 6)),
         ("y / FLOAT", ("y", "FLOAT"), Pair(10, 0)),
         ("z / FLOAT", ("z", "FLOAT"), Pair(0, 8)),
+        ("x / FLOAT", ("x", "FLOAT"), Pair(6, 6)),
     ]
 
 
@@ -146,13 +255,13 @@ def test_key_is_one_that_both_sides_have(tmp_path, a, b, key):
     assert [grouping.by for grouping in group_alike(*sides)] == [key, key]
 
 
-def test_own_groups_come_in_the_users_order_with_overlap_and_rest(tmp_path):
+def test_own_groups_come_with_overlap_and_rest(tmp_path):
     a, b = made_of(tmp_path / "a", x=3, y=5), made_of(tmp_path / "b", x=3, z=4)
     patterns = parse_patterns(["why=y", "both=x|y"])
 
     result = compare_ledgers(a, b, group_by_patterns(a, patterns), group_by_patterns(b, patterns))
 
-    assert [group.name for group in result.groups] == ["why", "both"]
+    assert [group.name for group in result.groups] == ["why", "both"]  # changed alike: in the user's order
     assert (result.overlap.parameters, result.ungrouped.parameters) == (Pair(10, 0), Pair(0, 8))
     for side in ("a", "b"):
         summed = sum(getattr(group.parameters, side) for group in result.groups)

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import os
 import re
+import time
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ import pytest
 from commands import run_here
 from models import ramp, save, text_model
 
+from analyzer.budget.metrics import METRICS
+from analyzer.budget.record import Among, AtMost, Growth, Over, Rule, Unit
 from analyzer.commands.reading import SEARCH_SECONDS
 from analyzer.config import MAX_BYTES, Config, load_config
+from analyzer.config.rules import FLAWS
 from analyzer.errors import ConfigError
 from analyzer.patterns import MAX_LENGTH, find_groups
 from analyzer.schemas import load_schema
@@ -164,11 +169,12 @@ day = 2024-01-31
         ("\nmatch = true", "2: match: must be 'all' or 'first'; not a boolean"),
         ("match = ['all']", "1: match: must be 'all' or 'first'; not an array"),
         ("match = ''", "1: match: must be 'all' or 'first'; there are all, first"),
-        ("colour = 1", "1: 'colour' is no key here; there are groups, match"),
-        ("'a\\n\u00e9' = 1", "1: 'a\\\\né' is no key here; there are groups, match"),
-        ('"\\u202e" = 1', "1: '\\u202e' is no key here; there are groups, match"),
+        ("colour = 1", "1: 'colour' is no key here; there are groups, match, baseline, rules"),
+        ("'a\\n\u00e9' = 1", "1: 'a\\\\né' is no key here; there are groups, match, baseline, rules"),
+        ('"\\u202e" = 1', "1: '\\u202e' is no key here; there are groups, match, baseline, rules"),
         ("[groups]\na = 'x'\na = 'y'", "3: not TOML: Cannot overwrite a value"),
         ('[groups]\na = "\\.x"', "2: not TOML: Unescaped '\\' in a string; write regexes in single quotes"),
+        ('match = "all\n', "1: not TOML: Illegal character '\\n'"),
         ("[groups\n", "1: not TOML: Expected ']' at the end of a table declaration"),
         ("a = 1\nb = '\xe9'".encode("latin-1"), "2: not UTF-8: invalid continuation byte; save it as UTF-8"),
         (f"[groups]\na = '{'x' * 1001}'", "2: groups, 'a': a pattern of 1,001 characters; 1,000 are allowed"),
@@ -428,6 +434,266 @@ def test_many_models_refuse_groups_that_are_given(model: Path, option: tuple[str
     assert f"{option[0]}: says something of one model" in done.stderr
 
 
+# rules
+
+RULES = """
+baseline = "main.json"
+
+[[rules]]
+name = "size"
+metric = "bytes"
+limit = "at most +2 % and +5 MB"
+message = "ask ops"
+
+[[rules]]
+name = "tables"
+match = "out/*.onnx"
+group = "embeddings"
+metric = "parameters"
+limit = 24_000_000
+enabled = false
+
+[[rules]]
+name = "types"
+metric = "dtypes"
+limit = ["FLOAT16", "INT64"]
+"""
+
+
+def test_rules_are_read_with_the_line_that_each_stands_in() -> None:
+    write(RULES)
+
+    config = load_config()
+
+    assert config.baseline == "main.json"
+    assert config.rules == (
+        Rule(
+            "size",
+            "bytes",
+            Over((Growth(fraction=Fraction(2, 100)), Growth(amount=5_000_000))),
+            message="ask ops",
+            origin="onnxledger.toml:4",
+        ),
+        Rule(
+            "tables",
+            "parameters",
+            AtMost(24_000_000),
+            match="out/*.onnx",
+            group="embeddings",
+            origin="onnxledger.toml:10",
+            is_enabled=False,
+        ),
+        Rule("types", "dtypes", Among(frozenset({"FLOAT16", "INT64"})), origin="onnxledger.toml:18"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [("main.json", "ci/main.json"), ("/data/main.json", "/data/main.json"), ("https://x/m", "https://x/m")],
+)
+def test_files_that_a_config_names_are_seen_from_its_folder(named: str, found: str) -> None:
+    Path("ci").mkdir()
+    rule = f"[[rules]]\nname = 'a'\nmetric = 'bytes'\nlimit = '+0 over {named}'\n"
+    path = write(f"baseline = '{named}'\n{rule}", "ci/budget.toml")
+
+    config = load_config(path, needs_baseline=True)
+
+    assert config.baseline == found
+    assert config.rules[0].limit == Over((Growth(amount=0),), found)
+
+
+def test_rules_may_stand_in_one_array_and_in_a_project() -> None:
+    tables = ("{name = 'a', metric = 'nodes', limit = 3}", "{nme = 'b', metric = 'nodes', limit = 3}")
+    text = f"[tool.onnxledger]\nrules = [\n  {tables[0]},\n  {tables[1]},\n]\n"
+
+    assert mistakes(text, "pyproject.toml") == (
+        "pyproject.toml:4: rule 2: 'nme' is no key of a rule; did you mean 'name'?",
+        "pyproject.toml:4: rule 2: has no name; a rule has name, metric and limit",
+    )
+
+
+def test_all_mistakes_of_all_rules_are_told_at_once() -> None:
+    text = """\
+baseline = 3
+[[rules]]
+nme = "size"
+metric = "bytes"
+limit = "450 MiBB"
+[[rules]]
+name = "size"
+metric = "metadata_bytes"
+limit = 3
+[[rules]]
+name = "size"
+metric = "parameters"
+limit = "450 MiB"
+enabled = "no"
+"""
+
+    assert mistakes(text) == (
+        "onnxledger.toml:1: baseline: must be a saved report or a model, as 'main.json'; not a number",
+        "onnxledger.toml:2: rule 1: has no name; a rule has name, metric and limit",
+        "onnxledger.toml:3: rule 1: 'nme' is no key of a rule; did you mean 'name'?",
+        "onnxledger.toml:5: rule 1: limit: '450 MiBB': 'MiBB' is no unit of bytes; did you mean MiB?",
+        "onnxledger.toml:8: rule 'size': 'metadata_bytes' is no metric; did you mean 'metadata-bytes'?",
+        "onnxledger.toml:11: rule 'size': line 7 has this name; give it another",
+        "onnxledger.toml:13: rule 'size': limit: '450 MiB': MiB counts bytes, and these are parameters; "
+        "write k, M, G, T, or no unit",
+        "onnxledger.toml:14: rule 'size': enabled: must be true or false, without quotes, not a string",
+    )
+
+
+def rule(**keys: str) -> str:
+    known = {"name": "'a'", "metric": "'bytes'", "limit": "3", **keys}
+    return "[[rules]]\n" + "\n".join(f"{key} = {value}" for key, value in known.items())
+
+
+@pytest.mark.parametrize(
+    ("keys", "mistake"),
+    [
+        ({"name": "''"}, "2: rule 1: name: is empty; a rule needs one"),
+        ({"name": "3"}, "2: rule 1: name: must be a string, not a number"),
+        ({"metric": "'byte'"}, "3: rule 'a': 'byte' is no metric; did you mean 'bytes'?"),
+        ({"metric": "['bytes']"}, "3: rule 'a': metric: must be a string, not an array"),
+        (
+            {"limit": "true"},
+            "4: rule 'a': limit: must be a whole number or a string, as 110_000_000 or '1.5G', not True",
+        ),
+        (
+            {"limit": "1.5"},
+            "4: rule 'a': limit: must be a whole number or a string, as 110_000_000 or '1.5G', not 1.5",
+        ),
+        (
+            {"limit": "-3"},
+            "4: rule 'a': limit: -3: nothing is less than 0; less than a baseline is a text, such as '-1 %'",
+        ),
+        ({"limit": "['a']"}, "4: rule 'a': limit: bytes is a number; names are for metrics that list some"),
+        (
+            {"metric": "'ops'"},
+            "4: rule 'a': limit: must be an array of operators, as ['MatMul', 'com.microsoft:Gelu']; not a number",
+        ),
+        (
+            {"metric": "'ops'", "limit": "[]"},
+            "4: rule 'a': limit: must be an array of operators, as ['MatMul', 'com.microsoft:Gelu']; "
+            "an empty array allows nothing",
+        ),
+        (
+            {"metric": "'dtypes'", "limit": "[\n'FLOAT',\n'FLAOT16']"},
+            "6: rule 'a': limit: 'FLAOT16' is no dtype of ONNX; did you mean FLOAT16?",
+        ),
+        (
+            {"metric": "'findings'", "limit": "'at least 3'"},
+            "4: rule 'a': limit: findings is better the less there is; write at most",
+        ),
+        (
+            {"metric": "'opset'", "limit": "'17M'"},
+            "4: rule 'a': limit: '17M': a version has no unit, and 'M' is one; write the number alone",
+        ),
+        (
+            {"metric": "'opset'", "group": "'enc'"},
+            "5: rule 'a': group: opset is one number of the whole model; leave group out",
+        ),
+        ({"match": "''"}, "5: rule 'a': match: is empty; leave it out, and it is about everything"),
+        ({"group": "' '"}, "5: rule 'a': group: is empty; leave it out, and it is about everything"),
+        ({"message": "2024-01-31"}, "5: rule 'a': message: must be a string, not a date or a time"),
+        (
+            {"'\u202e'": "1"},
+            "5: rule 'a': '\\u202e' is no key of a rule; there are name, metric, limit, match, group, message, enabled",
+        ),
+    ],
+)
+def test_a_mistake_in_a_rule_names_its_line(keys: dict[str, str], mistake: str) -> None:
+    assert mistakes(rule(**keys)) == (f"onnxledger.toml:{mistake}",)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            "[rules]\nname = 'a'",
+            "1: rules: must be tables, each below a [[rules]] of its own; "
+            "write [[rules]], with two brackets, above each",
+        ),
+        ("rules = ['a']", "1: rules: must be tables, each below a [[rules]] of its own; an array"),
+        ("rules = 3", "1: rules: must be tables, each below a [[rules]] of its own; a number"),
+        ("[[rules]]", "1: rule 1: has no name, metric and limit; a rule has name, metric and limit"),
+        (
+            "baseline = ' '",
+            "1: baseline: must be a saved report or a model, as 'main.json'; an empty name names nothing",
+        ),
+        ("[[rule]]\na = 1", "1: 'rule' is no key here; did you mean 'rules'?"),
+    ],
+)
+def test_what_are_no_rules_is_told(text: str, mistake: str) -> None:
+    assert mistakes(text) == (f"onnxledger.toml:{mistake}",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "0x" + "f" * 10_000,
+        "inf",
+        "nan",
+        "[[[[1]]]]",
+        "{a = {b = {c = 1}}}",
+        "'" + "9" * 10_000 + "'",
+        "'\\u0000'",
+    ],
+)
+@pytest.mark.parametrize("key", ["name", "metric", "limit", "match", "group", "message", "enabled", "x"])
+def test_a_hostile_value_is_told_in_a_line_that_one_can_read(key: str, value: str) -> None:
+    told: tuple[str, ...] = ()
+    try:
+        load_config(write(rule(**{key: value})))
+    except ConfigError as error:
+        told = error.mistakes
+
+    assert all(len(mistake) < 1_000 for mistake in told)
+
+
+def test_a_growth_needs_something_that_it_is_over_where_it_is_asked() -> None:
+    path = write(rule(limit="'+2 %'") + "\n" + rule(name="'b'", limit="'+2 % over b.json'"))
+
+    assert [each.name for each in load_config(path).rules] == ["a", "b"]
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, needs_baseline=True)
+
+    (told,) = caught.value.mistakes
+    assert told.startswith("onnxledger.toml:4: rule 'a': limit: over what? end it in 'over main.json'")
+    write("baseline = 'main.json'\n" + rule(limit="'+2 %'"))
+    assert load_config(path, needs_baseline=True).rules
+
+
+def test_thousands_of_wrong_rules_are_told_soon_and_in_part() -> None:
+    begun = time.process_time()
+
+    told = mistakes("[[rules]]\nx=1\n" * 18_000)
+
+    assert len(told) == 101
+    assert told[-1] == "onnxledger.toml: and 35,900 mistakes more"
+    assert time.process_time() - begun < 10
+
+
+def test_rules_change_nothing_for_other_commands_but_their_mistakes_are_told(model: Path) -> None:
+    before = run_here("inspect", model)
+    write(rule(metric="'nodes'", limit="0"))
+
+    assert run_here("inspect", model).stdout == before.stdout
+
+    write(rule(metric="'node'"))
+    done = run_here("inspect", model)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr == "onnxledger: onnxledger.toml:3: rule 'a': 'node' is no metric; did you mean 'nodes'?\n"
+    )
+
+
+def test_every_metric_that_counts_flaws_is_one() -> None:
+    assert set(METRICS) >= FLAWS
+    assert {metric.name for metric in METRICS.values() if metric.unit is Unit.FINDINGS} <= FLAWS
+
+
 # the page
 
 PAGE = (Path(__file__).parents[1] / "docs" / "groups.md").read_text(encoding="utf-8")
@@ -445,7 +711,7 @@ def test_the_configs_of_the_page_can_be_used(name: str) -> None:
 
 
 def test_the_page_has_every_key_and_every_limit() -> None:
-    rows = set(re.findall(r"^\| `(\w+)` \| (?:table|`)", PAGE, re.MULTILINE))
+    rows = set(re.findall(r"^\| `(\w+)` \| (?:table|string|`)", PAGE, re.MULTILINE))
 
     assert rows == {field.name for field in dataclasses.fields(Config)} - {"origin"}
     assert f"{MAX_BYTES:,} bytes" in PAGE

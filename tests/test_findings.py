@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import analyzer.findings
 from analyzer.audit import audit_model
-from analyzer.findings import UNREAD
+from analyzer.findings.file import UNREAD
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.model import label
 from analyzer.patterns import find_overlap, group_by_patterns, parse_patterns
@@ -604,8 +604,8 @@ def test_copies_are_told_with_elements_bytes_and_names(tmp_path):
 
     sentence = "9 elements (36 bytes) are stored again"
     assert ledger.findings == (
-        Finding("duplicate-content", WARNING, f"{sentence}, as it stands", ("b = a",)),
-        Finding("transposed-copy", WARNING, f"{sentence}, transposed", ("t = a",)),
+        Finding("duplicate-content", WARNING, f"{sentence}, as it stands", ("b = a",), 36),
+        Finding("transposed-copy", WARNING, f"{sentence}, transposed", ("t = a",), 36),
     )
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from models import audit, ramp, text_model
+from models import audit, ramp, save, text_model
 
+from analyzer.audit import audit_model
 from analyzer.errors import UsageError
 from analyzer.group import group_by
 from analyzer.keys import KEYS
-from analyzer.ledger import Blocks, Group, Grouping, Ledger, Member, Role, Run
+from analyzer.ledger import Blocks, Finding, Group, Grouping, Ledger, Member, Role, Run, Severity
 from analyzer.model import Key
 from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.render.json import render_json
@@ -98,12 +99,63 @@ def test_uses_and_blocks_are_the_models(ledger, path):
     assert saved.blocks == replace(ledger.blocks, nodes={})
 
 
+def test_what_the_report_says_of_the_model_is_kept(ledger, tmp_path):
+    findings = (
+        Finding("fp64-weights", Severity.WARNING, "a sentence", ("v", "w"), 12),
+        Finding("unused-initializer", Severity.NOTE, "another"),
+    )
+    found = replace(ledger, findings=findings, shared_nbytes=36, content="full")
+    path = tmp_path / "full.json"
+    path.write_text(render_json(Inspection(found, group_by(found))))
+
+    saved = load_report(path)
+
+    assert (saved.findings, saved.shared_nbytes, saved.content) == (findings, 36, "full")
+    assert saved.nodes == ledger.nodes == 5
+
+
+def test_what_is_said_of_the_groups_is_no_finding_of_the_model(ledger, tmp_path):
+    own = group_by_patterns(ledger, parse_patterns(["all=.", "again=."]))
+    path = tmp_path / "own.json"
+    path.write_text(render_json(Inspection(ledger, own)))
+
+    ids = [finding.id for finding in Inspection(ledger, own).findings]
+    assert "overlapping-groups" in ids
+    assert [finding.id for finding in load_report(path).findings] == [
+        name for name in ids if name != "overlapping-groups"
+    ]
+
+
+def test_components_of_an_artifact_are_kept(tmp_path):
+    proto = text_model('g (float[1,3] x) => (float[1,3] y) { y = MatMul(x, "w") }', {"w": ramp(3, 3)})
+    for name in ("encoder", "decoder"):
+        save(tmp_path, proto, f"{name}.onnx")
+    found = audit_model(tmp_path, artifact=True)
+    path = tmp_path / "saved.json"
+    path.write_text(render_json(Inspection(found, group_by(found))))
+
+    saved = load_report(path)
+
+    def told(of: Ledger) -> list[tuple[object, ...]]:
+        return [(c.name, c.path, c.ir_version, dict(c.opsets), c.producer) for c in of.model.components]
+
+    assert told(saved) == told(found)
+    assert [saved.model.root(e.tensor.graph_path) for e in saved.entries] == [("decoder",), ("encoder",)]
+
+
 def test_report_of_an_older_version_has_every_group_that_needs_no_blocks(ledger, path):
     make_old(path)
 
     saved = load_report(path)
 
     assert {(entry.applications, entry.shared_with) for entry in saved.entries} == {(1, ())}
+    assert (saved.nodes, saved.shared_nbytes, saved.content, saved.model.components) == (
+        None,
+        0,
+        "sampled",
+        (),
+    )
+    assert [finding.id for finding in saved.findings] == [finding.id for finding in ledger.findings]
     for by in ("scope", "dtype", "op", "scope,dtype"):
         assert totals(group_by(saved, by)).keys() == totals(group_by(ledger, by)).keys()
         assert group_by(saved, by).groups[0].stored_elements == group_by(ledger, by).groups[0].stored_elements
@@ -121,8 +173,11 @@ def test_report_of_an_older_version_says_that_it_has_no_blocks(path, by):
 def make_old(path: Path) -> None:
     """Take from a report what older versions did not write."""
     document = json.loads(path.read_text())
-    for key in ("blocks", "tree"):
+    for key in ("blocks", "tree", "components", "content"):
         del document[key]
+    del document["model"]["nodes"], document["totals"]["shared_bytes"]
+    for finding in document["findings"]:
+        del finding["bytes"]
     for tensor in document["tensors"]:
         for key in ("applications", "shared_with", "block", "part", "layer_role"):
             del tensor[key]
@@ -212,6 +267,13 @@ def test_json_of_anything_else_is_said(path, document):
         lambda d: d.update(blocks=[3]),
         lambda d: d["blocks"][0].update(count=-1),
         lambda d: d["blocks"][0].pop("modules"),
+        lambda d: d["model"].update(nodes="many"),
+        lambda d: d.update(content="half"),
+        lambda d: d.update(content=[]),
+        lambda d: d["totals"].update(shared_bytes=-1),
+        lambda d: d.update(findings=[3]),
+        lambda d: d.update(findings=[{"id": "x", "severity": "fatal", "message": "", "subjects": []}]),
+        lambda d: d.update(components=[{"component": 3}]),
     ],
     ids=[
         "no-tensors",
@@ -235,6 +297,13 @@ def test_json_of_anything_else_is_said(path, document):
         "blocks-numbers",
         "block-count",
         "no-modules",
+        "nodes-text",
+        "content",
+        "content-list",
+        "shared-negative",
+        "findings-numbers",
+        "severity",
+        "component-number",
     ],
 )
 def test_report_that_is_not_whole_is_said(path: Path, change: Callable[[dict[str, Any]], object]):

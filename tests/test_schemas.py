@@ -19,7 +19,11 @@ import pytest
 import timings
 
 from analyzer.audit import audit_model, file_digests
-from analyzer.compare import Status, compare_ledgers
+from analyzer.budget.gate import check_models
+from analyzer.budget.metrics import METRICS
+from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Over, Rule, Skipped, Unit
+from analyzer.budget.record import Status as Passed
+from analyzer.compare import Change, MatchedBy, Status, compare_ledgers
 from analyzer.content import (
     Array,
     cast_digest,
@@ -31,6 +35,7 @@ from analyzer.content import (
     sample,
 )
 from analyzer.dtypes import DType
+from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.formulas.memory import Precision
 from analyzer.formulas.record import Certainty, FieldOrigin, Kind
 from analyzer.group import group_by
@@ -62,7 +67,7 @@ from analyzer.timing.request import Fill, Optimization
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"graph": "graph.md", "manifest": "manifest-format.md"}
-KINDS = tuple(name for name in SCHEMAS if name not in ("graph", "manifest"))
+KINDS = tuple(name for name in SCHEMAS if name not in ("explain", "graph", "manifest"))
 
 MAPS = frozenset(
     {
@@ -248,9 +253,36 @@ def reconciliation_without_content(folder: Path) -> Report:
     return ReconcileReport(result, grouping, "2025-01-31T12:00:00+00:00")
 
 
+def gate(folder: Path) -> Report:
+    model, twin = read(folder, CORNERS, "a.onnx"), read(folder, EMPTY, "b.onnx")
+    before = read(folder, NET, "main.onnx")
+    rules = (
+        Rule("size", "parameters", Over((Growth(amount=-6),)), message="ask ops", origin="--max-parameters"),
+        Rule("types", "dtypes", Among(frozenset({"FLOAT"})), match="a.onnx"),
+        Rule("old", "opset", AtLeast(99), origin="budget.toml:3"),
+        Rule("part", "parameters", AtMost(3), group="nowhere"),
+        Rule("other", "nodes", AtMost(3), match="other/*"),
+        Rule("off", "nodes", AtMost(3), is_enabled=False),
+        Rule("ok", "nodes", AtMost(99)),
+    )
+    return check_models(
+        rules,
+        {"a.onnx": model, "b.onnx": twin},
+        {"c.onnx": "is empty"},
+        baseline="main.onnx",
+        read={"main.onnx": before}.__getitem__,
+        stamp="2025-01-31T12:00:00+00:00",
+    )
+
+
+def passed_gate(folder: Path) -> Report:
+    ledger = read(folder, TREES)
+    return check_models((Rule("ok", "nodes", AtMost(9)),), {"a.onnx": ledger}, read=lambda name: ledger)
+
+
 def comparison(folder: Path) -> Report:
     a, b = read(folder, CORNERS, "a.onnx"), read(folder, EMPTY, "b.onnx")
-    return compare_ledgers(a, b, group_by(a, "dtype"), group_by(b, "dtype"))
+    return compare_ledgers(a, b, group_by(a, "dtype"), group_by(b, "dtype"), content="full")
 
 
 def user_grouped_comparison(folder: Path) -> Report:
@@ -331,6 +363,8 @@ REPORTS: list[Callable[[Path], Report]] = [
     artifact,
     reconciliation,
     reconciliation_without_content,
+    gate,
+    passed_gate,
     comparison,
     user_grouped_comparison,
     exported,
@@ -352,6 +386,7 @@ ONE_OF_EACH = [
     inspection,
     survey,
     reconciliation,
+    gate,
     comparison,
     exported,
     recovery,
@@ -462,6 +497,8 @@ def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
     key = f"({'|'.join(KEYS)})"
     for schema in (inspect, reconcile, load_schema("compare")):
         assert schema["properties"]["by"]["pattern"] == f"^({key}(,{key})*|{ACCOUNTS}|group)$"
+    assert finding["id"]["enum"] == list(EXPLANATIONS)
+    assert load_schema("explain")["$defs"]["explanation"]["properties"]["id"]["enum"] == list(EXPLANATIONS)
     assert inspect["properties"]["roles"]["propertyNames"]["enum"] == [role.value for role in Role]
     basis = inspect["properties"]["totals"]["properties"]["basis"]
     assert basis["required"] == basis["propertyNames"]["enum"] == [kind.value for kind in Evidence]
@@ -473,8 +510,16 @@ def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
     assert {line.value for line in UNBALANCED} <= set(finding["id"]["enum"])
     for row in ("bridge", "parameters", "tensors"):
         assert reconcile["properties"][row]["items"]["properties"]["line"]["enum"] == line
-    status = load_schema("compare")["$defs"]["group_pair"]["properties"]["status"]
-    assert status["enum"] == [status.value for status in Status]
+    compare = load_schema("compare")["$defs"]
+    pair, side = compare["tensor_pair"]["properties"], compare["tensor_side"]["properties"]
+    statuses = [status.value for status in Status]
+    assert compare["group_pair"]["properties"]["status"]["enum"] == pair["status"]["enum"] == statuses
+    assert compare["statuses"]["required"] == statuses
+    assert pair["matched_by"]["enum"] == [*(match.value for match in MatchedBy), None]
+    assert pair["changed"]["items"]["enum"] == [change.value for change in Change]
+    assert {key: tensor[key] for key in side.keys() - {"name", "group"}} == {
+        key: side[key] for key in side.keys() - {"name", "group"}
+    }
     time, sweep = load_schema("time"), load_schema("sweep")
     settings = time["properties"]["settings"]["properties"]
     assert settings["optimization"]["enum"] == [level.value for level in Optimization]
@@ -488,6 +533,13 @@ def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
     assert reason["certainty"]["enum"] == [certainty.value for certainty in Certainty]
     field = formula["$defs"]["formula_field"]["properties"]
     assert field["from"]["enum"] == [origin.value for origin in FieldOrigin]
+    verdict = load_schema("check")["$defs"]["verdict"]["properties"]
+    assert verdict["status"]["enum"] == [status.value for status in Passed]
+    assert verdict["unit"]["enum"] == [unit.value for unit in Unit]
+    assert verdict["skipped"]["enum"] == [*(skipped.value for skipped in Skipped), None]
+    assert set(verdict["bound"]["enum"]) == {metric.kind for metric in METRICS.values()}
+    found = load_schema("check")["$defs"]["model_finding"]["properties"]
+    assert {key: value for key, value in found.items() if key != "model"} == finding
     timed = load_schema("compare_time")["$defs"]["time_pair"]["properties"]["status"]
     assert timed["enum"] == [status.value for status in Status]
 
@@ -546,14 +598,18 @@ def test_every_documented_table_has_its_schema(page: str) -> None:
     assert documented_keys(page).keys() == rows | roots
 
 
-def test_the_page_lists_every_line_and_no_finding_that_the_schema_lacks() -> None:
+def test_the_page_lists_every_line_and_every_finding_of_a_file_that_can_be_read() -> None:
     page = (DOCS / "report-format.md").read_text(encoding="utf-8")
 
     (section,) = re.findall(r"^### The lines of the bridge$(.*?)^#", page, re.MULTILINE | re.DOTALL)
     assert re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE) == [line.value for line in Line]
     findings = dict(re.findall(r"^\| `([\w-]+)` \| (note|warning|error) \|", page, re.MULTILINE))
     assert {line.value for line in UNBALANCED} <= findings.keys()
-    assert findings.keys() <= set(load_schema("inspect")["$defs"]["finding"]["properties"]["id"]["enum"])
+    assert findings == {
+        id_: explanation.severities[0]
+        for id_, explanation in EXPLANATIONS.items()
+        if id_ not in ("not-onnx", "truncated")
+    }
 
 
 @pytest.mark.parametrize("report", REPORTS)

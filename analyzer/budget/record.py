@@ -164,6 +164,8 @@ class BudgetReport:
     """In the order of the rules, then of the models."""
     findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     """What was found in each model, by its path."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Why a model could not be read, by its path; the rules that are about it are not evaluated."""
     stamp: str | None = None
 
     @property
@@ -177,6 +179,6 @@ class BudgetReport:
 
     @property
     def passed(self) -> bool:
-        """Whether no rule failed, none that should have been evaluated was not, and at least one passed."""
+        """Whether every model was read, no rule failed or went without its answer, and at least one passed."""
         some = any(verdict.status is Status.PASS for verdict in self.verdicts)
-        return some and not self.failed and not self.unevaluated
+        return some and not self.failed and not self.unevaluated and not self.unreadable

@@ -2,12 +2,247 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
+
+from analyzer.commands.gathering import ModelReader, find_models
+from analyzer.commands.reading import SEARCH_SECONDS, check_artifact, list_inputs
+from analyzer.deadline import within
+from analyzer.errors import UsageError
+from analyzer.options import (
+    Bounded,
+    Judged,
+    Output,
+    Written,
+    bounding,
+    budget_reporting,
+    bundle,
+    configuring,
+    judging,
+    time_stamp,
+    writing,
+)
+from analyzer.terminal import EXIT_FINDING, EXIT_NO_ANSWER, check_outputs, emit, say
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.budget.record import BudgetReport, Rule
+    from analyzer.config import Config
+    from analyzer.ledger import Ledger
+    from analyzer.reconcile import ContentMode
 
 __all__ = ["check"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    """The budget that stands on the command line."""
+
+    max_parameters: str | None
+    max_bytes: str | None
+    max_metadata_bytes: str | None
+    max_nodes: str | None
+    min_opset: str | None
+    allowed_ops: Path | None
+    allowed_domains: str | None
+    allowed_dtypes: str | None
+    no_external_outside: bool
+    no_unattributed: bool
+    no_duplicates: bool
+
+    def rules(self) -> tuple[Rule, ...]:
+        """A rule for each flag that was given."""
+        from analyzer.budget.flags import make_rules
+
+        names = [each.name for each in dataclasses.fields(self)]
+        given = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return make_rules({flag: value for flag, value in given.items() if value not in (None, False)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """Where the project's budget stands, and what it is held against."""
+
+    baseline: str | None
+    config: Path | None
+    no_config: bool
+
+    def read(self) -> Config:
+        """The project's config.
+
+        Raises:
+            UsageError: the options contradict each other.
+            ConfigError: the config is wrong.
+        """
+        from analyzer.config import Config, load_config
+
+        if self.baseline is not None and not self.baseline.strip():
+            raise UsageError("--baseline: an empty name names nothing; give a saved report or a model")
+        if self.config is not None and self.no_config:
+            raise UsageError("--config and --no-config: give one of them")
+        return Config() if self.no_config else load_config(self.config, needs_baseline=self.baseline is None)
+
+
+def _limit(name: str, text: str, metavar: str = "LIMIT") -> Callable[[Any], Any]:
+    return click.option(name, metavar=metavar, help=text)
+
+
+_limiting = bundle(
+    "limited",
+    _Limited,
+    _limit("--max-parameters", "As 110M, or '+2 % over main.json'."),
+    _limit("--max-bytes", "Of all files: as 450MiB, or '+5 MB over main.json'."),
+    _limit("--max-metadata-bytes", "Of what could be stripped."),
+    _limit("--max-nodes", "Nodes of all graphs and functions."),
+    _limit("--min-opset", "Version of ONNX's own operators.", "N"),
+    click.option(
+        "--allowed-ops",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A file with an operator on each line.",
+    ),
+    _limit("--allowed-domains", "As ai.onnx,com.microsoft.", "A,B"),
+    _limit("--allowed-dtypes", "Of stored tensors, as FLOAT16,INT64.", "A,B"),
+    click.option("--no-external-outside", is_flag=True, help="No external data outside MODEL's folder."),
+    click.option("--no-unattributed", is_flag=True, help="No tensor that no rule explains."),
+    click.option("--no-duplicates", is_flag=True, help="Nothing is stored twice."),
+)
+
+_settling = bundle(
+    "settled",
+    _Settled,
+    click.option("--baseline", metavar="FILE", help="What '+2 %' is over: a saved JSON report, or a model."),
+    *configuring,
+)
+
+
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
-def check(models: tuple[str, ...]) -> None:
-    """Is MODEL within its budgets?"""
+@_limiting
+@_settling
+@judging
+@click.option(
+    "--content",
+    type=click.Choice(["none", "sampled", "full"]),
+    help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
+)
+@bounding
+@writing
+@budget_reporting
+def check(
+    models: tuple[str, ...],
+    limited: _Limited,
+    settled: _Settled,
+    judged: Judged,
+    content: ContentMode | None,
+    bounded: Bounded,
+    written: Written,
+    output: Output,
+) -> None:
+    """Is MODEL within its budgets?
+
+    Budgets are given here, and in the config's [[rules]]; all of them count.
+    MODEL is a model, a folder of models, or a saved JSON report. The exit code
+    is 1 where a rule fails, and 2 where one could not be evaluated.
+    """
+    if "" in models:  # an unset variable, which must not mean the working directory
+        raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")
+    check_artifact(bounded, models if len(models) == 1 else ())
+    config = settled.read()
+    rules = (*config.rules, *limited.rules())
+    if not rules and not judged.strict:
+        raise UsageError(
+            "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
+        )
+    baseline = settled.baseline or config.baseline
+    _check_baselines(rules, baseline)
+    names, lost = find_models(models, bounded)
+    inputs = [*models, *names, *_baselines(rules, baseline), config.origin, str(limited.allowed_ops or "")]
+    read = [path for name in filter(None, inputs) for path in list_inputs(name)]
+    check_outputs(written, read, report="BudgetReport")
+    reader = ModelReader(bounded, content, output.quiet)
+    ledgers = reader.read_all(names, lost)
+    check_outputs(
+        written, [path for ledger in ledgers.values() for path in ledger.model.paths], report="BudgetReport"
+    )
+    report = _ask(rules, ledgers, lost, baseline, config, reader, judged)
+    emit(report, output, written)
+    _leave(report, output)
+
+
+def _baselines(rules: Iterable[Rule], baseline: str | None) -> list[str]:
+    """Everything that a rule is held against."""
+    from analyzer.budget.record import Over
+
+    over = [rule.limit for rule in rules if isinstance(rule.limit, Over) and rule.is_enabled]
+    return list(dict.fromkeys(name for limit in over if (name := limit.baseline or baseline) is not None))
+
+
+def _check_baselines(rules: Iterable[Rule], baseline: str | None) -> None:
+    """Refuse a flag that speaks of growth where nothing says over what; of a config's rules, it has been said.
+
+    Raises:
+        UsageError: as said.
+    """
+    from analyzer.budget.record import Over
+
+    for rule in rules:
+        if isinstance(rule.limit, Over) and rule.limit.baseline is None and baseline is None:
+            raise UsageError(
+                f"{rule.origin}: over what? End it in 'over main.json', or give --baseline main.json"
+            )
+
+
+def _ask(
+    rules: Sequence[Rule],
+    ledgers: dict[str, Ledger],
+    lost: dict[str, str],
+    baseline: str | None,
+    config: Config,
+    reader: ModelReader,
+    judged: Judged,
+) -> BudgetReport:
+    from analyzer.budget.gate import check_models, judge_findings
+
+    reader.read_all(_baselines(rules, baseline), {})  # now, so that the clock below runs for regexes alone
+    with _search_clock(config, len(ledgers)):
+        report = check_models(
+            rules,
+            ledgers,
+            lost,
+            baseline=baseline,
+            read=reader.read,
+            groups=config.groups,
+            stamp=time_stamp() if judged.stamp else None,
+        )
+    if not judged.strict:
+        return report
+    strict = [judge_findings(name, ledger, judged.ignore) for name, ledger in ledgers.items()]
+    return dataclasses.replace(report, verdicts=(*report.verdicts, *strict))
+
+
+@contextmanager
+def _search_clock(config: Config, models: int) -> Iterator[None]:
+    """Stop a config's regexes that would never end."""
+    message = f"{config.origin}: a regex takes too long; write it without nested repeats"
+    with within(SEARCH_SECONDS * (models + 1), message) if config.groups else nullcontext():
+        yield
+
+
+def _leave(report: BudgetReport, output: Output) -> None:
+    """Leave with the exit code of the report.
+
+    Raises:
+        Exit: as said, unless every model is within its budget.
+    """
+    if report.unreadable and not output.quiet:
+        say(f"onnxledger: {len(report.unreadable)} of {len(report.models)} cannot be read")
+    if report.failed:
+        raise click.exceptions.Exit(EXIT_FINDING)
+    if not report.passed:
+        raise click.exceptions.Exit(EXIT_NO_ANSWER)

@@ -9,6 +9,7 @@ import click
 
 from analyzer.commands import time
 from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
+from analyzer.errors import UsageError
 from analyzer.options import (
     Bounded,
     Grouped,
@@ -25,7 +26,8 @@ from analyzer.terminal import (
 )
 
 if TYPE_CHECKING:  # what `--help` does not need
-    pass
+    from analyzer.content import ContentMode
+    from analyzer.ledger import Grouping, Ledger
 
 __all__ = ["compare"]
 
@@ -34,10 +36,23 @@ __all__ = ["compare"]
 @click.argument("a")
 @click.argument("b")
 @grouping
+@click.option(
+    "--content",
+    type=click.Choice(["none", "sampled", "full"]),
+    help="How far values are compared, of two models.  [none]",
+)
 @bounding
 @writing
 @reporting
-def compare(a: str, b: str, grouped: Grouped, bounded: Bounded, written: Written, output: Output) -> None:
+def compare(
+    a: str,
+    b: str,
+    grouped: Grouped,
+    content: ContentMode | None,
+    bounded: Bounded,
+    written: Written,
+    output: Output,
+) -> None:
     """Models A and B side by side, or their saved JSON reports.
 
     Two reports of time are compared by the groups that they were timed in.
@@ -46,19 +61,31 @@ def compare(a: str, b: str, grouped: Grouped, bounded: Bounded, written: Written
     sides = (a, b)
     check_artifact(bounded, sides)
     check_outputs(written, [path for side in sides for path in list_inputs(side)])
-    from analyzer.compare import compare_ledgers, group_alike
+    from analyzer.compare import compare_ledgers
     from analyzer.saved import is_saved_report, load_report
     from analyzer.timing.saved import is_saved_timing
 
+    saved = [side for side in sides if is_saved_report(Path(side))]
+    if saved and content not in (None, "none"):
+        raise UsageError(
+            f"--content {content}: {saved[0]} is a saved report, which has no values to compare; name the model "
+            "itself, or leave --content out"
+        )
     if any(map(is_saved_timing, sides)):
         time.compare_saved(a, b, grouped, written, output)
         return
     ours, theirs = (
-        load_report(side) if is_saved_report(Path(side)) else audit(side, bounded, quiet=output.quiet)
+        load_report(side) if side in saved else audit(side, bounded, content, quiet=output.quiet)
         for side in sides
     )
+    groupings = _group(ours, theirs, grouped)
+    emit(compare_ledgers(ours, theirs, *groupings, content=content or "none"), output, written)
+
+
+def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Grouping]:
+    """Both by the same keys at the same depth, or in the user's groups."""
+    from analyzer.compare import group_alike
+
     if grouped.has_own:
-        groupings = group_ledger(ours, grouped), group_ledger(theirs, grouped)
-    else:
-        groupings = group_alike(ours, theirs, grouped.by, grouped.depth)
-    emit(compare_ledgers(ours, theirs, *groupings), output, written)
+        return group_ledger(ours, grouped), group_ledger(theirs, grouped)
+    return group_alike(ours, theirs, grouped.by, grouped.depth)

@@ -9,5 +9,35 @@ __all__ = ["explain"]
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-def explain(ids: tuple[str, ...]) -> None:
-    """What a finding means, what it costs, and how to mend it."""
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    help="Form of stdout.",
+)
+def explain(ids: tuple[str, ...], style: str) -> None:
+    """What a finding means, what it costs, and how to mend it.
+
+    ID is what stands in brackets behind a finding, or in an error. Without
+    one, all are listed; as JSON or Markdown all are explained.
+    """
+    from analyzer.findings.catalog import EXPLANATIONS
+    from analyzer.findings.catalog import explain as look_up
+    from analyzer.render.explain import (
+        document_explanations,
+        list_explanations,
+        markdown_explanations,
+        text_explanations,
+    )
+
+    found = [look_up(id_) for id_ in dict.fromkeys(ids)] or list(EXPLANATIONS.values())
+    if style == "json":
+        from analyzer.render.json import write_json
+
+        text = write_json(document_explanations(found))
+    elif style == "markdown":
+        text = markdown_explanations(found, is_page=not ids)
+    else:
+        text = text_explanations(found) if ids else list_explanations(found)
+    click.echo(text, nl=False)

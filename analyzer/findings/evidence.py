@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analyzer.bytes import Booked
+from analyzer.freed import count_freed
 from analyzer.functions import Calls
 from analyzer.ledger import Entry
 from analyzer.model import Model, label
@@ -25,6 +26,10 @@ class Evidence:
     booked: Booked
     values: Values
     calls: Sequence[Calls] = ()
+
+    def freed(self, entries: Iterable[Entry]) -> int | None:
+        """Bytes that the files lose without these entries; None where they lose nothing."""
+        return count_freed(entries, self.entries, self.model) or None
 
 
 def labels(entries: Iterable[Entry]) -> tuple[str, ...]:

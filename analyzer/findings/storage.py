@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 
 from analyzer.dtypes import DType
 from analyzer.findings.evidence import Evidence, labels, sum_elements, sum_nbytes
@@ -25,7 +26,14 @@ def find_entries(evidence: Evidence) -> Iterator[Finding]:
     for id_, severity, is_one, sentence in _ENTRY_RULES:
         members = [entry for entry in evidence.entries if is_one(entry, outputs)]
         if members:
-            yield Finding(id_, severity, sentence(members), labels(members))
+            freed = evidence.freed(members) or 0
+            yield Finding(
+                id_,
+                severity,
+                sentence(members),
+                labels(members),
+                int(freed * _SAVED.get(id_, Fraction(0))) or None,
+            )
 
 
 def _is_unattributed(entry: Entry, _: _Outputs) -> bool:
@@ -82,6 +90,9 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
 )
 """(id, severity, whether an entry is one, the sentence)."""
 
+_SAVED = {"unused-initializer": Fraction(1), "fp64-weights": Fraction(1, 2)}
+"""What of its entries' bytes mending a finding saves; of the others nothing."""
+
 
 def find_bytes(evidence: Evidence) -> Iterator[Finding]:
     """Bytes that could be spared, and external data that is claimed twice or by nobody."""
@@ -93,10 +104,10 @@ def find_bytes(evidence: Evidence) -> Iterator[Finding]:
             f"{metadata:,} bytes could be stripped: stack traces and notes on nodes, without which a model runs as "
             "well (the notes tell subgraphs apart, so audit before you strip)"
         )
-        yield Finding("strippable-metadata", Severity.NOTE, message)
+        yield Finding("strippable-metadata", Severity.NOTE, message, nbytes=metadata)
     if nbytes[UNKNOWN]:
         message = f"{nbytes[UNKNOWN]:,} bytes are in fields that the ONNX format does not define: no reader sees them"
-        yield Finding("unknown-fields", Severity.WARNING, message)
+        yield Finding("unknown-fields", Severity.WARNING, message, nbytes=nbytes[UNKNOWN])
     if booked.overlaps:
         pairs = tuple(sorted(f"{label(a.tensor.key)} and {label(b.tensor.key)}" for a, b in booked.overlaps))
         message = (
@@ -108,8 +119,9 @@ def find_bytes(evidence: Evidence) -> Iterator[Finding]:
         places = tuple(
             f"{names[gap.file]}: {gap.length:,} bytes at offset {gap.offset:,}" for gap in booked.orphans
         )
-        message = f"{sum(gap.length for gap in booked.orphans):,} bytes of external files belong to no tensor"
-        yield Finding("external-orphaned", Severity.WARNING, message, places)
+        orphaned = sum(gap.length for gap in booked.orphans)
+        message = f"{orphaned:,} bytes of external files belong to no tensor"
+        yield Finding("external-orphaned", Severity.WARNING, message, places, orphaned)
 
 
 def find_copies(evidence: Evidence) -> Iterator[Finding]:
@@ -119,13 +131,14 @@ def find_copies(evidence: Evidence) -> Iterator[Finding]:
         copies = [entry for entry in entries if entry.decided_by == rule]
         if copies:
             named = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
-            elements, nbytes = f"{sum_elements(copies):,} elements", f"{sum_nbytes(copies):,} bytes"
+            freed = evidence.freed(copies)
+            elements, nbytes = f"{sum_elements(copies):,} elements", f"{freed or 0:,} bytes"
             message = (
                 f"{nbytes} stand in more than one file: {elements} are stored again for another component{words}"
                 if copies[0].is_duplicate
                 else f"{elements} ({nbytes}) are stored again, {words}"
             )
-            yield Finding(finding, Severity.WARNING, message, tuple(sorted(named)))
+            yield Finding(finding, Severity.WARNING, message, tuple(sorted(named)), freed)
 
 
 _COPIES = (

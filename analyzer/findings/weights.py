@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from analyzer.dtypes import DType
 from analyzer.findings.evidence import Evidence, labels, sum_elements
-from analyzer.ledger import Finding, Role, Severity
+from analyzer.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, Node, NoPayload, StoredTensor, label
 from analyzer.structure import role_by_structure
 from analyzer.wiring import Wiring
@@ -24,11 +24,18 @@ def find_values(evidence: Evidence) -> Iterator[Finding]:
     constant = [entry for entry in evidence.entries if entry.tensor.key in values.constant]
     if constant:
         message = f"{sum_elements(constant):,} learned elements are in tensors of one value throughout"
-        yield Finding("constant-filled", Severity.NOTE, message, labels(constant))
+        nbytes = None if values.sampled else _count_repeated(evidence, constant)
+        yield Finding("constant-filled", Severity.NOTE, message, labels(constant), nbytes)
     broken = [entry for entry in evidence.entries if entry.tensor.key in values.not_finite]
     if broken:
         message = f"{len(broken):,} tensors hold NaN or infinity"
         yield Finding("nan-or-inf", Severity.WARNING, message, labels(broken))
+
+
+def _count_repeated(evidence: Evidence, constant: Sequence[Entry]) -> int | None:
+    """Bytes that say one number again and again: what is left once each tensor says it once."""
+    once = sum(entry.tensor.nbytes // entry.tensor.numel for entry in constant)
+    return max(0, (evidence.freed(constant) or 0) - once) or None
 
 
 def find_runtime_weights(evidence: Evidence) -> Iterator[Finding]:

@@ -49,6 +49,7 @@ from analyzer.reconcile.orientation import settle_turned
 from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.outside import settle_outside
 from analyzer.reconcile.recurrent import match_recurrent
+from analyzer.reconcile.remarks import find_remarks
 from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
 from analyzer.reconcile.split import match_split
@@ -149,7 +150,7 @@ def _close(books: Books) -> Reconciliation:
         parameters=parameters,
         entries=entries,
         onnx_parameters=_count_parameters(books),
-        findings=_findings(parameters, entries),
+        findings=(*_findings(parameters, entries), *find_remarks(books)),
         undescribed=sum(not originals.has(tensor) for tensor in manifest.tensors),
         nearest=find_nearest(books),
         trainability={

@@ -15,13 +15,13 @@ from analyzer.render.units import format_count, format_error, format_signed, pri
 from analyzer.report import ReconcileReport
 from analyzer.statedict import BY_NAMES
 
-__all__ = ["show_reconciliation"]
+__all__ = ["show_reconciliation", "show_verdict"]
 
 
 def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
     result = report.reconciliation
-    parts: list[RenderableType] = [_verdict(result), Text(""), _bridge(result), Text("")]
+    parts: list[RenderableType] = [show_verdict(result), Text(""), _bridge(result), Text("")]
     parts += show_groups(report.grouping, result.in_pytorch_terms(), options)
     if options.verbose or not options.rows:
         parts += [Text(""), _parameters(result)]
@@ -30,7 +30,8 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list
     return parts + show_findings(report.findings, options)
 
 
-def _verdict(result: Reconciliation) -> Text:
+def show_verdict(result: Reconciliation) -> Text:
+    """What was compared with what, and whether it balances."""
     source = result.manifest.source
     names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
     against = f" against {names}" if names else ""

@@ -15,7 +15,7 @@ from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import format_ms, format_percent, format_signed_ms, printable, short_count, shorten
 from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
 
-__all__ = ["show_timing_comparison"]
+__all__ = ["is_something", "list_others", "show_timing_comparison"]
 
 
 def show_timing_comparison(report: TimingComparison, options: RenderOptions) -> list[RenderableType]:
@@ -43,11 +43,11 @@ def _table(report: TimingComparison, point: PointComparison, *, is_wide: bool) -
     columns = ["a", "b", *(["a - b"] if is_wide else []), "a / b", "parameters a", "b"]
     table = make_table(title, *columns)
     for pair in point.groups:
-        if _is_something(pair):
+        if is_something(pair):
             mark = "~ " if pair.status is Status.UNCHANGED else ""
             held = ("", "") if pair.across else _counts(pair.parameters)
             table.add_row(show_name(pair.name), *_times(pair.ms, is_wide, mark), *held)
-    for name, times in _others(report, point):
+    for name, times in list_others(report, point):
         table.add_row(show_name(name), *_times(times, is_wide), "", "")
     table.add_section()
     table.add_row("profiled run", *_times(point.profiled, is_wide), *_counts(report.parameters), style="bold")
@@ -55,11 +55,13 @@ def _table(report: TimingComparison, point: PointComparison, *, is_wide: bool) -
     return table
 
 
-def _is_something(pair: TimePair) -> bool:
+def is_something(pair: TimePair) -> bool:
+    """Whether there is anything but zeros to print of a group."""
     return any((pair.ms.a, pair.ms.b, pair.parameters.a, pair.parameters.b, pair.nbytes.a, pair.nbytes.b))
 
 
-def _others(report: TimingComparison, point: PointComparison) -> Iterator[tuple[str, Pair[float]]]:
+def list_others(report: TimingComparison, point: PointComparison) -> Iterator[tuple[str, Pair[float]]]:
+    """The times that no group has."""
     if report.by == "group":
         yield "[ungrouped]", point.ungrouped
         yield "[overlap]", Pair(-point.overlap.a, -point.overlap.b)

@@ -1,4 +1,4 @@
-"""Groups -> the table of their tree, with what there is to say of them; groups side by side."""
+"""Groups -> the table of their tree, with what there is to say of them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.branches import fold_names
-from analyzer.compare import Comparison, GroupPair
 from analyzer.keys import choose_key
 from analyzer.ledger import Blocks, Group, Grouping, Ledger, Match
 from analyzer.render.options import RenderOptions
 from analyzer.render.tables import make_table, show_name
-from analyzer.render.units import (
-    format_bytes,
-    format_count,
-    format_ratio,
-    format_share,
-    format_signed,
-    printable,
-)
+from analyzer.render.units import format_bytes, format_count, format_share, printable
 from analyzer.tree import TreeRow, build_tree, cut_rows, find_reuse, sum_groups
 
-__all__ = ["heading", "show_comparison", "show_groups", "show_rule"]
+__all__ = ["heading", "show_groups", "show_rule"]
 
 
 def show_groups(grouping: Grouping, ledger: Ledger, options: RenderOptions) -> list[RenderableType]:
@@ -150,38 +142,3 @@ def _reuse(reused: Sequence[TreeRow], rows: int) -> Iterator[Text]:
 
 _FEW = 5
 """Sentences on reuse, unless all rows are asked for: a table follows."""
-
-
-def show_comparison(report: Comparison) -> list[RenderableType]:
-    """The parts of the text of `compare`, from top to bottom."""
-    table = make_table("parameters", "a", "b", "a - b", "a / b")
-    for group in report.groups:
-        if any((group.parameters.a, group.parameters.b, group.nbytes.a, group.nbytes.b)):
-            _add_pair(table, group)
-    if report.ungrouped.parameters.a or report.ungrouped.parameters.b:
-        _add_pair(table, report.ungrouped)
-    if report.overlap.parameters.a or report.overlap.parameters.b:
-        _add_pair(table, report.overlap)
-    table.add_section()
-    for name, pair in (("total parameters", report.parameters), ("total bytes", report.file_nbytes)):
-        table.add_row(
-            name,
-            format_count(pair.a),
-            format_count(pair.b),
-            format_signed(pair.difference),
-            format_ratio(pair.ratio),
-            style="bold",
-        )
-    rule = show_rule(report.match, *report.origins)
-    return [show_name(f"a = {report.a}"), show_name(f"b = {report.b}"), *rule, Text(""), table]
-
-
-def _add_pair(table: Table, group: GroupPair) -> None:
-    pair = group.parameters
-    table.add_row(
-        show_name(group.name),
-        format_count(pair.a),
-        format_count(pair.b),
-        format_signed(pair.difference),
-        format_ratio(pair.ratio),
-    )

@@ -6,12 +6,13 @@ The schema of each is in `analyzer/schemas`, the meaning of each key in `docs/re
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from analyzer.compare import Comparison
 from analyzer.formulas.record import FormulaReport
 from analyzer.render.json_bridge import document_reconciliation, document_recovery
-from analyzer.render.json_groups import document_comparison
+from analyzer.render.json_compare import document_comparison
 from analyzer.render.json_inspect import document_inspection
 from analyzer.render.json_parts import SCHEMA_VERSION, Document, head
 from analyzer.render.json_survey import document_survey
@@ -26,7 +27,7 @@ from analyzer.report import (
     SurveyReport,
 )
 
-__all__ = ["SCHEMA_VERSION", "render_json", "to_document"]
+__all__ = ["SCHEMA_VERSION", "render_json", "to_document", "write_json"]
 
 
 def render_json(report: Report, options: RenderOptions | None = None) -> str:
@@ -34,9 +35,18 @@ def render_json(report: Report, options: RenderOptions | None = None) -> str:
 
     It holds every row, whatever the options.
     """
+    return write_json(to_document(report))
+
+
+def write_json(document: Document) -> str:
+    """A document as the text that `render_json` makes of a report."""
     parts: list[str] = []
-    _write(to_document(report), "", parts)
-    return "".join(parts) + "\n"
+    _write(document, "", parts)
+    return _MARK.sub(r"\\u0023", "".join(parts)) + "\n"
+
+
+_MARK = re.compile(r"#(?=#\w*\[)")
+"""Where, in a line of any beginning, the runner of a CI job takes `##[name]` for a command to itself."""
 
 
 _DEPTH = 2 * "  "

@@ -1,13 +1,12 @@
-"""Groups, their tree, and groups side by side -> their parts of JSON documents."""
+"""Groups and their tree -> their parts of JSON documents."""
 
 from __future__ import annotations
 
-from analyzer.compare import Comparison, GroupPair, Pair
 from analyzer.ledger import Group, Grouping
-from analyzer.render.json_parts import Document, head
+from analyzer.render.json_parts import Document
 from analyzer.tree import TreeRow, build_tree
 
-__all__ = ["document_comparison", "document_grouping"]
+__all__ = ["document_grouping"]
 
 
 def document_grouping(grouping: Grouping, parameters: int) -> Document:
@@ -59,34 +58,3 @@ def _tree_row(row: TreeRow) -> Document:
         "tensors": total.tensors,
         "nodes": total.nodes,
     }
-
-
-def document_comparison(report: Comparison) -> Document:
-    """What `compare` answers."""
-    return {
-        **head("compare"),
-        "a": report.a,
-        "b": report.b,
-        "totals": {"parameters": _pair(report.parameters), "bytes": _pair(report.file_nbytes)},
-        "by": report.by,
-        "depth": report.depth,
-        "match": report.match,
-        "groups_from": dict(zip("ab", report.origins, strict=True)),
-        "groups": [_group_pair(group) for group in report.groups],
-        "overlap": _group_pair(report.overlap),
-        "ungrouped": _group_pair(report.ungrouped),
-    }
-
-
-def _group_pair(group: GroupPair) -> Document:
-    return {
-        "group": group.name,
-        "keys": list(group.label),
-        "status": group.status.value,
-        "parameters": _pair(group.parameters),
-        "bytes": _pair(group.nbytes),
-    }
-
-
-def _pair(pair: Pair[int]) -> Document:
-    return {"a": pair.a, "b": pair.b, "difference": pair.difference, "ratio": pair.ratio}

@@ -33,6 +33,7 @@ def list_findings(findings: tuple[Finding, ...]) -> list[Document]:
             "severity": finding.severity.value,
             "message": finding.message,
             "subjects": list(finding.subjects),
+            "bytes": finding.nbytes,
         }
         for finding in findings
     ]

@@ -55,7 +55,12 @@ def _surveyed(row: Row) -> Document:
             for group in sorted(row.dtypes, key=lambda group: group.name)
         ],
         "findings": [
-            {"id": finding.id, "severity": finding.severity.value, "message": finding.message}
+            {
+                "id": finding.id,
+                "severity": finding.severity.value,
+                "message": finding.message,
+                "bytes": finding.nbytes,
+            }
             for finding in row.findings
         ],
     }

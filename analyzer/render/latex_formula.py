@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from analyzer.formulas.record import FormulaReport
 from analyzer.render.formula_sections import make_sections
 from analyzer.render.options import RenderOptions
-from analyzer.render.pieces import Cell, Code, Line, Math, Piece, Row, Table
+from analyzer.render.pieces import Cell, Code, Line, Math, Piece, Row, Strong, Table
 from analyzer.render.units import printable_name
 
 __all__ = ["render_latex"]
@@ -56,6 +56,8 @@ def _write(piece: Piece) -> str:
             return f"${latex}$"
         case Code(text=text):
             return rf"\texttt{{{_escape(text)}}}"
+        case Strong(text=text):
+            return rf"\textbf{{{_escape(text)}}}"
     return _escape(piece)
 
 

@@ -5,7 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Cell", "Code", "Column", "Line", "Math", "Piece", "Row", "Section", "Table"]
+__all__ = [
+    "Block",
+    "Cell",
+    "Code",
+    "Column",
+    "Fold",
+    "Heading",
+    "Items",
+    "Line",
+    "Math",
+    "Piece",
+    "Row",
+    "Section",
+    "Strong",
+    "Table",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +39,14 @@ class Code:
     text: str
 
 
-Piece: TypeAlias = "str | Math | Code"
+@dataclass(frozen=True, slots=True)
+class Strong:
+    """A word that must not be overlooked."""
+
+    text: str
+
+
+Piece: TypeAlias = "str | Math | Code | Strong"
 """Text may be anybody's: each format escapes it."""
 
 Cell: TypeAlias = "tuple[Piece, ...]"
@@ -68,3 +90,29 @@ class Line:
 
 Section: TypeAlias = "tuple[Table | Line, ...]"
 """What stands together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What stands above everything."""
+
+    pieces: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Sentences of a list."""
+
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What is shown only to who asks for it."""
+
+    title: str
+    """Our own words and counts; no names."""
+    blocks: tuple[Block, ...]
+
+
+Block: TypeAlias = "Heading | Line | Table | Items | Fold"

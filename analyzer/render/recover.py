@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -17,31 +17,42 @@ from analyzer.render.tables import make_table, show_name
 from analyzer.render.units import format_bytes, format_count, format_error, printable
 from analyzer.report import RecoverReport
 
-__all__ = ["show_recovery"]
+__all__ = ["list_reasons", "show_recovery", "show_source"]
 
 
 def show_recovery(report: RecoverReport, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
     recovery = report.recovery
-    parts: list[RenderableType] = [_source(recovery), _verdict(report), Text("")]
+    parts: list[RenderableType] = [show_source(recovery), _verdict(report), Text("")]
     parts.append(_lines(recovery))
     if options.verbose or not options.rows:
         parts += [Text(""), _tensors(recovery)]
-    reasons = {t.name: f"not every bit: {t.loss}" for t in recovery.lossy}
-    parts += _listed(((reasons[t.name], t.name) for t in recovery.lossy), options)
-    differing = [t.name for t in recovery.tensors if t.line is Line.DIFFERING]
-    parts += _listed(((_DIFFERING, name) for name in differing), options)
-    parts += _listed(((_GUESSED, name) for name in recovery.guessed), options)
-    parts += _listed(((f"not recovered: {lost.reason}", lost.name) for lost in recovery.lost), options)
-    unnamed = ((f"without a name: {found.reason}", label(found.key)) for found in recovery.unnamed)
-    return parts + _listed(unnamed, options)
+    return parts + _listed(list_reasons(recovery), options)
+
+
+def list_reasons(recovery: Recovery) -> dict[str, list[str]]:
+    """What there is to say of tensors, and of which."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for tensor in recovery.lossy:
+        by_reason[f"not every bit: {tensor.loss}"].append(tensor.name)
+    for tensor in recovery.tensors:
+        if tensor.line is Line.DIFFERING:
+            by_reason[_DIFFERING].append(tensor.name)
+    for name in recovery.guessed:
+        by_reason[_GUESSED].append(name)
+    for lost in recovery.lost:
+        by_reason[f"not recovered: {lost.reason}"].append(lost.name)
+    for found in recovery.unnamed:
+        by_reason[f"without a name: {found.reason}"].append(label(found.key))
+    return dict(by_reason)
 
 
 _DIFFERING = "other values than PyTorch has: the file's were taken"
 _GUESSED = "square, and nothing that was compared tells it from its transpose"
 
 
-def _source(recovery: Recovery) -> Text:
+def show_source(recovery: Recovery) -> Text:
+    """The file, whose names its tensors get, and how far values were compared."""
     result = recovery.reconciliation
     source = result.manifest.source
     names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
@@ -106,13 +117,10 @@ def _tensors(recovery: Recovery) -> Table:
     return table
 
 
-def _listed(pairs: Iterable[tuple[str, str]], options: RenderOptions) -> list[RenderableType]:
+def _listed(reasons: Mapping[str, Sequence[str]], options: RenderOptions) -> list[RenderableType]:
     """Each reason, and below it the tensors that it is about."""
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for reason, name in pairs:
-        by_reason[reason].append(name)
     parts: list[RenderableType] = []
-    for reason, names in by_reason.items():
+    for reason, names in reasons.items():
         shown = names[: options.rows] if options.rows else names
         parts += [Text(""), Text(printable(reason), style="bold")]
         parts += [Text("  ").append_text(show_name(name)) for name in shown]

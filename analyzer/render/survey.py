@@ -22,7 +22,7 @@ from analyzer.render.units import (
 )
 from analyzer.survey import Survey
 
-__all__ = ["show_survey"]
+__all__ = ["common_folder", "count_findings", "main_dtype", "name_rows", "show_survey"]
 
 _GAP = 3
 """Between two columns."""
@@ -32,7 +32,7 @@ _NAME_ROOM = 24
 
 def show_survey(survey: Survey, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
-    folder = _common_folder(survey)
+    folder = common_folder(survey)
     parts: list[RenderableType] = [_head(survey, folder)]
     if survey.readable:
         parts += [_totals(survey), Text(""), _table(survey, folder, options)]
@@ -63,7 +63,7 @@ def _plural(count: int, noun: str) -> str:
     return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
-def _common_folder(survey: Survey) -> str:
+def common_folder(survey: Survey) -> str:
     """What all names begin with, which the table then leaves out; "" where they have no folder in common."""
     folders = [row.path.split("/")[:-1] for row in survey.rows]
     together = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
@@ -71,7 +71,7 @@ def _common_folder(survey: Survey) -> str:
 
 
 def _table(survey: Survey, folder: str, options: RenderOptions) -> Table:
-    named = _rows(survey, folder, options.rows)
+    named = name_rows(survey, folder, options.rows)
     for layout in _LAYOUTS:  # the fullest that leaves room for names
         cells = [[cell(part) for cell in layout.values()] for _, part in named]
         widths = [max(map(len, column)) for column in zip(layout, *cells, strict=True)]
@@ -89,7 +89,7 @@ def _table(survey: Survey, folder: str, options: RenderOptions) -> Table:
     return table
 
 
-def _rows(survey: Survey, folder: str, rows: int) -> list[tuple[str, Survey]]:
+def name_rows(survey: Survey, folder: str, rows: int) -> list[tuple[str, Survey]]:
     """The largest models in their own order, the others together, all together: each with its name."""
     models = survey.readable
     order = sorted(range(len(models)), key=lambda i: (-models[i].parameters, -models[i].file_nbytes, i))
@@ -111,7 +111,8 @@ def _findings(survey: Survey) -> Table:
     return table
 
 
-def _count_findings(survey: Survey) -> str:
+def count_findings(survey: Survey) -> str:
+    """How many of each severity, the worst first; "-" where there are none."""
     counts = Counter(finding.severity for finding in survey.findings)
     return ", ".join(_plural(counts[kind], kind.value) for kind in _WORST_FIRST if counts[kind]) or "-"
 
@@ -121,7 +122,7 @@ def _count_findings_briefly(survey: Survey) -> str:
     return " ".join(f"{counts[kind]}{kind.value[0].upper()}" for kind in _WORST_FIRST if counts[kind]) or "-"
 
 
-def _main_dtype(survey: Survey) -> str:
+def main_dtype(survey: Survey) -> str:
     """The element type of most parameters, and how many others there are."""
     parameters: Counter[str] = Counter()
     for row in survey.readable:
@@ -133,9 +134,9 @@ def _main_dtype(survey: Survey) -> str:
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _PARAMETERS = {"parameters": lambda survey: format_count(survey.parameters)}
 _STORED = {"stored": lambda survey: format_count(survey.stored_elements)}
-_ON_DISK = {"on disk": lambda survey: format_bytes(survey.file_nbytes), "dtype": _main_dtype}
+_ON_DISK = {"on disk": lambda survey: format_bytes(survey.file_nbytes), "dtype": main_dtype}
 _LAYOUTS: tuple[dict[str, Callable[[Survey], str]], ...] = (
-    {**_PARAMETERS, **_STORED, **_ON_DISK, "findings": _count_findings},
+    {**_PARAMETERS, **_STORED, **_ON_DISK, "findings": count_findings},
     {**_PARAMETERS, **_STORED, **_ON_DISK, "findings": _count_findings_briefly},
     {**_PARAMETERS, **_ON_DISK, "findings": _count_findings_briefly},
 )

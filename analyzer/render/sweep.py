@@ -19,14 +19,14 @@ from analyzer.timing.rows import TimeRow, make_rows
 from analyzer.timing.running.latency import judge_profiled
 from analyzer.timing.sweep import grow_latency, grow_row, lengths
 
-__all__ = ["show_sweep"]
+__all__ = ["list_others", "show_doubts", "show_formula", "show_inputs", "show_sweep"]
 
 
 def show_sweep(timing: Timing, options: RenderOptions) -> list[RenderableType]:
     """Groups by lengths, in as many tables as the width asks for; then how they grow."""
     found, closed = make_rows(timing, options.rows)
     rows = [row for row in found if any(row.ms)]
-    parts: list[RenderableType] = [*show_head(timing), *_inputs(timing), Text("")]
+    parts: list[RenderableType] = [*show_head(timing), *show_inputs(timing), Text("")]
     parts += show_rule(timing.grouping.match, timing.grouping.origin)
     for points in _chunks(timing, options.width):
         parts += [_times(timing, points, rows), Text("")]
@@ -37,11 +37,11 @@ def show_sweep(timing: Timing, options: RenderOptions) -> list[RenderableType]:
             "ms are kernel times of the mean profiled run, which all lines sum to; plain runs are without profiling"
         )
     )
-    parts += _doubts(timing)
+    parts += show_doubts(timing)
     return [*parts, Text(""), *_growths(timing, rows)]
 
 
-def _doubts(timing: Timing) -> Iterator[Text]:
+def show_doubts(timing: Timing) -> Iterator[Text]:
     """The lengths whose times are not as sure as they were to be."""
     judged = [(judge_profiled(point.latency, point.profiled), point) for point in timing.points]
     unsettled = [point for point in timing.points if not point.latency.settled]
@@ -55,7 +55,8 @@ def _doubts(timing: Timing) -> Iterator[Text]:
             yield Text(f"at {_axis(timing)} = {', '.join(str(point.value) for point in points)}: {told}")
 
 
-def _inputs(timing: Timing) -> Iterator[RenderableType]:
+def show_inputs(timing: Timing) -> Iterator[Text]:
+    """What was fed, at the first length and at the last."""
     first, last = timing.points[0], timing.points[-1]
     shapes = (
         f"{feed.name} {show_shape(feed.shape)}" + (f" to {show_shape(other.shape)}" if feed != other else "")
@@ -89,7 +90,7 @@ def _times(timing: Timing, at: Sequence[int], rows: Sequence[TimeRow]) -> Table:
     table = make_table(title, *(format_count(point.value or 0) for point in points))
     for row in rows:
         table.add_row(indent(row), *(format_ms(row.ms[position]) for position in at))
-    for name, times in _others(timing, points):
+    for name, times in list_others(timing, points):
         table.add_row(show_name(name), *map(format_ms, times))
     table.add_section()
     table.add_row("profiled run", *(format_ms(point.profiled.mean) for point in points), style="bold")
@@ -97,7 +98,8 @@ def _times(timing: Timing, at: Sequence[int], rows: Sequence[TimeRow]) -> Table:
     return table
 
 
-def _others(timing: Timing, points: Sequence[Point]) -> Iterator[tuple[str, list[float]]]:
+def list_others(timing: Timing, points: Sequence[Point]) -> Iterator[tuple[str, list[float]]]:
+    """The times that no group has, at each point."""
     if timing.grouping.by == "group":
         name = timing.grouping.ungrouped.name
         yield name, [point.ungrouped.ms if point.ungrouped else 0.0 for point in points]

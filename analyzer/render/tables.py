@@ -42,7 +42,7 @@ _MAX_DIMS = 12
 
 
 def show_findings(findings: Sequence[Finding], options: RenderOptions) -> list[RenderableType]:
-    """A paragraph for each finding, with the first of its subjects."""
+    """A paragraph for each finding, with the first of its subjects and what it costs; then where to read of them."""
     parts: list[RenderableType] = []
     for finding in findings:
         head = Text(f"{finding.severity.value}: ", style="bold")
@@ -52,4 +52,9 @@ def show_findings(findings: Sequence[Finding], options: RenderOptions) -> list[R
         parts += [Text(f"  {printable(subject)}") for subject in shown]
         if len(finding.subjects) > len(shown):
             parts.append(Text(f"  [{format_count(len(finding.subjects) - len(shown))} others]"))
-    return parts
+        if finding.nbytes:
+            parts.append(Text(f"  costs {format_count(finding.nbytes)} bytes", style="bold"))
+    return [*parts, Text(""), Text(_READ_ON)] if parts else []
+
+
+_READ_ON = "onnxledger explain ID says what each means, costs, and how to mend it"

@@ -18,7 +18,8 @@ from analyzer.model import label
 from analyzer.ranges import Traffic
 from analyzer.render.accounts import show_accounts, show_roles
 from analyzer.render.bridge import show_reconciliation
-from analyzer.render.groups import show_comparison, show_groups
+from analyzer.render.compare import show_comparison
+from analyzer.render.groups import show_groups
 from analyzer.render.options import RenderOptions
 from analyzer.render.recover import show_recovery
 from analyzer.render.survey import show_survey
@@ -34,7 +35,7 @@ from analyzer.report import (
     SurveyReport,
 )
 
-__all__ = ["RenderOptions", "render_text"]
+__all__ = ["RenderOptions", "render_text", "show_basis", "show_facts"]
 
 
 def render_text(report: Report, options: RenderOptions | None = None) -> str:
@@ -53,7 +54,7 @@ def render_text(report: Report, options: RenderOptions | None = None) -> str:
         case RecoverReport():
             parts = show_recovery(report, options)
         case Comparison():
-            parts = show_comparison(report)
+            parts = show_comparison(report, options)
         case BudgetReport():
             from analyzer.render.budget import show_budget
 
@@ -93,8 +94,8 @@ def _to_text(parts: Iterable[RenderableType], options: RenderOptions) -> str:
 
 def _inspection(report: Inspection, options: RenderOptions) -> list[RenderableType]:
     ledger = report.ledger
-    parts: list[RenderableType] = [show_name(ledger.model.path), _facts(ledger), Text("")]
-    parts += [_headline(ledger), _basis(ledger), Text("")]
+    parts: list[RenderableType] = [show_name(ledger.model.path), show_facts(ledger), Text("")]
+    parts += [_headline(ledger), show_basis(ledger), Text("")]
     if report.components:
         parts += [_components(report.components, ledger), Text("")]
     if report.grouping.by == "bytes":
@@ -106,7 +107,8 @@ def _inspection(report: Inspection, options: RenderOptions) -> list[RenderableTy
     return parts + show_findings(report.findings, options)
 
 
-def _facts(ledger: Ledger) -> Text:
+def show_facts(ledger: Ledger) -> Text:
+    """What made the file, and what it is made of."""
     model = ledger.model
     versions: dict[str, set[int]] = defaultdict(set)
     for part in model.parts:
@@ -148,7 +150,8 @@ def _headline(ledger: Ledger) -> Text:
     return text
 
 
-def _basis(ledger: Ledger) -> Text:
+def show_basis(ledger: Ledger) -> Text:
+    """Which evidence decided how much, and whether contents were looked at."""
     shares = [
         f"{evidence.value} {format_share(count, ledger.stored_elements)}"
         for evidence, count in sorted(ledger.basis.items(), key=lambda item: (-item[1], item[0]))

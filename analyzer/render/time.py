@@ -31,7 +31,19 @@ from analyzer.timing.rows import TimeRow, make_rows, total_group
 from analyzer.timing.running.latency import judge_profiled
 from analyzer.timing.running.placement import Fallback, copies, fallbacks
 
-__all__ = ["indent", "show_axes", "show_head", "show_timed", "show_timing", "show_unsettled"]
+__all__ = [
+    "describe_fill",
+    "indent",
+    "is_blank",
+    "show_axes",
+    "show_elsewhere",
+    "show_head",
+    "show_memory",
+    "show_settling",
+    "show_timed",
+    "show_timing",
+    "show_unsettled",
+]
 
 
 def show_timed(report: Timing | TimingComparison, options: RenderOptions) -> list[RenderableType]:
@@ -52,9 +64,9 @@ def show_timing(timing: Timing, options: RenderOptions) -> list[RenderableType]:
     point = timing.points[0]
     rows, closed = make_rows(timing, options.rows)
     parts: list[RenderableType] = [*show_head(timing), Text(""), _inputs(point), *show_axes(point), Text("")]
-    parts += [_latencies(point), *_settling(timing, point), Text("")]
+    parts += [_latencies(point), *show_settling(timing, point), Text("")]
     parts += [*show_rule(timing.grouping.match, timing.grouping.origin), _groups(timing, point, rows)]
-    sentences = [*_below(rows, closed), *_elsewhere(timing, point), *_memory(timing, point)]
+    sentences = [*_below(rows, closed), *show_elsewhere(timing, point), *show_memory(timing, point)]
     parts += [Text(""), *sentences] if sentences else []
     if options.verbose:
         parts += [Text(""), _slowest(point.kernels, options.rows)]
@@ -93,7 +105,7 @@ def _precision(timing: Timing) -> str:
 def _inputs(point: Point) -> Table:
     table = make_table("input", "dtype", "shape", "filled with")
     for feed in point.feeds:
-        table.add_row(show_name(feed.name), feed.dtype, show_shape(feed.shape), _fill(feed))
+        table.add_row(show_name(feed.name), feed.dtype, show_shape(feed.shape), describe_fill(feed))
     if not point.feeds:
         table.add_row("none", "", "", "")
     return table
@@ -111,7 +123,8 @@ def show_axes(point: Point) -> Iterator[Text]:
         yield Text(printable(f"axes: {'; '.join(told)}"))
 
 
-def _fill(feed: Feed) -> str:
+def describe_fill(feed: Feed) -> str:
+    """What an input is fed."""
     match feed.fill:
         case Fill.INTEGERS:
             return f"random {feed.low:,g} to {feed.high:,.0f}"
@@ -135,7 +148,8 @@ def _latencies(point: Point) -> Table:
     return table
 
 
-def _settling(timing: Timing, point: Point) -> Iterator[Text]:
+def show_settling(timing: Timing, point: Point) -> Iterator[Text]:
+    """How certain the times are, and what profiling added."""
     plain, profiled = point.latency, point.profiled
     added = profiled.mean - plain.mean
     share = format_percent(abs(added) / plain.mean if plain.mean else None)
@@ -186,7 +200,7 @@ def _groups(timing: Timing, point: Point, rows: Sequence[TimeRow]) -> Table:
     table = make_table(heading(timing.grouping), "ms", "time", "scaled ms", "parameters", "bytes")
     whole = total_group(timing)
     for row in rows:
-        if _is_blank(row, whole):
+        if is_blank(row, whole):
             continue
         held = ("", "") if row.is_fused else _held(row.group, whole)
         table.add_row(indent(row), *_timed(row.ms[0], point), *held)
@@ -202,7 +216,7 @@ def _groups(timing: Timing, point: Point, rows: Sequence[TimeRow]) -> Table:
     return table
 
 
-def _is_blank(row: TimeRow, whole: Group) -> bool:
+def is_blank(row: TimeRow, whole: Group) -> bool:
     """Whether there is nothing to print of a row but zeros."""
     group = row.group
     return not any(row.ms) and not group.parameters and group.nbytes < _NOTHING * whole.nbytes
@@ -243,7 +257,7 @@ def _below(rows: Sequence[TimeRow], closed: int) -> Iterator[Text]:
 # where it ran, and what that took
 
 
-def _elsewhere(timing: Timing, point: Point) -> Iterator[Text]:
+def show_elsewhere(timing: Timing, point: Point) -> Iterator[Text]:
     """What did not run where it was asked to, and the copies between devices."""
     name = next(iter(timing.environment.providers), "")
     yield from _counted(
@@ -270,7 +284,8 @@ def _counted(found: Sequence[Fallback], what: str) -> Iterator[Text]:
 _FEW = 5
 
 
-def _memory(timing: Timing, point: Point) -> Iterator[Text]:
+def show_memory(timing: Timing, point: Point) -> Iterator[Text]:
+    """The most that was in use."""
     found = (
         ("onnxruntime's arena", point.held_nbytes),
         ("the whole process", timing.environment.peak_rss_nbytes),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
+    "format_amount",
     "format_bytes",
     "format_count",
     "format_error",
@@ -13,6 +16,7 @@ __all__ = [
     "format_ratio",
     "format_share",
     "format_signed",
+    "format_signed_bytes",
     "format_signed_ms",
     "printable",
     "printable_name",
@@ -48,6 +52,15 @@ def format_signed(number: int) -> str:
     return f"{number:+,}" if number else "0"
 
 
+def format_signed_bytes(number: int) -> str:
+    """IEC with its sign; a plain 0.
+
+    >>> format_signed_bytes(12_582_912), format_signed_bytes(-5), format_signed_bytes(0)
+    ('+12.00 MiB', '-5 B', '0 B')
+    """
+    return f"+{format_bytes(number)}" if number > 0 else format_bytes(number)
+
+
 def short_count(number: int) -> str:
     """SI, two decimals; exact below a thousand.
 
@@ -78,6 +91,18 @@ def format_bytes(number: int) -> str:
         if round(abs(value), 2) < 1024 or unit == units[-1]:
             break
     return f"{value:,.2f} {unit}"
+
+
+def format_amount(number: int, unit: str) -> str:
+    """So many of a unit that is named in the plural, exact; bytes also as IEC; a version as it is.
+
+    >>> format_amount(437_928_960, "bytes"), format_amount(1, "nodes"), format_amount(17, "version")
+    ('437,928,960 bytes (417.64 MiB)', '1 node', '17')
+    """
+    if unit == "version":
+        return str(number)
+    exact = format_many(number, unit.removesuffix("s"))
+    return f"{exact} ({format_bytes(number)})" if unit == "bytes" and abs(number) >= 1024 else exact
 
 
 def format_share(part: int, whole: int) -> str:
@@ -149,12 +174,34 @@ def format_frequency(megahertz: float) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A name from a file, safe on a terminal: control, format and surrogate characters are escaped.
+    r"""A name from a file, safe on a terminal and in the log of a CI job.
+
+    Control, format and surrogate characters are escaped, and so is what a job's runner would take for a command to
+    itself: `::` where a line may begin, or before the name of such a command, and `##` anywhere.
 
     >>> printable("w\x1b[2J\u202egpj.exe")
     'w\\x1b[2J\\u202egpj.exe'
+    >>> printable("::set-output name=passed::true"), printable("a\n::error::b"), printable("##[add-path]/tmp")
+    ('\\x3a:set-output name=passed::true', 'a\\n\\x3a:error::b', '\\x23#[add-path]/tmp')
+    >>> printable("onnx::MatMul_123"), printable("block #3")
+    ('onnx::MatMul_123', 'block #3')
     """
-    return "".join(c if c.isprintable() else _escape(c) for c in text)
+    escaped = "".join(c if c.isprintable() else _escape(c) for c in text)
+    return _COMMAND.sub(lambda mark: f"\\x{ord(mark[0]):02x}", escaped)
+
+
+# What GitHub's runner knows by name. It trims a line and looks for `::name` at its beginning, and for `##[name]`
+# anywhere; Azure's agent looks for `##vso[name]`, TeamCity's for `##teamcity[name`. A long name may be broken over
+# lines anywhere, so that these names are not left after `::` within a word either. Both marks are searched by the
+# rules of a language, which pass over some characters beyond ASCII.
+_COMMAND = re.compile(
+    r"""(?ix)
+    \#(?=[^ -~]*\#)
+    | (?<![!-~]):(?=[^ -~]*:)
+    | :(?=[^ -~]*:+(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|internal-set-repo-path|notice
+        |remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))
+    """
+)
 
 
 def printable_name(name: str) -> str:

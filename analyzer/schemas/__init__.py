@@ -10,9 +10,11 @@ from typing import Any, cast
 __all__ = ["SCHEMAS", "load_schema", "schema_name"]
 
 SCHEMAS = (
+    "check",
     "compare",
     "compare_sweep",
     "compare_time",
+    "explain",
     "export",
     "formula",
     "graph",
@@ -39,9 +41,10 @@ def schema_name(report: Mapping[str, Any]) -> str:
     ('sweep', 'compare_time')
     """
     is_sweep = "points" in report
+    is_survey = report.get("command") == "inspect" and "models" in report
     if report.get("command") == "compare" and "kind" in report:
         return "compare_sweep" if is_sweep else "compare_time"
-    return "survey" if "models" in report else "sweep" if is_sweep else str(report["command"])
+    return "survey" if is_survey else "sweep" if is_sweep else str(report["command"])
 
 
 def load_schema(name: str) -> dict[str, Any]:

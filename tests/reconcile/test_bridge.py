@@ -105,7 +105,11 @@ def test_every_parameter_and_every_entry_has_one_line(tmp_path):
 def test_findings_name_the_culprits(tmp_path):
     found = {finding.id: finding.subjects for finding in everything(tmp_path).findings}
 
-    assert found == {"missing": ("gone.weight",), "unexpected": ("extra.weight",)}
+    assert found == {
+        "missing": ("gone.weight",),
+        "unexpected": ("extra.weight",),
+        "untied-weights": ("head = wte.weight (wte.weight, head.weight)",),
+    }
 
 
 def test_model_against_an_empty_manifest_is_unexpected(tmp_path):

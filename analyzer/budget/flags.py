@@ -1,0 +1,155 @@
+"""The flags of `check`, and files that list operators -> rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from analyzer.budget.amounts import show
+from analyzer.budget.limits import parse_limit
+from analyzer.budget.metrics import METRICS
+from analyzer.budget.names import parse_names
+from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Rule, Unit
+from analyzer.errors import ConfigError, UsageError
+
+__all__ = ["METRICS_OF", "make_rules", "read_operators"]
+
+METRICS_OF: Mapping[str, str] = {
+    "--max-parameters": "parameters",
+    "--max-bytes": "bytes",
+    "--max-metadata-bytes": "metadata-bytes",
+    "--max-nodes": "nodes",
+    "--min-opset": "opset",
+    "--allowed-ops": "ops",
+    "--allowed-domains": "domains",
+    "--allowed-dtypes": "dtypes",
+    "--no-external-outside": "external-outside",
+    "--no-unattributed": "unattributed",
+    "--no-duplicates": "duplicates",
+}
+"""What each flag limits."""
+
+
+def make_rules(flags: Mapping[str, str | Path | bool]) -> tuple[Rule, ...]:
+    """A rule for each flag, called as the flag is, without its dashes.
+
+    >>> make_rules({"--max-nodes": "1k"})[0].limit
+    AtMost(value=1000)
+
+    Args:
+        flags: by name with its dashes, what was given: a limit, names with commas between, a file, or True.
+
+    Raises:
+        UsageError: values that are no limits: all of them.
+        ConfigError: a file of operators cannot be used: all of its mistakes.
+    """
+    rules: list[Rule] = []
+    mistakes: list[str] = []
+    for flag, value in flags.items():
+        metric = METRICS_OF[flag]
+        try:
+            limit = _read_limit(flag, value)
+        except ValueError as error:
+            mistakes.append(f"{flag} {value}: {error}")
+            continue
+        rules.append(Rule(flag.removeprefix("--"), metric, limit, origin=flag))
+    if mistakes:
+        raise UsageError("; ".join(mistakes))
+    return tuple(rules)
+
+
+def _read_limit(flag: str, value: str | Path | bool) -> Limit:
+    metric = METRICS[METRICS_OF[flag]]
+    if isinstance(value, bool):
+        return AtMost(0)
+    if isinstance(value, Path):
+        return Among(read_operators(value))
+    if metric.kind == "among":
+        if not all(name.strip() for name in value.split(",")):
+            raise ValueError(f"an empty name; write {metric.unit} with commas between, as {_EXAMPLES[flag]}")
+        return parse_limit(value, metric.unit)
+    is_least = flag.startswith("--min-")
+    limit = parse_limit(value, metric.unit, least=is_least)
+    if isinstance(limit, AtLeast) is not is_least:
+        said, other = ("most", "least") if is_least else ("least", "most")
+        raise ValueError(f"the flag says at {other}; for at {said} write a rule in onnxledger.toml")
+    return limit
+
+
+_EXAMPLES = {"--allowed-domains": "ai.onnx,com.microsoft", "--allowed-dtypes": "FLOAT16,INT64"}
+
+MAX_BYTES = 1 << 20
+"""What a file of operators may have."""
+
+_SHOWN = 100
+
+
+def read_operators(path: Path) -> frozenset[str]:
+    """The operators that a file lists.
+
+    A line has one operator, `MatMul` or `com.microsoft:Gelu`, or is one of onnxruntime's configs of required operators,
+    `ai.onnx;17,18;MatMul,Add`, whose opsets and types are passed over. A `#` begins a comment.
+
+    Raises:
+        ConfigError: it cannot be read, or has lines that are neither: all of them.
+    """
+    names: set[str] = set()
+    mistakes: list[str] = []
+    for number, line in enumerate(_read(path).splitlines(), start=1):
+        text = line.partition("#")[0].strip()
+        if not text or text.startswith("!"):  # onnxruntime's directives, such as !globally_allowed_types
+            continue
+        try:
+            names |= parse_names(_list_operators(text), Unit.OPERATORS).names
+        except ValueError as error:
+            mistakes.append(f"{path}:{number}: {error}")
+    if len(mistakes) > _SHOWN:
+        mistakes[_SHOWN:] = [f"{path}: and {len(mistakes) - _SHOWN:,} mistakes more"]
+    if not mistakes and not names:
+        mistakes.append(f"{path}: lists no operator; write one on a line, as MatMul or com.microsoft:Gelu")
+    if mistakes:
+        raise ConfigError(mistakes)
+    return frozenset(names)
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.exists() and not path.is_file():  # a pipe would hang, a device may never end
+            raise ConfigError([f"{path}: is no regular file; name a file with an operator on each line"])
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError([f"{path}: cannot be read: {reason}; it is to list operators"]) from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError([f"{path}: has more than {MAX_BYTES:,} bytes; it is to list operators"])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{path}:{line}: not UTF-8: {error.reason}; save it as UTF-8"]) from error
+
+
+# The types that an operator needs there, as in Add{"inputs": {"0": ["float"]}}; objects in objects, in objects.
+_TYPES = re.compile(r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}")
+_OPERATOR = re.compile(r"(?:[^\s,:;]+:)?[^\s,:;]+")
+
+
+def _list_operators(text: str) -> list[str]:
+    """The operators of one line.
+
+    >>> _list_operators('com.microsoft;1;Gelu{"inputs": {"0": ["float"]}},FusedMatMul')
+    ['com.microsoft:Gelu', 'com.microsoft:FusedMatMul']
+    """
+    names = [text]
+    if ";" in text:
+        domain, *rest = (part.strip() for part in _TYPES.sub("", text).split(";"))
+        if len(rest) != 2 or not all(opset.strip().isdecimal() for opset in rest[0].split(",")):
+            raise ValueError("write domain;opset;operators, as ai.onnx;17;MatMul,Add")
+        listed = [name.strip() for name in rest[1].split(",")]
+        names = [f"{domain}:{name}" if domain else name for name in listed]
+    for name in names:
+        if not _OPERATOR.fullmatch(name):
+            raise ValueError(f"{show(name)} is no operator; write one, as MatMul or com.microsoft:Gelu")
+    return names

@@ -1,0 +1,94 @@
+"""A limit + a part of a model, and of a baseline -> whether the limit holds, and by how much it does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from analyzer.budget.measuring import Measured, measure
+from analyzer.budget.metrics import Metric
+from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Over
+from analyzer.budget.selecting import Selection, Unknown
+from analyzer.render.units import format_count
+
+__all__ = ["Outcome", "hold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was observed beside what was allowed."""
+
+    part: Selection
+    observed: int | tuple[str, ...]
+    limit: int | tuple[str, ...]
+    excess: int
+    """How much too much, or too little, or how many names too many; 0 or less where the limit holds."""
+    baseline: int | None = None
+    beside: Selection | None = None
+    """The part of the baseline."""
+
+    @property
+    def has_failed(self) -> bool:
+        return self.excess > 0
+
+
+def hold(metric: Metric, limit: Limit, part: Selection, beside: Selection | None = None) -> Outcome | Unknown:
+    """Whether a limit holds for a part of a model. What could not be measured whole may fail, but does not pass."""
+    found = measure(metric.name, metric.unit, part, lowest=isinstance(limit, AtLeast))
+    if isinstance(found, Unknown):
+        return found
+    outcome = _compare(metric, limit, part, found, beside)
+    if isinstance(outcome, Outcome) and found.lacking:
+        may_be_less = isinstance(limit, AtLeast)  # what is missing may yet make up for it
+        return outcome if outcome.has_failed and not may_be_less else Unknown(found.lacking)
+    return outcome
+
+
+def _compare(
+    metric: Metric, limit: Limit, part: Selection, found: Measured, beside: Selection | None
+) -> Outcome | Unknown:
+    observed = found.observed
+    match limit:
+        case Among(names) if isinstance(observed, tuple):
+            return Outcome(part, observed, tuple(sorted(names)), len(set(observed) - names))
+        case AtMost(value) if isinstance(observed, int):
+            return Outcome(part, observed, value, observed - value)
+        case AtLeast(value) if isinstance(observed, int):
+            return Outcome(part, observed, value, value - observed)
+        case Over() if isinstance(observed, int) and beside is not None:
+            return _compare_over(metric, limit, part, observed, beside)
+    return Unknown(f"no such limit of {metric.name}")
+
+
+def _compare_over(
+    metric: Metric, limit: Over, part: Selection, observed: int, beside: Selection
+) -> Outcome | Unknown:
+    before = measure(metric.name, metric.unit, beside, lowest=False)
+    if isinstance(before, Unknown):
+        return Unknown(f"of the baseline: {before.reason}")
+    if before.lacking:
+        return Unknown(f"of the baseline: {before.lacking}")
+    if not isinstance(before.observed, int):
+        return Unknown(f"{metric.name} does not grow")
+    allowed = _allow(limit, before.observed)
+    if isinstance(allowed, Unknown):
+        return allowed
+    return Outcome(part, observed, allowed, observed - allowed, before.observed, beside)
+
+
+def _allow(limit: Over, baseline: int) -> int | Unknown:
+    """The number that follows of a baseline: the strictest, and of fractions their whole part."""
+    allowed: list[int] = []
+    for growth in limit.growths:
+        if growth.fraction is None:
+            allowed.append(baseline + (growth.amount or 0))
+        elif baseline == 0:
+            return Unknown(
+                "the baseline has 0, of which there is no percentage; write an amount, such as '+0'"
+            )
+        else:
+            allowed.append(math.floor(baseline * (1 + growth.fraction)))
+    least = min(allowed, default=baseline)
+    if least < 0:
+        return Unknown(f"the baseline has {format_count(baseline)}, which cannot become less by so much")
+    return least

@@ -1,0 +1,282 @@
+"""A metric + a part of a model -> what is observed of it, and what that is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from analyzer.budget.names import DEFAULT_DOMAIN, name_operator
+from analyzer.budget.record import Unit
+from analyzer.budget.selecting import Selection, Unknown
+from analyzer.keys import choose_key, label_members
+from analyzer.ledger import Entry, Ledger, Role
+from analyzer.model import Key, Node, label
+from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
+
+__all__ = ["CONTENT_MATTERS", "Measured", "Parts", "list_parts", "measure"]
+
+Parts = Mapping[str, int]
+"""What an observation is made of: groups, tensors, operators, accounts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is observed."""
+
+    observed: int | tuple[str, ...]
+    lacking: str = ""
+    """Why there may be more than what was observed; "" where all of it was."""
+
+
+CONTENT_MATTERS = frozenset({"duplicates", "findings", "parameters"})
+"""Metrics that come out otherwise where contents are not looked at."""
+
+_COPIES = ("copy", "duplicated-file")
+"""What the rules that find content which is stored again end with."""
+
+_UNREAD = {
+    "external-escapes": frozenset({Unit.BYTES}),
+    "external-missing": frozenset({Unit.BYTES}),
+    "external-short": frozenset({Unit.BYTES}),
+    "invalid-dims": frozenset({Unit.PARAMETERS, Unit.ELEMENTS, Unit.BYTES}),
+    "payload-mismatch": frozenset({Unit.PARAMETERS, Unit.ELEMENTS}),
+    "unknown-dtype": frozenset({Unit.PARAMETERS, Unit.ELEMENTS, Unit.BYTES, Unit.DTYPES}),
+}
+"""Findings that say that tensors could not be measured, and what of them."""
+
+
+def measure(metric: str, unit: Unit, part: Selection, *, lowest: bool) -> Measured | Unknown:
+    """What is observed of a part of a model.
+
+    Args:
+        metric: a key of `analyzer.budget.metrics.METRICS`.
+        unit: the metric's.
+        part: all of a model, or a group of it.
+        lowest: of versions the lowest, and not the highest.
+    """
+    found = _observe(metric, part, lowest)
+    return found if isinstance(found, Unknown) else Measured(found, _find_lacking(metric, unit, part))
+
+
+def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...] | Unknown:
+    ledger = part.ledger
+    if metric in _NAMES:
+        names = _NAMES[metric](part)
+        return names if isinstance(names, Unknown) else tuple(sorted(names))
+    if metric in _VERSIONS:
+        versions = _VERSIONS[metric](ledger)
+        if isinstance(versions, Unknown):
+            return versions
+        return min(versions.values()) if lowest else max(versions.values())
+    if metric in _WHOLE:
+        parts = _WHOLE[metric](ledger)
+        return parts if isinstance(parts, Unknown) else sum(parts.values())
+    if metric == "nodes":
+        return _count_nodes(part)
+    if metric == "bytes" and part.kind == "all":
+        return ledger.file_nbytes
+    if metric == "duplicates" and ledger.content == "none":
+        return Unknown(
+            "contents were not looked at, so copies cannot be told; --content sampled compares them"
+        )
+    if metric == "duplicates" and not ledger.model.graphs and ledger.shared_nbytes:
+        return Unknown(
+            "the saved report does not say which tensors share their bytes; check the model itself"
+        )
+    weights = map(_choose_weight(metric, ledger), part.entries)
+    return max(weights, default=0) if metric == "largest-tensor-bytes" else sum(weights)
+
+
+def list_parts(
+    metric: str, part: Selection, by: str | None = None, depth: int | None = None
+) -> Parts | Unknown:
+    """What an observation is made of: operators, accounts, files; else of all of a model groups, of a group tensors.
+
+    Args:
+        metric: a key of `analyzer.budget.metrics.METRICS`.
+        part: what was measured.
+        by: the key of the groups; None takes the default, as `analyzer.group.group_by` does.
+        depth: as there.
+    """
+    if metric in _NAMES:
+        return _NAMES[metric](part)
+    for table in (_VERSIONS, _WHOLE):
+        if metric in table:
+            return table[metric](part.ledger)
+    if metric == "nodes":
+        if part.nodes is None:
+            return Unknown(_NO_GRAPH)
+        return Counter(name_operator(node.domain, node.op_type) for node in part.nodes)
+    found: Counter[str] = Counter()
+    weigh = _choose_weight(metric, part.ledger)
+    if part.kind != "all" or metric not in _BY_GROUP:
+        for entry in part.entries:
+            found[label(entry.tensor.key)] += weigh(entry)
+        return found
+    labels = label_members(part.ledger, by or choose_key(part.ledger), depth)
+    for entry, name in zip(part.ledger.entries, labels.entries, strict=True):
+        found[" / ".join(name)] += weigh(entry)
+    return found + _list_accounts(part.ledger) if metric == "bytes" else found
+
+
+_BY_GROUP = frozenset({"parameters", "bytes", "stored-elements", "stored-bytes", "tensors"})
+"""Metrics of which a model has so many parts that groups say more than tensors."""
+
+_NO_GRAPH = "a saved report does not hold the graph; check the model itself"
+
+
+def _list_accounts(ledger: Ledger) -> Counter[str]:
+    """Bytes that are no tensor's."""
+    roles = {role.value for role in Role}
+    return Counter({account.name: account.nbytes for account in ledger.accounts if account.name not in roles})
+
+
+def _choose_weight(metric: str, ledger: Ledger) -> Callable[[Entry], int]:
+    """How much of a metric is one tensor's."""
+    match metric:
+        case "parameters":
+            return lambda entry: entry.parameters
+        case "stored-elements":
+            return lambda entry: entry.tensor.numel
+        case "tensors":
+            return lambda entry: 1
+        case "unattributed":
+            return lambda entry: entry.tensor.numel if entry.role is Role.UNATTRIBUTED else 0
+        case "quantization-bytes":
+            return lambda entry: entry.tensor.nbytes if entry.role is Role.QUANTIZATION else 0
+        case "duplicates":
+            again = _find_stored_again(ledger)
+            return lambda entry: entry.tensor.nbytes if entry.tensor.key in again else 0
+    return lambda entry: entry.tensor.nbytes  # bytes, stored_bytes, largest_tensor_bytes
+
+
+def _find_stored_again(ledger: Ledger) -> set[Key]:
+    """Tensors whose content stands elsewhere too, in other bytes than theirs."""
+    extents = {entry.tensor.key: entry.tensor.extent for entry in ledger.entries}
+    return {
+        entry.tensor.key
+        for entry in ledger.entries
+        if entry.copy_of is not None
+        and entry.decided_by.endswith(_COPIES)
+        and (entry.tensor.extent is None or extents.get(entry.copy_of) != entry.tensor.extent)
+    }
+
+
+def _count_nodes(part: Selection) -> int | Unknown:
+    found = part.ledger.nodes if part.kind == "all" else None if part.nodes is None else len(part.nodes)
+    return Unknown(_NO_GRAPH) if found is None else found
+
+
+def _find_lacking(metric: str, unit: Unit, part: Selection) -> str:
+    """Why there may be more than what was observed."""
+    ledger = part.ledger
+    if metric == "findings" and ledger.content == "none":
+        return "contents were not looked at, so there may be more findings; --content sampled compares them"
+    if metric in _WHOLE or metric in _VERSIONS or unit is Unit.OPERATORS or unit is Unit.DOMAINS:
+        return ""
+    own = None if part.kind == "all" else {label(entry.tensor.key) for entry in part.entries}
+    for finding in ledger.findings:
+        if unit in _UNREAD.get(finding.id, ()) and (own is None or not own.isdisjoint(finding.subjects)):
+            return f"not all of it could be read: {finding.message} ({finding.id})"
+    return ""
+
+
+# metrics of the model as a whole
+
+
+def _of_accounts(*names: str) -> Callable[[Ledger], Parts | Unknown]:
+    def find(ledger: Ledger) -> Parts | Unknown:
+        nbytes = {account.name: account.nbytes for account in ledger.accounts}
+        if any(name not in nbytes for name in names):
+            return Unknown("the report does not tell these bytes apart; make it again with this version")
+        return {name: nbytes[name] for name in names}
+
+    return find
+
+
+def _list_external(ledger: Ledger) -> Parts:
+    found: Counter[str] = Counter()
+    for file in ledger.model.external:
+        found[file.path] += file.nbytes
+    return found
+
+
+def _list_outside(ledger: Ledger) -> Parts:
+    escaping = (finding for finding in ledger.findings if finding.id == "external-escapes")
+    return Counter(subject for finding in escaping for subject in finding.subjects)
+
+
+def _list_findings(ledger: Ledger) -> Parts:
+    return Counter(finding.id for finding in ledger.findings)
+
+
+_WHOLE: Mapping[str, Callable[[Ledger], Parts | Unknown]] = {
+    "metadata-bytes": _of_accounts(NODE_METADATA, METADATA),
+    "orphaned-bytes": _of_accounts(ORPHANED, UNKNOWN),
+    "external-bytes": _list_external,
+    "external-outside": _list_outside,
+    "findings": _list_findings,
+}
+
+
+# versions
+
+
+def _list_opsets(ledger: Ledger) -> Parts | Unknown:
+    found: dict[str, int] = {}
+    for component in ledger.model.parts:
+        versions = [version for domain, version in component.opsets if domain == DEFAULT_DOMAIN]
+        if not component.opsets:
+            return Unknown(f"{component.name or ledger.model.path} imports no opset")
+        if versions and (low := min(versions)) != max(versions):
+            return Unknown(
+                f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low} and another"
+            )
+        if versions:
+            found[component.name or DEFAULT_DOMAIN] = versions[0]
+    return found or Unknown(f"the model imports no opset of {DEFAULT_DOMAIN}")
+
+
+def _list_ir_versions(ledger: Ledger) -> Parts:
+    return {component.name or "IR version": component.ir_version for component in ledger.model.parts}
+
+
+_VERSIONS: Mapping[str, Callable[[Ledger], Parts | Unknown]] = {
+    "opset": _list_opsets,
+    "ir-version": _list_ir_versions,
+}
+
+
+# names, and how many nodes or tensors have each
+
+
+def _list_used(part: Selection, name: Callable[[Node], str]) -> Parts | Unknown:
+    """Operators of nodes, without calls of the model's own functions."""
+    if part.nodes is None:
+        return Unknown(_NO_GRAPH)
+    model = part.ledger.model
+    local = {(model.root(f.path), f.domain or DEFAULT_DOMAIN, f.name, f.overload) for f in model.functions}
+    called = (
+        (n, (model.root(n.graph_path), n.domain or DEFAULT_DOMAIN, n.op_type, n.overload)) for n in part.nodes
+    )
+    return Counter(name(node) for node, key in called if key not in local)
+
+
+def _list_ops(part: Selection) -> Parts | Unknown:
+    return _list_used(part, lambda node: name_operator(node.domain, node.op_type))
+
+
+def _list_domains(part: Selection) -> Parts | Unknown:
+    return _list_used(part, lambda node: node.domain or DEFAULT_DOMAIN)
+
+
+def _list_dtypes(part: Selection) -> Parts:
+    return Counter(entry.tensor.dtype.name for entry in part.entries)
+
+
+_NAMES: Mapping[str, Callable[[Selection], Parts | Unknown]] = {
+    "ops": _list_ops,
+    "domains": _list_domains,
+    "dtypes": _list_dtypes,
+}

@@ -1,0 +1,184 @@
+"""The nouns of a comparison: numbers, groups and tensors in pairs, and what became of each."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from analyzer.content import ContentMode
+from analyzer.ledger import Entry, Match
+
+__all__ = [
+    "Change",
+    "Comparison",
+    "GroupPair",
+    "MatchedBy",
+    "Pair",
+    "Status",
+    "TensorPair",
+    "ValueCounts",
+    "count_statuses",
+]
+
+
+class Status(enum.StrEnum):
+    """What happened on the way from A to B. Unchanged means the same counts and bytes, not the same values."""
+
+    UNCHANGED = "unchanged"
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+class MatchedBy(enum.StrEnum):
+    """How a tensor of A was found in B."""
+
+    NAME = "name"
+    """Both have its name, in graphs of one path."""
+    SOURCES = "sources"
+    """They are computed from the same PyTorch tensors, and nothing else in their graphs is."""
+
+
+class Change(enum.StrEnum):
+    """What of a tensor differs."""
+
+    DTYPE = "dtype"
+    SHAPE = "shape"
+    ROLE = "role"
+    PARAMETERS = "parameters"
+    """What counts as learned: of a copy nothing does."""
+    STORED_ELEMENTS = "stored_elements"
+    BYTES = "bytes"
+    VALUES = "values"
+    """Nothing else differs; only where values were compared."""
+
+
+_N = TypeVar("_N", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair(Generic[_N]):
+    """One number on both sides: a count, or milliseconds."""
+
+    a: _N
+    b: _N
+
+    @property
+    def difference(self) -> _N:
+        """Of a and b: a - b."""
+        return self.a - self.b
+
+    @property
+    def ratio(self) -> float | None:
+        """Quotient a / b; None where b is 0, or below, as what profiling adds may be."""
+        return self.a / self.b if self.b > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPair:
+    """One group on both sides; a side that lacks it has 0."""
+
+    name: str
+    label: tuple[str, ...]
+    """The parts of its name, one for each key."""
+    status: Status
+    parameters: Pair[int]
+    stored_elements: Pair[int]
+    nbytes: Pair[int]
+    tensors: Pair[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPair:
+    """One stored tensor on both sides; a side that lacks it has None, and 0 of everything."""
+
+    a: Entry | None
+    b: Entry | None
+    groups: tuple[str | None, str | None]
+    """The group that it is in, on each side, of several the first; None where that side lacks it."""
+    status: Status
+    matched_by: MatchedBy | None
+    """None where one side lacks it."""
+    changed: tuple[Change, ...] = ()
+    """What differs; nothing unless its status is `changed`."""
+
+    @property
+    def entry(self) -> Entry:
+        """B's, else A's: what is there now, if it is."""
+        found = self.b or self.a
+        assert found is not None
+        return found
+
+    @property
+    def group(self) -> str | None:
+        """B's, else A's."""
+        return self.groups[self.b is not None]
+
+    @property
+    def parameters(self) -> Pair[int]:
+        return Pair(*(0 if side is None else side.parameters for side in (self.a, self.b)))
+
+    @property
+    def stored_elements(self) -> Pair[int]:
+        return Pair(*(0 if side is None else side.tensor.numel for side in (self.a, self.b)))
+
+    @property
+    def nbytes(self) -> Pair[int]:
+        return Pair(*(0 if side is None else side.tensor.nbytes for side in (self.a, self.b)))
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCounts:
+    """How many of the tensors that are otherwise alike have the same values."""
+
+    content: ContentMode
+    """How many of their values were compared: those at fixed positions, or all."""
+    equal: int
+    differing: int
+    unknown: int
+    """Strings, sparse tensors, and what could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A against B. Differences are a - b, ratios a / b. Groups and tensors come largest change first."""
+
+    a: str
+    b: str
+    parameters: Pair[int]
+    stored_elements: Pair[int]
+    stored_nbytes: Pair[int]
+    file_nbytes: Pair[int]
+    nodes: Pair[int] | None
+    """None where a saved report does not say how many there were."""
+    by: str
+    """As in `Grouping`, of both; so is `depth`."""
+    depth: int | None
+    groups: tuple[GroupPair, ...]
+    overlap: GroupPair
+    ungrouped: GroupPair
+    tensors: tuple[TensorPair, ...]
+    contents: tuple[ContentMode, ContentMode] = ("sampled", "sampled")
+    """How far contents were looked at when each side was made: what was not looked at has no copies."""
+    values: ValueCounts | None = None
+    """None where values were not compared."""
+    match: Match | None = None
+    """As in `Grouping`, of both."""
+    origins: tuple[str | None, str | None] = (None, None)
+    """As in `Grouping`, of A and of B."""
+
+    @property
+    def tensor_count(self) -> Pair[int]:
+        """Stored tensors of each side."""
+        return Pair(
+            sum(pair.a is not None for pair in self.tensors), sum(pair.b is not None for pair in self.tensors)
+        )
+
+
+def count_statuses(pairs: Iterable[GroupPair | TensorPair]) -> Mapping[Status, int]:
+    """How many of them have each status; all statuses are there."""
+    counter = Counter(pair.status for pair in pairs)
+    return {status: counter[status] for status in Status}

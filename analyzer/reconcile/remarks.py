@@ -1,0 +1,119 @@
+"""Closed books -> findings that keep nothing from balancing: ties that are undone, types wider than PyTorch's."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from analyzer.freed import count_freed
+from analyzer.ledger import Entry, Finding, Severity
+from analyzer.manifest import Parameter
+from analyzer.model import Key, label
+from analyzer.reconcile.books import Books
+from analyzer.reconcile.lines import EntryLine, Line
+from analyzer.scopes import module_of
+
+__all__ = ["find_remarks"]
+
+_AS_THEY_ARE = frozenset(
+    {
+        Line.IDENTICAL,
+        Line.RENAMED,
+        Line.TRANSPOSED,
+        Line.RESHAPED,
+        Line.SLICED,
+        Line.GATHERED,
+        Line.BROADCAST,
+        Line.CONCATENATED,
+        Line.TIED,
+        Line.DEDUPLICATED,
+        Line.CAST,
+        Line.COPIED,
+        Line.DUPLICATED_FILE,
+    }
+)
+"""Lines of values that PyTorch's own type holds as well: what was computed from a parameter may need the wider one."""
+
+
+def find_remarks(books: Books) -> tuple[Finding, ...]:
+    """What a balanced account may still be told of."""
+    return (*_find_untied(books), *_find_wider(books))
+
+
+def _find_untied(books: Books) -> Iterator[Finding]:
+    """Parameters of several names that the file stores more than once, with the same values or with others."""
+    tied = {parameter.name: parameter for parameter in books.manifest.parameters if parameter.tied}
+    same: dict[Key, str] = {}
+    other: dict[Key, str] = {}
+    for key, line in books.entries.items() if tied else ():
+        parameter = tied.get(line.parameter or "") or _find_place(books, key, line, tied.values())
+        held = books.parameters[parameter.name].entries if parameter is not None else ()
+        if parameter is not None and held:
+            names = f"{label(held[0])} ({', '.join(parameter.names)})"
+            if line.line is Line.COPIED:
+                same[key] = f"{label(key)} = {names}"
+            elif line.line in (Line.DIFFERING, Line.UNEXPECTED) and key not in held:
+                other[key] = f"{label(key)} is not {names}"
+    for found, words in ((same, "stored again"), (other, "stored with values of their own")):
+        if found:
+            entries = [books.entry(key) for key in found]
+            freed = count_freed(entries, books.ledger.entries, books.ledger.model)
+            message = (
+                f"{sum(entry.tensor.numel for entry in entries):,} elements ({freed:,} bytes) that PyTorch ties to "
+                f"others are {words}"
+            )
+            subjects = tuple(sorted(found.values()))
+            yield Finding("untied-weights", Severity.WARNING, message, subjects, freed or None)
+
+
+def _find_place(books: Books, key: Key, line: EntryLine, tied: Iterable[Parameter]) -> Parameter | None:
+    """The parameter in whose place an unexpected tensor is read: by a module of one of its names, in its shape."""
+    if line.line is not Line.UNEXPECTED:
+        return None
+    entry = books.entry(key)
+    shapes, modules = {entry.tensor.shape, entry.tensor.shape[::-1]}, books.reader_modules(entry)
+    return next(
+        (
+            each
+            for each in tied
+            if each.shape in shapes and modules & {module_of(name) for name in each.names}
+        ),
+        None,
+    )
+
+
+def _find_wider(books: Books) -> Iterator[Finding]:
+    """Weights that PyTorch has in fewer bits than the file, though nothing was computed from them."""
+    needed = _needed_bits(books)
+    wider: dict[tuple[int, int], list[Entry]] = defaultdict(list)
+    for key, bits in needed.items():
+        entry = books.entry(key)
+        dtype = entry.tensor.dtype
+        if bits and dtype.is_floating and dtype.bits > bits:
+            wider[dtype.bits, bits].append(entry)
+    found = [entry for entries in wider.values() for entry in entries]
+    if found:
+        saved = sum(
+            count_freed(entries, books.ledger.entries, books.ledger.model) * (has - needs) // has
+            for (has, needs), entries in wider.items()
+        )
+        types = ", ".join(f"{has} bits for {needs}" for has, needs in sorted(wider))
+        message = (
+            f"{sum(entry.tensor.numel for entry in found):,} learned elements are stored in more bits than PyTorch has "
+            f"them in ({types}); in its own types they would take {saved:,} bytes less"
+        )
+        subjects = tuple(sorted(label(entry.tensor.key) for entry in found))
+        yield Finding("wider-than-checkpoint", Severity.NOTE, message, subjects, saved or None)
+
+
+def _needed_bits(books: Books) -> dict[Key, int]:
+    """Of each stored tensor, the bits of the widest parameter in it; 0 where one was not stored as it is."""
+    bits: dict[Key, int] = {}
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        is_plain = parameter.dtype.is_floating and _AS_THEY_ARE.issuperset(settled.chain)
+        for key in settled.entries:
+            before = bits.get(key)
+            mine = parameter.dtype.bits if is_plain else 0
+            bits[key] = mine if before is None else max(before, mine) if before and mine else 0
+    return bits

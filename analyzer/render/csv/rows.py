@@ -1,0 +1,205 @@
+"""A report and its JSON document -> the rows of its CSV, by the names of their columns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from analyzer.members import list_groups
+from analyzer.model import label
+from analyzer.render.csv.cells import join_shape
+from analyzer.render.json_parts import Document
+from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
+from analyzer.schemas import schema_name
+
+__all__ = ["COLUMNS", "list_rows"]
+
+Row = Mapping[str, object]
+
+_SIDE = ("a", "b", "difference", "ratio")
+
+
+def _pair(name: str) -> tuple[str, ...]:
+    """The columns of a number on both sides.
+
+    >>> _pair("ms")
+    ('ms_a', 'ms_b', 'ms_difference', 'ms_ratio')
+    """
+    return tuple(f"{name}_{side}" for side in _SIDE)
+
+
+_PARAMETER = ("name", "shape", "elements", "trainable", "group", "line", "chain", "entries")
+_MEASURED = ("share", "scaled_ms", "error_ms", "kernels")
+_HELD = ("parameters", "parameter_share", "bytes", "byte_share", "stored_elements", "tensors", "nodes")
+_TIMED = ("group", "across", "ms", *_MEASURED, *_HELD)
+_TIME_PAIR = ("group", "across", "status", *_pair("ms"), "error_ms_a", "error_ms_b")
+_COMPARED = (*_TIME_PAIR, *_pair("parameters"), *_pair("bytes"))
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "inspect": (
+        *("name", "graph_path", "group", "role", "carrier", "dtype", "shape"),
+        *("stored_elements", "parameters", "bytes", "logical_bytes"),
+        *("scope", "scoped_by", "decided_by", "sources", "uses", "read_by", "applications", "shared_with"),
+        *("block", "part", "layer_role", "copy_of"),
+    ),
+    "survey": (
+        *("path", "readable", "parameters", "stored_elements", "stored_bytes", "file_bytes"),
+        *("stored_tensors", "shared_bytes", "nodes", "dtypes", "findings", "error"),
+    ),
+    "reconcile": (*_PARAMETER, "decided_by", "max_abs_error", "compared"),
+    "export": (*_PARAMETER, "decided_by", "max_abs_error", "compared"),
+    "recover": (
+        *("name", "graph_path", "kind", "status", "dtype", "shape", "line", "chain", "entries"),
+        *("decided_by", "max_abs_error", "lossy", "reason"),
+    ),
+    "compare": (
+        *("name", "graph_path", "group", "status", "matched_by", "changed"),
+        *(f"{key}_{side}" for key in ("name", "group", "dtype", "shape", "role", "copy_of") for side in "ab"),
+        *(*_pair("parameters"), *_pair("stored_elements"), *_pair("bytes")),
+    ),
+    "compare_time": _COMPARED,
+    "compare_sweep": ("axis", "value", *_COMPARED),
+    "check": (
+        *("name", "model", "metric", "group", "match", "status", "skipped", "bound", "observed", "limit"),
+        *("unit", "baseline", "exceeded_by", "contributors", "message", "advice", "origin"),
+    ),
+    "time": _TIMED,
+    "sweep": ("axis", "value", *_TIMED),
+    "formula": (
+        *("term", "part", "expression", "each", "times", "value", "vectors", "active"),
+        *("scope", "source", "census", "actual", "difference"),
+    ),
+}
+"""The columns of each kind of report, by the name of its schema."""
+
+
+def list_rows(report: Report, document: Document) -> Iterator[Row]:
+    """Every row, in the order of the document."""
+    match report:
+        case Inspection():
+            yield from _tensors(report, document)
+        case ReconcileReport():
+            yield from _parameters(report, document)
+        case ExportReport():
+            yield from _parameters(report.reconcile, document["reconcile"])
+        case _:
+            yield from _MAKERS[schema_name(document)](document)
+
+
+def _tensors(report: Inspection, document: Document) -> Iterator[Row]:
+    """The tensors with their groups; both are in the order of the document."""
+    ledger = report.ledger
+    labels = zip(ledger.entries, list_groups(ledger, report.grouping), strict=True)
+    keyed = (("/".join(entry.tensor.graph_path), entry.tensor.key[1], names) for entry, names in labels)
+    ordered = sorted(keyed, key=lambda item: item[:2])
+    for tensor, (_, _, names) in zip(document["tensors"], ordered, strict=True):
+        yield {**tensor, "shape": join_shape(tensor["shape"]), "group": names}
+
+
+def _parameters(report: ReconcileReport, document: Document) -> Iterator[Row]:
+    """PyTorch's parameters with the groups of the tensors that hold them."""
+    ledger = report.reconciliation.in_pytorch_terms()
+    found = zip(ledger.entries, list_groups(ledger, report.grouping), strict=True)
+    groups = {label(entry.tensor.key): names for entry, names in found}
+    for parameter in document["parameters"]:
+        found_in = itertools.chain.from_iterable(groups.get(entry, ()) for entry in parameter["entries"])
+        names = tuple(dict.fromkeys(found_in))
+        yield {**parameter, "shape": join_shape(parameter["shape"]), "group": names}
+
+
+def _models(document: Document) -> Iterator[Row]:
+    for model in document["models"]:
+        row = dict.fromkeys(COLUMNS["survey"]) | model | model.get("totals", {})
+        yield row | {
+            "dtypes": [each["dtype"] for each in model.get("dtypes", ())],
+            "findings": [each["id"] for each in model.get("findings", ())],
+        }
+
+
+def _recovered(document: Document) -> Iterator[Row]:
+    """What was recovered, what is lost, and what nobody has a name for."""
+    blank = dict.fromkeys(COLUMNS["recover"])
+    reasons = {each["name"]: each["reason"] for each in document["lossy"]}
+    for kind, key in (("parameter", "parameters"), ("buffer", "buffers")):
+        for each in document[key]:
+            told = {"kind": kind, "status": "recovered", "reason": reasons.get(each["name"])}
+            yield blank | each | told | {"shape": join_shape(each["shape"])}
+    for each in document["lost"]:
+        kind = "buffer" if each["buffer"] else "parameter"
+        yield blank | each | {"kind": kind, "status": "lost", "shape": join_shape(each["shape"])}
+    for each in document["unnamed"]:
+        yield blank | each | {"status": "unnamed", "shape": join_shape(each["shape"])}
+
+
+def _tensor_pairs(document: Document) -> Iterator[Row]:
+    for pair in document["tensors"]:
+        row = {**pair, **_spread(pair, "parameters", "stored_elements", "bytes")}
+        for side in "ab":
+            held = pair[side] or {}
+            row |= {f"{key}_{side}": held.get(key) for key in ("name", "group", "dtype", "role", "copy_of")}
+            row[f"shape_{side}"] = join_shape(held["shape"]) if held else None
+        yield row
+
+
+def _spread(row: Mapping[str, Any], *keys: str) -> dict[str, object]:
+    """Numbers on both sides, each in columns of its own."""
+    return {f"{key}_{side}": row[key][side] for key in keys for side in _SIDE}
+
+
+def _verdicts(document: Document) -> Iterator[Row]:
+    for rule in document["rules"]:
+        parts = [f"{each['name']}={each['value']}" for each in rule["contributors"]]
+        yield {**rule, "contributors": parts}
+
+
+def _times(document: Document) -> Iterator[Row]:
+    """The groups, and what of the time none has: together they take the profiled run, but for what overlaps."""
+    blank = dict.fromkeys(COLUMNS["time"])
+    yield from document["groups"]
+    if document["by"] == "group":
+        yield document["group_balance"]["ungrouped"]
+    for name in ("unattributed", "overhead"):
+        yield blank | {"group": f"[{name}]", "ms": document[f"{name}_ms"]}
+
+
+def _time_pairs(document: Document) -> Iterator[Row]:
+    """The same of two timings."""
+    blank = dict.fromkeys(COLUMNS["compare_time"])
+    for pair in document["groups"]:
+        errors = {f"error_ms_{side}": pair["error_ms"][side] for side in "ab"}
+        yield {**pair, **_spread(pair, "ms", "parameters", "bytes"), **errors}
+    names = ["ungrouped"] if document["by"] == "group" else []
+    for name in (*names, "unattributed", "overhead"):
+        yield blank | {"group": f"[{name}]", **_spread({"ms": document[f"{name}_ms"]}, "ms")}
+
+
+def _at_each_point(rows: Callable[[Document], Iterable[Row]]) -> Callable[[Document], Iterator[Row]]:
+    """Of a sweep the same at each length."""
+
+    def list_points(document: Document) -> Iterator[Row]:
+        for point in document["points"]:
+            place = {"axis": document["axis"], "value": point["value"]}
+            for row in rows({**document, **point}):
+                yield {**row, **place}
+
+    return list_points
+
+
+def _parts(document: Document) -> Iterator[Row]:
+    for term in document["terms"]:
+        for part in term["parts"]:
+            yield {**part, "term": term["term"]}
+
+
+_MAKERS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
+    "survey": _models,
+    "recover": _recovered,
+    "compare": _tensor_pairs,
+    "compare_time": _time_pairs,
+    "compare_sweep": _at_each_point(_time_pairs),
+    "check": _verdicts,
+    "time": _times,
+    "sweep": _at_each_point(_times),
+    "formula": _parts,
+}

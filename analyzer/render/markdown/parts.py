@@ -1,0 +1,162 @@
+"""What the Markdown of several commands has in common: names, tables that are cut, groups, findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.ledger import Finding, Group, Grouping, Severity
+from analyzer.render.groups import heading
+from analyzer.render.pieces import Block, Cell, Code, Column, Fold, Items, Line, Piece, Row, Strong, Table
+from analyzer.render.units import format_bytes, format_count, format_many, format_share
+from analyzer.tree import TreeRow, build_tree, cut_rows, sum_groups
+
+__all__ = [
+    "columns",
+    "count_severities",
+    "cut",
+    "list_names",
+    "name",
+    "others",
+    "show_findings",
+    "show_group_table",
+    "show_sides",
+    "text_row",
+]
+
+_T = TypeVar("_T")
+
+
+def columns(*titles: str, words: int = 1) -> tuple[Column, ...]:
+    """Columns of which the first `words` hold names, and the others numbers."""
+    return tuple(Column(title, is_number=at >= words) for at, title in enumerate(titles))
+
+
+def text_row(first: Piece, *texts: str, level: int = 0, is_total: bool = False) -> Row:
+    """A row of a name and texts."""
+    return Row(((first,), *((text,) for text in texts)), level, is_total)
+
+
+def name(text: str) -> Piece:
+    """A name, anybody's; one in brackets is a row that the report adds, as a rule, and stands as text."""
+    return text if text.startswith(("[", "(")) else Code(text)
+
+
+def cut(rows: Sequence[_T], limit: int) -> tuple[Sequence[_T], Sequence[_T]]:
+    """Those that are shown and those that are left out; a limit of 0 leaves none out."""
+    return (rows[:limit], rows[limit:]) if limit else (rows, ())
+
+
+def others(left: Sequence[object]) -> str:
+    """What stands for those that are left out."""
+    return f"[{format_many(len(left), 'other')}]"
+
+
+def list_names(names: Sequence[str], limit: int) -> Cell:
+    """Names with commas between them, and how many more there are."""
+    shown, left = cut(names, limit)
+    parts = [name(each) for each in shown] + ([others(left)] if left else [])
+    return tuple(piece for part in parts for piece in (", ", part))[1:]
+
+
+def show_sides(a: str, b: str) -> Iterator[Block]:
+    """What is compared."""
+    yield Items((("a = ", Code(a)), ("b = ", Code(b))))
+
+
+# groups
+
+
+def show_group_table(grouping: Grouping, parameters: int, limit: int) -> Iterator[Block]:
+    """Groups under each other; those of the outermost level and what is in brackets sum to the total."""
+    is_own = grouping.by == "group"
+    counted = replace(grouping, groups=tuple(group for group in grouping.groups if group.tensors or is_own))
+    shown, closed = cut_rows(build_tree(counted), limit)
+    rows = [_group_row(row, parameters) for row in shown]
+    if is_own:
+        rows += [
+            _total_row(grouping.ungrouped, parameters),
+            _total_row(grouping.overlap, parameters, sign=-1),
+        ]
+    total = sum_groups("total", (*grouping.groups, grouping.ungrouped), grouping.overlap)
+    rows.append(_total_row(total, parameters, is_total=True))
+    titles = (heading(grouping), "parameters", "share", "stored", "bytes", "tensors")
+    yield Table(columns(*titles), tuple(rows))
+    if closed:
+        yield Line((f"{format_many(closed, 'row')} under these are not shown.",))
+
+
+def _group_row(row: TreeRow, parameters: int) -> Row:
+    cells = _group_cells(row.total, parameters)
+    each = f" ({format_count(row.count)} x {format_count(row.parameters)})" if row.count > 1 else ""
+    return Row(((name(row.title), each), *cells), row.level)
+
+
+def _total_row(group: Group, parameters: int, *, sign: int = 1, is_total: bool = False) -> Row:
+    return Row(((group.name,), *_group_cells(group, parameters, sign)), is_total=is_total)
+
+
+def _group_cells(group: Group, parameters: int, sign: int = 1) -> Iterator[Cell]:
+    yield (format_count(sign * group.parameters),)
+    yield (format_share(sign * group.parameters, parameters),)
+    yield (format_count(sign * group.stored_elements),)
+    yield (format_bytes(sign * group.nbytes),)
+    yield (format_count(sign * group.tensors),)
+
+
+# findings
+
+
+_WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+
+
+def count_severities(findings: Sequence[Finding]) -> str:
+    """How many of each severity there are, the worst first.
+
+    >>> count_severities([Finding("a", Severity.NOTE, ""), Finding("b", Severity.ERROR, "")])
+    '1 error, 1 note'
+    """
+    counts = Counter(finding.severity for finding in findings)
+    return ", ".join(format_many(counts[each], each.value) for each in _WORST_FIRST if counts[each])
+
+
+def show_findings(findings: Sequence[Finding], limit: int) -> Iterator[Block]:
+    """A fold with a sentence for each, the worst first, what it is about, and how to mend it."""
+    if not findings:
+        return
+    ordered = sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
+    shown, left = cut(ordered, limit)
+    items = [_finding(finding, min(limit or _SUBJECTS, _SUBJECTS)) for finding in shown]
+    items += [(others(left),)] if left else []
+    yield Fold(f"Findings: {count_severities(findings)}", (Items(tuple(items)),))
+
+
+_SUBJECTS = 5
+"""Tensors that a finding's sentence names."""
+
+
+def _finding(finding: Finding, limit: int) -> Cell:
+    message = finding.message.removeprefix(f"{finding.id}: ")
+    pieces: list[Piece] = [Strong(finding.severity.value), " ", Code(finding.id), f": {message}"]
+    if finding.subjects:
+        pieces += [": ", *list_names(finding.subjects, limit)]
+    pieces.append(f". Mending it saves {format_bytes(finding.nbytes)}." if finding.nbytes else ".")
+    return (*pieces, *_mend(finding.id))
+
+
+def _mend(id_: str) -> Iterator[Piece]:
+    """How to mend it: the first paragraph of what `explain` says, and where the rest is."""
+    if id_ not in EXPLANATIONS:
+        return
+    paragraph = EXPLANATIONS[id_].mend.strip().partition("\n\n")[0]
+    told = " ".join(paragraph.split()).removesuffix(":")
+    yield " "
+    for at, part in enumerate(told.split("`")):
+        if part:
+            yield Code(part) if at % 2 else part
+    yield " (" if told.endswith(".") else ". ("
+    yield Code(f"onnxledger explain {id_}")
+    yield ")"

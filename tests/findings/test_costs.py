@@ -1,0 +1,126 @@
+"""What each finding says that mending it would save, and what the text report makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import Array, audit, external, noise, ramp, save, text_model
+from onnx import helper, numpy_helper
+
+from analyzer.audit import audit_model
+from analyzer.group import group_by
+from analyzer.ledger import Ledger
+from analyzer.render import RenderOptions, render, to_document
+from analyzer.report import Inspection, SurveyReport
+from analyzer.survey import survey_models
+
+LINEAR = "g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }"
+ADDED = "g (float[1,3] x) => (float[1,2] y) { h = MatMul(x, w) y = Add(h, b) }"
+LARGE = 1 << 15
+
+
+def costs(ledger: Ledger) -> dict[str, int | None]:
+    return {finding.id: finding.nbytes for finding in ledger.findings}
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("f8", 24), ("c16", 48)])
+def test_half_of_what_stands_in_64_bits_is_spared(tmp_path, dtype, expected):
+    ledger = audit(tmp_path, text_model(LINEAR, {"w": ramp(3, 2).astype(dtype)}))
+
+    assert costs(ledger)["fp64-weights"] == expected
+
+
+def test_unread_tensor_costs_its_bytes(tmp_path):
+    ledger = audit(tmp_path, text_model(LINEAR, {"w": ramp(3, 2), "idle": ramp(5)}))
+
+    assert costs(ledger) == {"unattributed": None, "unused-initializer": 20}
+
+
+def test_unread_tensor_in_the_place_of_another_costs_nothing(tmp_path):
+    proto = text_model(LINEAR)
+    (tmp_path / "w.bin").write_bytes(ramp(6).tobytes())
+    proto.graph.initializer.extend(external(name, [3, 2], location="w.bin") for name in ("w", "idle"))
+
+    assert costs(audit(tmp_path, proto))["unused-initializer"] is None
+
+
+def test_copy_in_the_place_of_the_original_costs_nothing_and_says_so(tmp_path):
+    proto = text_model("g (float[1,2] x) => (float[1,2] y) { h = MatMul(x, a) y = MatMul(h, b) }")
+    (tmp_path / "w.bin").write_bytes(ramp(4).tobytes())
+    proto.graph.initializer.extend(external(name, [2, 2], location="w.bin") for name in "ab")
+
+    (found,) = audit(tmp_path, proto).findings
+
+    assert (found.id, found.nbytes) == ("duplicate-content", None)
+    assert found.message == "4 elements (0 bytes) are stored again, as it stands"
+
+
+@pytest.mark.parametrize(("bias", "expected"), [(np.zeros(2, "f4"), 4), (np.ones(2, "f2"), 2)])
+def test_constant_filled_tensor_costs_all_but_one_of_its_elements(tmp_path, bias: Array, expected):
+    ledger = audit(tmp_path, text_model(ADDED, {"w": ramp(3, 2), "b": bias}))
+
+    assert costs(ledger)["constant-filled"] == expected
+
+
+@pytest.mark.parametrize(("content", "expected"), [("sampled", None), ("full", 4 * (2 * LARGE - 1))])
+def test_large_tensor_of_one_value_has_a_cost_once_all_of_it_was_looked_at(tmp_path, content, expected):
+    path = save(tmp_path, text_model(LINEAR, {"w": np.zeros((2, LARGE), "f4")}))
+
+    assert costs(audit_model(path, content=content))["constant-filled"] == expected
+
+
+def test_what_takes_no_bytes_has_no_cost(tmp_path):
+    proto = text_model(
+        "g (float[1,2] x) => (float[1,2] y) { w = Constant<value = float[2,2] {1,2,3,4}>() y = MatMul(x, w) }"
+    )
+    proto.graph.node.append(helper.make_node("Odd", ["y"], ["z"], domain="my"))
+
+    assert costs(audit(tmp_path, proto)) == {"constant-weights": None, "custom-domain": None}
+
+
+# reports
+
+
+def wasteful(folder: Path) -> Ledger:
+    proto = text_model(LINEAR, {"w": noise(3, 2)})
+    proto.graph.initializer.append(numpy_helper.from_array(ramp(2000), "idle"))
+    return audit(folder, proto)
+
+
+def text_of(ledger: Ledger) -> list[str]:
+    text = render(Inspection(ledger, group_by(ledger)), "text", RenderOptions())
+    return str(text).splitlines()
+
+
+def test_text_says_what_a_finding_costs_and_where_to_read_on(tmp_path):
+    lines = text_of(wasteful(tmp_path))
+
+    start = next(i for i, line in enumerate(lines) if line.startswith("warning: 8,000 bytes in initializers"))
+    assert lines[start + 1 :] == [
+        "  idle",
+        "  costs 8,000 bytes",
+        "",
+        "onnxledger explain ID says what each means, costs, and how to mend it",
+    ]
+    assert sum("costs" in line for line in lines) == 2
+
+
+def test_text_of_a_sound_model_has_nothing_to_explain(tmp_path):
+    assert not any(
+        "explain" in line for line in text_of(audit(tmp_path, text_model(LINEAR, {"w": ramp(3, 2)})))
+    )
+
+
+def test_json_has_the_bytes_of_each_finding_of_one_model_and_of_many(tmp_path):
+    ledger = wasteful(tmp_path)
+
+    alone = to_document(Inspection(ledger, group_by(ledger)))["findings"]
+    (row,) = to_document(SurveyReport(survey_models([str(tmp_path / "model.onnx")])))["models"]
+
+    assert [(each["id"], each["bytes"]) for each in alone] == [
+        ("unattributed", None),
+        ("unused-initializer", 8000),
+    ]
+    assert [each["bytes"] for each in row["findings"]] == [None, 8000]

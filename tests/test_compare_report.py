@@ -1,0 +1,241 @@
+"""What `compare` prints: the largest changes first, every total, and what was not looked at."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from commands import run_here
+from models import audit, ramp, save, text_model
+
+from analyzer.compare import Comparison, compare_ledgers, group_alike
+from analyzer.ledger import Ledger
+from analyzer.render import RenderOptions, to_document
+from analyzer.render.text import render_text
+from analyzer.schemas import load_schema
+
+EVIL = "w\x1b[2J\u202egpj.exe"
+
+
+def holding(folder: Path, **weights: np.ndarray[Any, Any]) -> Ledger:
+    folder.mkdir()
+    nodes = " ".join(f'y{i} = MatMul(x, "{name}")' for i, name in enumerate(weights))
+    return audit(folder, text_model(f"g (float[2,2] x) => (float[2,2] y0) {{ {nodes} }}", weights))
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[Ledger, Ledger]:
+    """Of B one tensor is cast, one is new, one is gone, one is now a copy of another, which is as it was."""
+    a = {
+        "same.weight": ramp(2, 5, start=200),
+        "cast.weight": ramp(8, 8),
+        "gone.weight": ramp(2, 2, start=300),
+        "twin": ramp(2, 5, start=400),
+    }
+    b = {
+        "same.weight": ramp(2, 5, start=200),
+        "cast.weight": ramp(8, 8).astype("f2"),
+        "fresh.weight": ramp(3, 3, start=500),
+        "twin": ramp(2, 5, start=200),
+    }
+    return holding(tmp_path / "a", **a), holding(tmp_path / "b", **b)
+
+
+def compared(a: Ledger, b: Ledger, **options: Any) -> Comparison:
+    return compare_ledgers(a, b, *group_alike(a, b, "scope", 1), **options)
+
+
+def show(report: Comparison, rows: int = 20) -> str:
+    return render_text(report, RenderOptions(rows=rows))
+
+
+def rows_of(text: str, heading: str) -> dict[str, str]:
+    """The rows of the table that begins so, by their first word."""
+    lines = iter(text.splitlines())
+    next(line for line in lines if line.startswith(heading))
+    next(lines)
+    table: dict[str, str] = {}
+    for line in lines:
+        if not line and table and heading != "parameters":
+            break
+        if line.startswith(("bytes ", "tensors that differ", "groups:")):
+            break
+        if line:
+            table[line.split("  ")[0]] = " ".join(line.split())
+    return table
+
+
+def test_every_total_is_below_the_groups(sides):
+    rows = rows_of(show(compared(*sides)), "parameters")
+
+    assert rows["total parameters"] == "total parameters 88 83 +5 106.0241 %"
+    assert rows["stored elements"] == "stored elements 88 93 -5 94.6237 %"
+    assert rows["stored bytes"] == "stored bytes 352 244 +108 144.2623 %"
+    assert rows["tensors"] == rows["nodes"].replace("nodes", "tensors") == "tensors 4 4 0 100.0000 %"
+    assert [*rows][:5] == ["cast", "[unscoped]", "same", "fresh", "gone"]
+
+
+def test_bytes_have_a_table_where_the_same_parameters_take_others(sides, tmp_path):
+    a, b = sides
+
+    assert rows_of(show(compared(a, b)), "bytes ")["cast"] == "cast 256 128 +128 200.0000 %"
+    assert "\nbytes " not in show(compared(a, holding(tmp_path / "c", x=ramp(9)))).replace("total bytes", "")
+
+
+def test_tensors_that_differ_say_in_what(sides):
+    rows = rows_of(show(compared(*sides)), "tensors that differ")
+
+    assert list(rows.values()) == [
+        "cast.weight (FLOAT to FLOAT16) changed +128",
+        "fresh.weight (FLOAT 3x3) added -36",
+        "gone.weight (FLOAT 2x2) removed +16",
+        "twin (10 to 0 parameters, copy of same.weight in b) changed 0",
+    ]
+
+
+def test_rows_beyond_n_are_summed(sides):
+    text = show(compared(*sides), rows=2)
+
+    assert rows_of(text, "parameters")["[3 others]"] == "[3 others] 14 19 -5 73.6842 %"
+    assert rows_of(text, "bytes ")["[3 others]"] == "[3 others] 56 116 -60 48.2759 %"
+    assert rows_of(text, "tensors that differ")["[2 others]"] == "[2 others] +16"
+    assert "others]" not in show(compared(*sides), rows=0)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_the_rows_that_are_shown_sum_to_the_totals(sides, rows):
+    shown = rows_of(show(compared(*sides), rows), "parameters")
+    names = list(shown)[: list(shown).index("total parameters")]
+
+    counts = [shown[name].removeprefix(name).split()[:2] for name in names]
+
+    assert [sum(map(int, side)) for side in zip(*counts, strict=True)] == [88, 83]
+
+
+def test_counts_of_each_status_are_said(sides):
+    text = show(compared(*sides))
+
+    assert "groups: 1 added, 2 removed, 2 changed" in text
+    assert "tensors: 1 unchanged, 1 added, 1 removed, 2 changed" in text
+
+
+def test_what_is_unchanged_says_nothing_of_values_unless_they_were_compared(sides):
+    a, b = sides
+    told = "unchanged tensors have the same type, shape, role and size; values were not compared"
+
+    assert told in " ".join(show(compared(a, b)).split())
+    whole = show(compared(a, b, content="full"))
+    assert "values compared whole: 1 tensor, 0 differ" in whole
+    assert "not compared" not in whole
+    assert "values compared at fixed positions: 4 tensors, 0 differ" in show(
+        compared(a, a, content="sampled")
+    )
+
+
+def test_other_values_are_said(tmp_path):
+    a, b = holding(tmp_path / "a", w=ramp(2, 2)), holding(tmp_path / "b", w=ramp(2, 2) + 1)
+
+    text = show(compared(a, b, content="full"))
+
+    assert rows_of(text, "tensors that differ") == {"w (other values)": "w (other values) changed 0"}
+    assert "1 tensor, 1 differ" in text
+
+
+def test_a_model_beside_itself_has_no_tensors_that_differ(sides):
+    text = show(compared(sides[0], sides[0]))
+
+    assert "tensors that differ" not in text
+    assert "tensors: 4 unchanged" in text
+
+
+def test_what_was_not_looked_at_is_said(sides):
+    a, b = sides
+    text = " ".join(show(compared(replace(a, content="none"), b)).split())
+    old = replace(b, model=replace(b.model, graphs=()))
+
+    assert "contents of a were not looked at: what is stored twice counts twice there, once here" in text
+    assert "nodes: not compared, as a saved report does not say how many there were" in show(compared(a, old))
+
+
+@pytest.mark.parametrize("name", [EVIL, "w" * 600, "[red]x[/red]", "::error::w"])
+def test_names_stay_within_80_columns_and_cannot_escape(tmp_path, name):
+    text = show(
+        compared(
+            holding(tmp_path / "a", **{name: ramp(2, 2), "gone": ramp(3)}),
+            holding(tmp_path / "b", **{name: ramp(2, 3), f"{name}2": ramp(2, 3)}),
+        )
+    )
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.replace("\n", "").isprintable()
+    assert "\u202e" not in text
+    assert not any(line.startswith("::") for line in text.splitlines())
+
+
+def test_the_document_holds_every_tensor_and_what_became_of_it(sides):
+    document = to_document(compared(*sides, content="full"))
+
+    jsonschema.validate(document, load_schema("compare"))
+    assert document["changes"]["tensors"] == {"unchanged": 1, "added": 1, "removed": 1, "changed": 2}
+    assert document["values_compared"] == {"content": "full", "equal": 1, "differing": 0, "unknown": 0}
+    assert document["totals"]["nodes"] == {"a": 4, "b": 4, "difference": 0, "ratio": 1.0}
+    tensors = {tensor["name"]: tensor for tensor in document["tensors"]}
+    assert list(tensors) == ["cast.weight", "fresh.weight", "gone.weight", "twin", "same.weight"]
+    assert tensors["cast.weight"]["changed"] == ["dtype", "bytes"]
+    assert tensors["cast.weight"]["bytes"] == {"a": 256, "b": 128, "difference": 128, "ratio": 2.0}
+    assert (tensors["fresh.weight"]["a"], tensors["fresh.weight"]["b"]["shape"]) == (None, [3, 3])
+    assert tensors["twin"]["b"]["copy_of"] == "same.weight"
+    twin = tensors["twin"]
+    assert (twin["group"], twin["a"]["group"], twin["b"]["group"]) == ("same", "[unscoped]", "same")
+
+
+# the command
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    text = 'g (float[2,2] x) => (float[2,2] y) { y = MatMul(x, "w.weight") }'
+    for name, start in (("a", 0), ("b", 50)):
+        save(tmp_path, text_model(text, {"w.weight": ramp(2, 2, start=start)}), f"{name}.onnx")
+    return tmp_path / "a.onnx", tmp_path / "b.onnx"
+
+
+def test_the_exit_code_is_0_however_much_differs(files):
+    for options in ((), ("--content", "full")):
+        assert run_here("compare", *files, *options).returncode == 0
+
+
+def test_values_are_compared_of_two_models_only(files, tmp_path):
+    run_here("inspect", files[0], "--quiet", "-o", tmp_path / "a.json")
+
+    models = json.loads(run_here("compare", *files, "--content", "full", "--format", "json").stdout)
+    refused = run_here("compare", tmp_path / "a.json", files[1], "--content", "full")
+
+    assert models["tensors"][0]["changed"] == ["values"]
+    assert refused.returncode == 2
+    assert "a.json is a saved report, which has no values to compare" in " ".join(refused.stderr.split())
+
+
+def test_one_saved_report_is_enough_without_the_old_model(files, tmp_path):
+    run_here("inspect", files[0], "--quiet", "-o", tmp_path / "old.json")
+    files[0].unlink()
+
+    result = run_here("compare", tmp_path / "old.json", files[1], "--format", "json")
+
+    assert result.returncode == 0
+    document = json.loads(result.stdout)
+    assert document["totals"]["nodes"] == {"a": 1, "b": 1, "difference": 0, "ratio": 1.0}
+    assert document["changes"]["tensors"]["unchanged"] == 1
+
+
+def test_tensors_have_the_users_groups(files):
+    options = ("--group", "weights=weight", "--format", "json")
+
+    document = json.loads(run_here("compare", *files, *options).stdout)
+
+    assert [tensor["group"] for tensor in document["tensors"]] == ["weights"]

@@ -1,0 +1,120 @@
+"""`onnxledger explain`: what it prints in each format, and what it says to an id that is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+from models import ramp, save, text_model
+
+from analyzer import explain as look_up
+from analyzer.cli import command
+from analyzer.errors import UsageError
+from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.render.explain import markdown_explanations
+from analyzer.schemas import load_schema
+
+PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments])
+
+
+def test_without_an_id_all_are_listed_with_their_titles():
+    lines = run("explain").stdout.splitlines()
+
+    assert [line.split()[0] for line in lines[: len(EXPLANATIONS)]] == list(EXPLANATIONS)
+    assert lines[0].split(None, 1)[1] == EXPLANATIONS["constant-filled"].title
+    assert lines[-1] == "onnxledger explain ID says what one means, costs, and how to mend it"
+
+
+def test_text_says_everything_and_keeps_its_lines_short():
+    for id_, explanation in EXPLANATIONS.items():
+        text = run("explain", id_).stdout
+        words = " ".join(text.split())
+        for said in (
+            explanation.title,
+            explanation.meaning,
+            explanation.cost,
+            explanation.seen_by,
+            explanation.docs,
+        ):
+            assert " ".join(said.split()) in words
+        prose = [line for line in text.splitlines() if not line.startswith("    ")]
+        assert max(map(len, prose)) <= 80
+        assert max(map(len, text.splitlines())) <= 100
+
+
+def test_several_ids_are_explained_in_their_order_and_each_once():
+    text = run("explain", "old-opset", "fp64-weights", "old-opset").stdout
+
+    assert text.startswith(
+        "old-opset: an opset that onnxruntime does not run (warning)\n\nwhat it means\n  The model"
+    )
+    assert text.count("\nwhat it means\n") == 2
+    assert text.index("old-opset: ") < text.index("fp64-weights: ")
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"), [(("missing", "differing"), ["missing", "differing"]), ((), list(EXPLANATIONS))]
+)
+def test_json_matches_its_schema(ids, expected):
+    document = json.loads(run("explain", *ids, "--format", "json").stdout)
+
+    jsonschema.Draft202012Validator(load_schema("explain")).validate(document)
+    assert [row["id"] for row in document["findings"]] == expected
+    assert document["findings"][0]["mend"] == EXPLANATIONS[expected[0]].mend
+
+
+def test_markdown_of_one_has_no_page_around_it():
+    text = run("explain", "transposed-copy", "--format", "markdown").stdout
+
+    assert text.startswith("## `transposed-copy`\n\nA tensor is stored again, transposed (warning).\n")
+    assert text == markdown_explanations([EXPLANATIONS["transposed-copy"]])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("explain", "fp64-weigths"), ("inspect", "MODEL", "--ignore", "fp64-weigths")],
+    ids=["explain", "--ignore"],
+)
+def test_unknown_id_is_refused_with_the_nearest(tmp_path, arguments):
+    path = save(
+        tmp_path, text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(3, 2)})
+    )
+
+    result = run(*(str(path) if argument == "MODEL" else argument for argument in arguments))
+
+    assert isinstance(result.exception, UsageError)  # main() makes exit code 2 of it
+    assert "did you mean fp64-weights" in str(result.exception)
+    assert result.stdout == ""
+
+
+def test_id_that_only_another_command_finds_may_be_ignored(tmp_path):
+    path = save(
+        tmp_path, text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }", {"w": ramp(3, 2)})
+    )
+
+    assert run("inspect", str(path), "--strict", "--ignore", "untied-weights").exit_code == 0
+
+
+def test_library_explains_too():
+    assert look_up("weightless") is EXPLANATIONS["weightless"]
+
+
+@pytest.fixture
+def drawn(request: pytest.FixtureRequest) -> None:
+    """The page of findings, which --update-golden rewrites."""
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(markdown_explanations(list(EXPLANATIONS.values()), is_page=True), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("drawn")
+def test_page_of_findings_is_what_the_catalogue_says():
+    expected = run("explain", "--format", "markdown").stdout
+
+    assert PAGE.read_text(encoding="utf-8") == expected, "make golden rewrites it"

@@ -1,0 +1,244 @@
+"""SARIF that its public schema accepts, and that GitHub's code scanning can show."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from ci_logs import COMMANDS, check_report, hostile_model, read_sarif, verdict
+from models import audit, manifest_of, parameters_of, ramp, reconcile, text_model
+
+from analyzer.audit import audit_model
+from analyzer.budget.record import BudgetReport, Contributor, Skipped, Status
+from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.group import group_by
+from analyzer.ledger import Finding, Severity
+from analyzer.render import render
+from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.survey import survey_models
+
+NOTE = Finding("old-opset", Severity.NOTE, "opset 7 is old")
+COPIES = Finding("duplicate-content", Severity.WARNING, "two are equal", ("a", "b"), 400)
+
+
+def sarif(report: Report) -> Any:
+    return read_sarif(render(report, "sarif"))
+
+
+def marks(run: Any) -> list[str]:
+    return [result["partialFingerprints"]["primaryLocationLineHash"] for result in run["results"]]
+
+
+def inspection(folder: Any, proto: Any) -> Inspection:
+    ledger = audit(folder, proto)
+    return Inspection(ledger, group_by(ledger))
+
+
+def uri(result: Any) -> str:
+    found: str = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    return found
+
+
+# what is in it
+
+
+def test_every_finding_of_the_catalog_is_a_rule_with_its_explanation():
+    run = sarif(check_report(NOTE))
+
+    rules = {rule["id"]: rule for rule in run["tool"]["driver"]["rules"]}
+    assert list(rules) == list(EXPLANATIONS)
+    for id_, explanation in EXPLANATIONS.items():
+        assert rules[id_]["shortDescription"]["text"] == explanation.title
+        assert explanation.mend in rules[id_]["help"]["text"]
+        assert explanation.cost in rules[id_]["help"]["markdown"]
+        assert rules[id_]["defaultConfiguration"]["level"] in explanation.severities
+
+
+def test_a_finding_says_where_and_what_it_costs():
+    run = sarif(check_report(COPIES, path="models/größe 1.onnx"))
+
+    (result,) = run["results"]
+    assert (result["ruleId"], result["level"]) == ("duplicate-content", "warning")
+    assert result["message"]["text"] == "two are equal"
+    assert uri(result) == "models/gr%C3%B6%C3%9Fe%201.onnx"
+    assert [each["fullyQualifiedName"] for each in result["locations"][0]["logicalLocations"]] == ["a", "b"]
+    assert result["properties"] == {"subjects": 2, "bytes": 400}
+    assert run["invocations"] == [{"executionSuccessful": True, "toolExecutionNotifications": []}]
+
+
+def test_of_many_subjects_some_are_shown_and_the_rest_is_counted():
+    subjects = tuple(f"layer.{n}" for n in range(25))
+
+    (result,) = sarif(check_report(Finding("old-opset", Severity.NOTE, "many", subjects)))["results"]
+
+    assert len(result["locations"][0]["logicalLocations"]) == 10
+    assert result["message"]["text"] == "many (15 others not shown)"
+    assert result["properties"]["subjects"] == 25
+
+
+def test_a_failed_budget_is_a_rule_of_its_own_and_an_error():
+    failed = verdict(Status.FAIL, "size")
+    report = check_report(NOTE, verdicts=(verdict(Status.PASS, "other"), failed))
+
+    run = sarif(report)
+
+    assert run["tool"]["driver"]["rules"][-1]["id"] == "budget/size"
+    assert "--max-bytes" in run["tool"]["driver"]["rules"][-1]["fullDescription"]["text"]
+    assert [(result["ruleId"], result["level"]) for result in run["results"]] == [
+        ("budget/size", "error"),
+        ("old-opset", "note"),
+    ]
+    facts = run["results"][0]["properties"]
+    assert (facts["observed"], facts["limit"], facts["unit"]) == (12, 10, "bytes")
+
+
+def test_a_rule_that_was_not_evaluated_is_no_result_and_the_run_was_no_success():
+    skipped = verdict(Status.SKIP, "growth", Skipped.NOT_EVALUATED)
+
+    run = sarif(check_report(verdicts=(skipped, verdict(Status.SKIP, "off", Skipped.DISABLED))))
+
+    assert run["results"] == []
+    (invocation,) = run["invocations"]
+    (told,) = invocation["toolExecutionNotifications"]
+    assert invocation["executionSuccessful"] is False
+    assert (told["level"], told["associatedRule"]["id"]) == ("error", "budget/growth")
+
+
+def test_a_rule_of_a_config_is_shown_where_it_stands():
+    from dataclasses import replace
+
+    failed = verdict(Status.FAIL)
+    failed = replace(failed, rule=replace(failed.rule, origin="onnxledger.toml:12"))
+
+    (result,) = sarif(check_report(verdicts=(failed,)))["results"]
+
+    (place,) = result["relatedLocations"]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "onnxledger.toml"
+    assert place["physicalLocation"]["region"]["startLine"] == 12
+
+
+# which results are the same tomorrow
+
+
+def test_a_fingerprint_outlives_the_numbers_of_its_message():
+    from dataclasses import replace
+
+    failed = verdict(Status.FAIL)
+    later = replace(failed, observed=99, message="99 of 10", contributors=(Contributor("other", 1),))
+
+    before = sarif(check_report(COPIES, verdicts=(failed,)))
+    after = sarif(check_report(replace(COPIES, message="two, now larger", nbytes=9), verdicts=(later,)))
+
+    assert marks(before) == marks(after)
+
+
+def test_what_differs_in_place_or_subject_has_a_fingerprint_of_its_own():
+    from dataclasses import replace
+
+    several = check_report(COPIES, replace(COPIES, subjects=("a", "c")), COPIES, NOTE)
+    elsewhere = check_report(COPIES, path="other.onnx")
+
+    found = [*marks(sarif(several)), *marks(sarif(elsewhere))]
+
+    assert len(set(found)) == 5
+    assert found[2].endswith(":2")
+
+
+def test_no_more_results_are_written_than_github_takes():
+    many = [Finding("old-opset", Severity.NOTE, f"{n}", (str(n),)) for n in range(25_001)]
+
+    (run,) = json.loads(render(check_report(*many, COPIES), "sarif"))["runs"]
+
+    assert len(run["results"]) == 25_000
+    assert run["results"][0]["level"] == "warning"  # what matters most is kept
+    (told,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert told["message"]["text"].startswith("2 more results")
+    assert run["invocations"][0]["executionSuccessful"] is True
+
+
+# which commands have it
+
+
+def test_an_inspection_has_its_findings(tmp_path):
+    weights = {name: ramp(80, 80) for name in ("a", "b")}
+    report = inspection(tmp_path, text_model("m (float[1] x) => (float[1] y) { y = Identity(x) }", weights))
+
+    run = sarif(report)
+
+    assert [result["ruleId"] for result in run["results"]] == [
+        finding.id
+        for finding in sorted(report.findings, key=lambda f: ("error", "warning", "note").index(f.severity))
+    ]
+    assert {uri(result) for result in run["results"]} == {f"file://{tmp_path}/model.onnx"}
+    assert run["automationDetails"]["id"] == "onnxledger/inspect/"
+
+
+def test_a_survey_says_which_models_cannot_be_read(tmp_path):
+    (tmp_path / "bad.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0")
+    audit(tmp_path, text_model("m (float[1] x) => (float[1] y) { y = Identity(x) }", {"w": ramp(64, 64)}))
+
+    run = sarif(SurveyReport(survey_models([str(tmp_path)])))
+
+    (told,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert run["invocations"][0]["executionSuccessful"] is False
+    assert told["descriptor"]["id"] == "unreadable"
+    assert "git lfs pull" in told["message"]["text"]
+    assert {uri(result) for result in run["results"]} == {f"file://{tmp_path}/model.onnx"}
+
+
+def test_what_does_not_balance_is_an_error_of_a_reconciliation_and_of_an_export(tmp_path):
+    proto = text_model("m (float[1] x) => (float[1] y) { y = Identity(x) }", {"w": ramp(64, 64)})
+    original = parameters_of({"w": ramp(64, 64), "gone": ramp(9, 9)})
+    result = reconcile(tmp_path, proto, manifest_of(*original))
+    report = ReconcileReport(result, group_by(result.ledger))
+
+    runs = [sarif(report), sarif(ExportReport(("model.onnx",), report))]
+
+    for run in runs:
+        assert ("missing", "error") in [(each["ruleId"], each["level"]) for each in run["results"]]
+    assert [run["automationDetails"]["id"] for run in runs] == ["onnxledger/reconcile/", "onnxledger/export/"]
+
+
+# what a file names
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "[click](https://evil)", "\ud800\x00", "<script>", "x" * 5000])
+def test_a_hostile_name_stays_text(name):
+    report = check_report(
+        Finding("old-opset", Severity.NOTE, f"about {name}", (name,)),
+        verdicts=(verdict(Status.FAIL, name), verdict(Status.SKIP, f"{name}2", Skipped.NOT_EVALUATED)),
+    )
+
+    run = sarif(report)
+
+    assert json.dumps(run, ensure_ascii=False).isprintable()
+    messages = [told["message"]["text"] for told in run["invocations"][0]["toolExecutionNotifications"]]
+    messages += [result["message"]["text"] for result in run["results"]]
+    for rule in run["tool"]["driver"]["rules"][-2:]:
+        messages += [rule["shortDescription"]["text"], rule["fullDescription"]["text"], rule["help"]["text"]]
+    assert len(messages) == 9
+    assert not any(re.search(r"(?<!\\)\[[^\]]*\]\(", message) for message in messages)
+
+
+def test_a_model_of_hostile_names_is_written(tmp_path):
+    run = sarif(inspection(tmp_path, hostile_model()))
+
+    assert run["results"]
+
+
+def test_two_reports_of_one_file_are_byte_identical(tmp_path):
+    audit(tmp_path, hostile_model())
+
+    def write() -> str | bytes:
+        ledger = audit_model(tmp_path / "model.onnx")
+        return render(Inspection(ledger, group_by(ledger)), "sarif")
+
+    assert write() == write()
+
+
+def test_a_report_without_a_problem_is_a_run_without_results():
+    run = sarif(BudgetReport(("m.onnx",), (verdict(Status.PASS),)))
+
+    assert run["results"] == []
