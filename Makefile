@@ -21,10 +21,10 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden bench matrix subgraphs formulas hostile fuzz dev clean
+.PHONY: help demo test check format golden screenshots bench matrix subgraphs formulas hostile fuzz dev clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed  ## export BERT and ALBERT, then inspect, reconcile and compare them
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash demo/demo.sh
@@ -46,9 +46,13 @@ format: .venv/.installed  ## rewrite the sources in the house format
 golden: .venv/.installed  ## rewrite tests/golden from what the code prints now; read the diff
 	$(PYTEST) --update-golden $(ARGS)
 
-bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other tools (ARGS="..." goes to the script); without ARGS also grouping
+screenshots: .venv/.installed  ## rewrite docs/images/html-*.png, the HTML reports of `make demo` in Chromium
+	PYTHONPATH=tests/browser $(BIN)/python -m screenshots $(ARGS)
+
+bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other tools (ARGS="..." goes to the script); without ARGS also grouping and pages
 	$(BIN)/python benchmarks/bench_inspect.py $(ARGS)
 	$(if $(ARGS),,$(BIN)/python benchmarks/bench_groups.py)
+	$(if $(ARGS),,$(BIN)/python benchmarks/bench_html.py)
 
 matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
 	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)

@@ -23,6 +23,8 @@ from analyzer.ledger import (
     Severity,
 )
 from analyzer.model import Carrier, Component, File, Function, Key, Model, NoPayload, StoredTensor
+from analyzer.render.units import printable_name
+from analyzer.schemas import SCHEMAS, schema_name
 from analyzer.wiring import Wiring
 
 __all__ = ["is_report", "is_saved_report", "load_report", "read_any_report", "read_report"]
@@ -82,7 +84,14 @@ def read_any_report(path: Path | str) -> dict[str, Any]:
     document = _parse(path)
     if not isinstance(document, dict) or (document.get("schema_version"), "command" in document) != (1, True):
         raise UsageError(f"{path}: not a report of onnxledger in JSON, of schema version 1")
+    if schema_name(document) not in set(SCHEMAS) - _NO_REPORTS:
+        command = printable_name(str(document["command"]))
+        raise UsageError(f"{path}: what {command!r} wrote is no report that can stand beside another")
     return document
+
+
+_NO_REPORTS = {"explain", "graph", "manifest"}
+"""What has a schema, and is no report on a model."""
 
 
 def _parse(path: Path | str) -> object:

@@ -175,8 +175,23 @@ def emit(report: Report, output: Output, written: Written | Sequence[Path] = ())
     text = FORMATS[output.style].render(report, _screen_options(plain))
     write_files(files)
     if not output.quiet:
-        click.echo(text, nl=False)
+        _print(text)
         annotate(report)
+
+
+def _print(text: str) -> None:
+    """The report on stdout.
+
+    Raises:
+        Exit: its reader has left; click would leave with the code of a finding.
+    """
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # nothing is flushed in vain at the end
+        raise click.exceptions.Exit(EXIT_NO_ANSWER) from None
 
 
 def _read_beside(paths: Sequence[Path]) -> tuple[dict[str, Any], ...]:

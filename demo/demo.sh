@@ -27,6 +27,10 @@ run onnxledger formula bert-base-uncased --class BertModel --against build/demo/
 run onnxledger inspect build/demo/albert/model.onnx
 run onnxledger reconcile build/demo/albert/model.onnx
 
+run onnxledger check build/demo/bert/model.onnx --max-parameters 110M --max-bytes 450MiB --no-duplicates
+
+run onnxledger inspect build/demo/bert/model.onnx --quiet -o build/demo/report.html
+
 run onnxledger compare build/demo/albert/model.onnx build/demo/bert/model.onnx \
     --group 'embeddings=^embeddings|embedding_hidden_mapping_in' \
     --group 'encoder=^encoder'

@@ -25,6 +25,10 @@ os.environ.pop("GITHUB_ACTIONS", None)
 TOGETHER = {
     "test_docs.py": "documents",
     "test_full_size.py": "documents",
+    "test_exports_in_browser.py": "documents",
+    "test_page_in_browser.py": "pages",
+    "test_hostile_names_in_browser.py": "pages",
+    "test_inquiries.py": "pages",
     "test_hostile.py": "hostile",
     "test_export.py": "exports",
     "test_formula_exports.py": "exports",

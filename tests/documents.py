@@ -127,7 +127,7 @@ _SCRUBBED = (
     (r"pytorch \d[\w.+]*", "pytorch <version>"),
     (r"[\d,.]+ [KMGT]?i?B on disk", "<size> on disk"),
     (
-        r"^note: [\d,]+ bytes could be stripped:[\s\S]*?\[strippable-metadata\]$",
+        r"^note: [\d,]+ bytes could be stripped:[\s\S]*?\[strippable-metadata\](\n  costs [\d,]+ bytes)?$",
         "note: [strippable-metadata]",
     ),
     (r"^(\[[a-z ]+\]) +[\d,]+ +<?[\d.]+ %$", r"\1"),  # --by bytes

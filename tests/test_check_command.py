@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +346,7 @@ def test_a_model_may_be_the_baseline_and_a_report_the_model() -> None:
         (("model.onnx", "--max-nodes", "2", "-o", "model.onnx"), "no format for the suffix"),
         (("main.json", "--max-nodes", "2", "-o", "main.json"), "is what is read here"),
         (("model.onnx", "--max-nodes", "+0 over b.json", "-o", "b.json"), "is what is read here"),
+        (("model.onnx", "--baseline", "b.json", "--max-nodes", "2"), "--baseline: no rule speaks of growth"),
     ],
 )
 def test_what_is_not_asked_well_is_no_answer(arguments: tuple[str, ...], message: str) -> None:
@@ -351,6 +354,79 @@ def test_what_is_not_asked_well_is_no_answer(arguments: tuple[str, ...], message
 
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
+
+
+def test_the_baseline_of_a_config_is_not_written_over_where_no_rule_needs_it() -> None:
+    rules("name = 'a'\nmetric = 'nodes'\nlimit = 2", head="baseline = 'main.json'")
+    before = saved().read_text()
+
+    done = run_here("check", "model.onnx", "-o", "main.json")
+
+    assert (done.returncode, Path("main.json").read_text()) == (2, before)
+    assert "is what is read here" in done.stderr
+
+
+def test_a_reader_who_leaves_is_told_no_finding() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [sys.executable, "-m", "analyzer", "check", "model.onnx", "--max-nodes", "2"]
+
+    with os.fdopen(writer, "wb") as stdout:
+        done = subprocess.run(arguments, stdout=stdout, stderr=subprocess.PIPE, check=False)
+
+    assert (done.returncode, done.stderr) == (2, b"")
+
+
+def tamper(document: dict[str, Any], *path: str | int, value: object = None) -> None:
+    """Set what stands there, or without a value remove it."""
+    at: Any = document
+    for key in path[:-1]:
+        at = at[key]
+    if value is None:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("tensors", 0), None, "totals, stored_tensors: 2, and its parts are 1"),
+        (("tensors", 0, "parameters"), 1, "totals, parameters: 56, and its parts are 25"),
+        (("tensors", 0, "stored_elements"), 1, "totals, stored_elements"),
+        (("tensors", 0, "bytes"), 1, "totals, stored_bytes"),
+        (("totals", "parameters"), True, "totals, parameters: True, and"),
+        (("model", "files", 0, "bytes"), 1, "totals, file_bytes"),
+        (("accounts", 0), None, "totals, file_bytes"),
+        (("findings",), None, "'findings'"),
+        (("model", "opsets", "ai.onnx"), 99.5, "99.5: not a whole number"),
+        (("model", "opsets", "ai.onnx"), "99", "'99': not a whole number"),
+        (("model", "ir_version"), True, "True: not a whole number"),
+        (("model", "functions"), 10**30, "functions"),
+        (("model", "nodes"), 10**600, "a number of 1,994 bits"),
+        (("tensors", 0, "copy_of"), 5, "5: not a text"),
+        (("tensors", 0, "sources"), "x", "'x': not an array"),
+        (("tensors", 0, "shape"), "x", "'x': not an array"),
+        (("tensors", 0, "shape", 0), float("nan"), "nan: not a whole number"),
+        (("tensors", 0, "uses"), "x", "'x': not a whole number"),
+        (("accounts", 0, "account"), ["x"], "['x']: not a text"),
+    ],
+)
+def test_a_report_that_contradicts_itself_is_neither_a_model_nor_a_baseline(
+    path: tuple[str | int, ...], value: object, reason: str
+) -> None:
+    document = json.loads(saved().read_text())
+    tamper(document, *path, value=value)
+    Path("main.json").write_text(json.dumps(document))
+
+    told = check("main.json", "--max-nodes", "2", "--min-opset", "17", code=2)
+    beside = check("model.onnx", "--max-nodes", "+0 over main.json", code=2)
+
+    assert reason in told["unreadable"][0]["error"]
+    assert reason in beside["rules"][0]["message"]
+    compared = run_here("compare", "main.json", "model.onnx")
+    assert (compared.returncode, compared.stdout) == (2, "")
+    assert reason in compared.stderr
 
 
 def test_a_growth_over_nothing_is_told_with_the_other_mistakes_of_the_config() -> None:

@@ -160,10 +160,10 @@ def check(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
         )
     baseline = settled.baseline or config.baseline
-    _check_baselines(rules, baseline)
+    _check_baselines(rules, baseline, settled)
     names, lost = find_models(models, bounded)
-    inputs = [*models, *names, *_baselines(rules, baseline), config.origin, str(limited.allowed_ops or "")]
-    read = [path for name in filter(None, inputs) for path in list_inputs(name)]
+    inputs = [*models, *names, *_baselines(rules, baseline), baseline, config.origin, limited.allowed_ops]
+    read = [path for name in filter(None, inputs) for path in list_inputs(str(name))]
     check_outputs(written, read, report="BudgetReport")
     reader = ModelReader(bounded, content, output.quiet)
     ledgers = reader.read_all(names, lost)
@@ -183,14 +183,18 @@ def _baselines(rules: Iterable[Rule], baseline: str | None) -> list[str]:
     return list(dict.fromkeys(name for limit in over if (name := limit.baseline or baseline) is not None))
 
 
-def _check_baselines(rules: Iterable[Rule], baseline: str | None) -> None:
+def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _Settled) -> None:
     """Refuse a flag that speaks of growth where nothing says over what; of a config's rules, it has been said.
 
     Raises:
-        UsageError: as said.
+        UsageError: as said, or `--baseline` is given and nothing speaks of growth: who gives it thinks that it counts.
     """
     from analyzer.budget.record import Over
 
+    if settled.baseline is not None and not any(isinstance(rule.limit, Over) for rule in rules):
+        raise UsageError(
+            "--baseline: no rule speaks of growth over it; write one, as --max-bytes '+2 %', or leave it out"
+        )
     for rule in rules:
         if isinstance(rule.limit, Over) and rule.limit.baseline is None and baseline is None:
             raise UsageError(

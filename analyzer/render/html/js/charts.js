@@ -1,0 +1,312 @@
+// Pictures, by ECharts. Names are only ever drawn as they are: no template and no markup is made of them.
+
+const TINTS = 10;
+const STEPS = 5;
+const DRAWN = 1500;
+
+/** A box beside the pointer. Its text is text. */
+const addTip = (host, chart, describe) => {
+  const tip = make("div", { className: "tip", hidden: true, role: "presentation" });
+  host.append(tip);
+  chart.on("mouseover", (event) => {
+    const text = describe(event);
+    if (text) {
+      tip.textContent = text;
+      tip.hidden = false;
+    }
+  });
+  chart.on("mouseout", () => (tip.hidden = true));
+  chart.on("globalout", () => (tip.hidden = true));
+  chart.getZr().on("mousemove", (event) => {
+    const { offsetLeft, offsetTop, offsetWidth } = chart.getDom();
+    const left = offsetLeft + Math.min(event.offsetX + 14, Math.max(0, offsetWidth - tip.offsetWidth - 4));
+    tip.style.left = `${left}px`;
+    tip.style.top = `${offsetTop + event.offsetY + 18}px`;
+  });
+};
+
+const open = (element) => {
+  const chart = echarts.init(element, null, { renderer: "canvas" });
+  new ResizeObserver(() => chart.resize()).observe(element);
+  return chart;
+};
+
+const font = () => getComputedStyle(document.body).fontFamily;
+
+const swatch = (name, text) => {
+  const mark = make("span", { className: "swatch", "aria-hidden": "true" });
+  mark.style.background = colour(name);
+  return make("li", {}, mark, text);
+};
+
+class Treemap {
+  constructor(tree) {
+    this.tree = tree;
+    this.chart = open(tree.canvas);
+    this.chart.on("click", (event) => {
+      const node = this.drawn[event.data?.at];
+      if (node && !node.isLeaf) tree.show(node);
+    });
+    addTip(tree.host, this.chart, (event) => {
+      const node = this.drawn[event.data?.at];
+      return node && this.describe(node);
+    });
+  }
+
+  describe(node) {
+    const { data, top } = this.tree;
+    const lines = data.measures.map(([name], index) => `${summed(node.sums[index])} ${name}, ${percent(node.sums[index], top.sums[index])}`);
+    const names = node.trail.slice(1).map((each) => each.name);
+    if (!node.isLeaf) lines.push(`${count(node.tensors)} ${node.tensors === 1 ? "tensor" : "tensors"}`);
+    if (node.ms !== null) lines.push(`${node.ms.toFixed(3)} ms`);
+    return [names.join(" › "), ...lines].join("\n");
+  }
+
+  /** Groups that hold one group only are passed over. */
+  below(node) {
+    const { measure } = this.tree;
+    let [found, prefix] = [node, ""];
+    while (found.kids.length === 1 && !found.kids[0].isLeaf) {
+      found = found.kids[0];
+      prefix += `${found.name}.`;
+    }
+    return found.parts(measure).filter((kid) => kid.sums[measure] > 0).map((kid) => [kid, `${prefix}${kid.name}`]);
+  }
+
+  draw() {
+    const { tree } = this;
+    this.legends = new Map();
+    this.drawn = [];
+    this.colours = new Map();
+    const shown = this.below(tree.current);
+    this.slowest = Math.max(...shown.flatMap(([kid]) => [kid, ...kid.kids]).map((kid) => kid.ms ?? 0));
+    const items = shown.map(([kid, name], index) => {
+      const item = this.item(kid, name, index);
+      const hasRoom = item.value > 0.01 * tree.current.sums[tree.measure]; // for a header and something below it
+      if (!kid.isLeaf && hasRoom) item.children = this.within(kid, index, Math.floor(DRAWN / shown.length));
+      return item;
+    });
+    this.chart.clear(); // else what was there flies about
+    if (!items.length) {
+      const [name] = tree.data.measures[tree.measure];
+      tree.legend.replaceChildren(make("li", { textContent: `Nothing here has any ${name}; the table has what there is.` }));
+      return;
+    }
+    this.chart.setOption({ animation: false, textStyle: { fontFamily: font() }, series: [this.series(items)] });
+    tree.legend.replaceChildren(...[...this.legends].sort().map(([, [name, text]]) => swatch(name, text)));
+  }
+
+  /** The second level: no more of it than can be told apart. */
+  within(node, index, room) {
+    const { measure } = this.tree;
+    const parts = this.below(node);
+    const most = Math.max(4, room);
+    const items = parts.slice(0, most).map(([each, name]) => this.item(each, name, index));
+    const left = parts.slice(most);
+    if (left.length) {
+      const value = left.reduce((sum, [each]) => sum + each.sums[measure], 0);
+      items.push({ ...this.item(node, `[${count(left.length)} smaller]`, index), value });
+    }
+    return items;
+  }
+
+  item(node, name, index) {
+    const [tint, key, text] = this.tint(node, index);
+    if (text) this.legends.set(key, [tint, text]);
+    const at = this.drawn.push(node) - 1; // ECharts copies what it is given, and a node knows its parents
+    return { name, value: node.sums[this.tree.measure], at, itemStyle: { color: this.colours.get(tint) ?? this.fetch(tint) } };
+  }
+
+  fetch(tint) {
+    this.colours.set(tint, colour(tint));
+    return this.colours.get(tint);
+  }
+
+  tint(node, index) {
+    const { tints, tint, data } = this.tree;
+    const by = tints[tint];
+    if (by === "group") return [`c${index % TINTS}`];
+    if (by === "time") return this.timed(node);
+    const column = data.colours.find(([name]) => name === by)[1];
+    const found = this.only(node, column);
+    if (found === null) return ["none", "~", "several"];
+    this.values ??= new Map();
+    if (!this.values.has(`${by} ${found}`)) this.values.set(`${by} ${found}`, this.values.size);
+    return [`c${this.values.get(`${by} ${found}`) % TINTS}`, found, found];
+  }
+
+  /** What all rows of a group have in a column; null where they differ. */
+  only(node, column) {
+    if (node.isLeaf) return String(this.tree.grid.rows[node.row][column]);
+    node.only ??= new Map();
+    if (!node.only.has(column)) {
+      const found = new Set(node.kids.map((kid) => this.only(kid, column)));
+      node.only.set(column, found.size === 1 ? [...found][0] : null);
+    }
+    return node.only.get(column);
+  }
+
+  timed(node) {
+    let found = node;
+    while (found && found.ms === null) found = found.parent;
+    if (!found || !this.slowest || found === this.tree.top) return ["none", "~", "no time of its own"];
+    const step = Math.min(STEPS - 1, Math.floor((STEPS * found.ms) / this.slowest));
+    const [low, high] = [step, step + 1].map((each) => ((each * this.slowest) / STEPS).toFixed(3));
+    return [`t${step}`, String(step), `${low}–${high} ms`];
+  }
+
+  series(items) {
+    const [ink, panel] = [colour("ink"), colour("panel")];
+    const whole = this.tree.top.sums[this.tree.measure];
+    const formatter = ({ name, value }) => `${name}\n${percent(value, whole)}`;
+    const label = { show: true, formatter, color: ink, fontSize: 12, lineHeight: 16, overflow: "truncate", ellipsis: "…", padding: [3, 4], position: "insideTopLeft" };
+    return {
+      type: "treemap",
+      animation: false,
+      left: 0, right: 0, top: 0, bottom: 0,
+      roam: false,
+      sort: false, // they are sorted, those that are equal by name
+      nodeClick: false,
+      breadcrumb: { show: false },
+      visibleMin: 20,
+      childrenVisibleMin: 1500,
+      label,
+      upperLabel: { ...label, show: true, height: 22, fontWeight: 600, position: "insideLeft", formatter: ({ name, value }) => `${name}  ${percent(value, whole)}` },
+      emphasis: { itemStyle: { borderColor: colour("chosen") }, upperLabel: { show: true, color: ink } },
+      itemStyle: { borderColor: panel, borderWidth: 0, gapWidth: 1 },
+      levels: [
+        { itemStyle: { borderColor: panel, gapWidth: 3 }, upperLabel: { show: false } },
+        { itemStyle: { borderColor: colour("hover"), borderWidth: 2, gapWidth: 1 } },
+        { itemStyle: { borderColor: panel, borderWidth: 0, gapWidth: 1 } },
+      ],
+      data: items,
+    };
+  }
+}
+
+const axis = () => ({
+  axisLabel: { color: colour("soft") },
+  axisLine: { lineStyle: { color: colour("strong") } },
+  splitLine: { lineStyle: { color: colour("line") } },
+  nameTextStyle: { color: colour("soft") },
+});
+
+const bar = (name) => ({ color: colour(name), borderColor: colour("strong"), borderWidth: 1 });
+
+/** Make a chart with a switch of what it measures; `options` says what is drawn of the one that is chosen. */
+const addChart = (host, measures, options, describe, tall) => {
+  let chosen = 0;
+  const state = make("p", { className: "state" });
+  const canvas = make("div", { className: "canvas", role: "img", "aria-label": host.querySelector("figcaption").textContent });
+  if (tall) canvas.style.height = `${tall}px`;
+  if (measures.length > 1) {
+    const buttons = choice("Measure", measures, 0, (index) => {
+      chosen = index;
+      draw();
+    });
+    host.append(make("div", { className: "controls" }, buttons));
+  }
+  host.append(canvas, state);
+  const chart = open(canvas);
+  const draw = () => {
+    const { note, ...made } = options(chosen);
+    chart.setOption({ animation: false, textStyle: { fontFamily: font() }, ...made }, true);
+    state.textContent = note ?? "";
+  };
+  addTip(host, chart, (event) => describe(event, chosen));
+  redraws.push(draw);
+  draw();
+};
+
+const addWaterfall = (host, data) => {
+  const walk = ([, steps, end]) => {
+    let level = data.start;
+    const bars = [[data.from, 0, data.start, count(data.start), "ends"]];
+    for (const [line, delta] of steps) {
+      const text = `${delta > 0 ? "+" : ""}${count(delta)}`;
+      bars.push([line, level, level + delta, text, delta > 0 ? "up" : "down"]);
+      level += delta;
+    }
+    return [...bars, [data.to, 0, end, count(end), "ends"]];
+  };
+  const options = (chosen) => {
+    const bars = walk(data.measures[chosen]);
+    const levels = bars.map(([, , to]) => to);
+    const [low, high] = [Math.min(...levels), Math.max(...levels)];
+    const from = high - low < 0.2 * high && high > low ? Math.max(0, low - (high - low)) : 0;
+    return {
+      note: low === high ? "No line changes this count." : from ? `The axis begins at ${summed(Math.round(from))}, so that the steps can be seen.` : "",
+      grid: { left: 8, right: 12, top: 34, bottom: 8, containLabel: true },
+      xAxis: { type: "category", data: bars.map(([name]) => name), ...axis(), axisLabel: { color: colour("ink"), interval: 0, width: 90, overflow: "break" }, splitLine: { show: false } },
+      yAxis: { type: "value", min: from, max: from ? Math.ceil(high + 0.2 * (high - from)) : undefined, ...axis(), axisLabel: { color: colour("soft"), showMaxLabel: !from } },
+      series: [
+        { type: "bar", stack: "all", silent: true, itemStyle: { color: "transparent" }, data: bars.map(([, a, b]) => Math.min(a, b)) },
+        {
+          type: "bar", stack: "all", barMaxWidth: 90, barMinHeight: 2,
+          label: { show: true, position: "top", color: colour("ink"), formatter: (event) => bars[event.dataIndex][3] },
+          data: bars.map(([, a, b, , tint]) => ({ value: Math.abs(b - a), itemStyle: bar(tint) })),
+        },
+      ],
+    };
+  };
+  const describe = (event, chosen) => {
+    const [name, , to, text, tint] = walk(data.measures[chosen])[event.dataIndex];
+    return tint === "ends" ? `${name}\n${text} ${data.measures[chosen][0]}` : `${name}\n${text}, which makes ${summed(to)}`;
+  };
+  addChart(host, data.measures.map(([name]) => name), options, describe);
+};
+
+const addBars = (host, data, grid) => {
+  const largest = (sides) => {
+    const value = (row) => Math.max(...sides.map(([, column]) => numeric(row[column])));
+    return grid.rows.filter((row) => value(row) > 0).sort((a, b) => value(b) - value(a)).slice(0, data.most);
+  };
+  const options = (chosen) => {
+    const [, sides] = data.measures[chosen];
+    const rows = largest(sides);
+    const left = grid.rows.length - rows.length;
+    return {
+      note: [sides.length > 1 ? "In each pair a stands above b." : "", left ? `Smaller or empty rows in the table alone: ${count(left)}.` : ""].filter(Boolean).join(" "),
+      grid: { left: 8, right: 90, top: 8, bottom: 8, containLabel: true },
+      xAxis: { type: "value", ...axis(), splitNumber: 3 },
+      yAxis: { type: "category", inverse: true, data: rows.map((row) => row[data.name]), ...axis(), axisLabel: { color: colour("ink"), width: 150, overflow: "truncate" } },
+      series: sides.map(([name, column], side) => ({
+        type: "bar", name, barMaxWidth: 22, barGap: "10%", itemStyle: bar(side ? "c1" : "c0"),
+        label: { show: true, position: "right", color: colour("ink"), formatter: (event) => `${sides.length > 1 ? `${name} ` : ""}${count(rows[event.dataIndex][column])}` },
+        data: rows.map((row) => Math.max(0, numeric(row[column]))),
+      })),
+    };
+  };
+  const describe = (event, chosen) => {
+    const [name, sides] = data.measures[chosen];
+    const row = largest(sides)[event.dataIndex];
+    return [row[data.name], ...sides.map(([side, column]) => `${sides.length > 1 ? `${side}: ` : ""}${count(row[column])} ${name}`)].join("\n");
+  };
+  const most = Math.max(...data.measures.map(([, sides]) => largest(sides).length * sides.length));
+  addChart(host, data.measures.map(([name]) => name), options, describe, 60 + 26 * most);
+};
+
+const addLines = (host, data, grid) => {
+  const last = data.values.length;
+  const rows = [...grid.rows].sort((a, b) => numeric(b[last]) - numeric(a[last])).slice(0, data.most);
+  const marks = ["circle", "rect", "triangle", "diamond", "pin"];
+  const options = () => ({
+    note: rows.length < grid.rows.length ? `The ${count(rows.length)} slowest; the table has all.` : "",
+    grid: { left: 8, right: 130, top: 30, bottom: 24, containLabel: true },
+    xAxis: { type: "value", name: data.axis, nameLocation: "middle", nameGap: 28, min: "dataMin", max: "dataMax", ...axis() },
+    yAxis: { type: "value", name: "ms", ...axis() },
+    series: rows.map((row, index) => ({
+      type: "line", symbol: marks[index % marks.length], symbolSize: 8,
+      lineStyle: { color: colour(`s${index % 6}`), type: ["solid", "dashed", "dotted"][Math.floor(index / 6) % 3] },
+      itemStyle: { color: colour(`s${index % 6}`) },
+      endLabel: { show: true, color: colour("ink"), width: 120, overflow: "truncate", formatter: () => row[data.name] },
+      labelLayout: { moveOverlap: "shiftY" },
+      data: data.values.map((value, point) => [value, numeric(row[point + 1])]),
+    })),
+  });
+  const describe = (event) => {
+    const row = rows[event.seriesIndex];
+    return `${row[data.name]}\n${data.axis} ${count(data.values[event.dataIndex])}: ${row[event.dataIndex + 1]} ms`;
+  };
+  addChart(host, ["ms"], options, describe);
+};

@@ -1,0 +1,66 @@
+// Elements, numbers, colours: what the other files use.
+
+const root = document.documentElement;
+const redraws = [];
+
+const make = (tag, properties = {}, ...children) => {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in element) element[name] = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+};
+
+const read = (key) => JSON.parse(document.getElementById(`${key}-data`).textContent);
+
+/** A count with its separators; of one that is larger than a script has exactly, there are the digits. */
+const count = (value) => {
+  if (typeof value === "number") return value.toLocaleString("en-US");
+  return /^-?\d+$/.test(value) ? BigInt(value).toLocaleString("en-US") : value;
+};
+
+const summed = (value) => `${Number.isSafeInteger(value) ? "" : "≈ "}${value.toLocaleString("en-US")}`;
+
+const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(2)} %` : "-");
+
+const numeric = (value) => {
+  if (typeof value === "number") return value;
+  const found = parseFloat(String(value).replaceAll(",", ""));
+  return Number.isNaN(found) ? -Infinity : found;
+};
+
+const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+
+const isDark = () =>
+  root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+
+const setTheme = (theme) => {
+  if (theme) root.dataset.theme = theme;
+  else delete root.dataset.theme;
+  document.getElementById("theme").textContent = isDark() ? "Light" : "Dark";
+  redraws.forEach((redraw) => redraw());
+};
+
+/** Buttons of which one is pressed. */
+const choice = (label, names, chosen, choose) => {
+  const buttons = names.map((name, index) =>
+    make("button", { type: "button", textContent: name, "aria-pressed": String(index === chosen) }),
+  );
+  buttons.forEach((button, index) =>
+    button.addEventListener("click", () => {
+      buttons.forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
+      choose(index);
+    }),
+  );
+  return make("span", { className: "switch", role: "group", "aria-label": label }, ...buttons);
+};
+
+/** One of several, where there may be many. */
+const select = (label, names, choose) => {
+  const options = names.map((name, index) => make("option", { value: String(index), textContent: name }));
+  const element = make("select", {}, ...options);
+  element.addEventListener("change", () => choose(Number(element.value)));
+  return make("label", {}, label, element);
+};

@@ -1,0 +1,135 @@
+"""How long Chromium takes to open the HTML report of a model with 20,000 tensors, beside a plain page of its table.
+
+Both pages are opened in turn, in one browser, from a fresh profile each time, so that a noisy machine disturbs both
+alike. A page counts as usable when it is loaded, has run its scripts and has been painted twice: what is typed or
+clicked then is answered at once. A run prints what it measured and which goals that meets, and exits with 0 whatever
+the machine was like.
+
+    python benchmarks/bench_html.py --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "browser")]
+
+import chromium  # noqa: E402
+import pages  # noqa: E402
+
+from analyzer.render import to_document  # noqa: E402
+from analyzer.report import Inspection  # noqa: E402
+
+LIMIT = 2.0  # seconds until 20,000 tensors can be used
+COLUMNS = ("name", "dtype", "shape", "role", "parameters", "stored_elements", "bytes", "decided_by")
+PAINTED = (
+    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+)
+
+
+@dataclass
+class Opened:
+    """What opening one page took, each time."""
+
+    path: Path
+    seconds: list[float] = field(default_factory=list)
+    elements: int = 0
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def row(self) -> str:
+        spread = f"{min(self.seconds):.2f} to {max(self.seconds):.2f}"
+        size = self.path.stat().st_size / 2**20
+        return f"| {self.path.stem} | {self.median:.2f} | {spread} | {self.elements:,} | {size:.2f} |"
+
+
+def main() -> None:
+    options = arguments()
+    executable = chromium.find_chromium()
+    if executable is None:
+        sys.exit("no Chromium is found")
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        report = pages.inspect(Path(folder), pages.many(options.tensors))
+        begun = time.process_time()
+        page = pages.write(Path(folder), report, name="report.html")
+        made = time.process_time() - begun
+        opened = [Opened(page), Opened(plain(Path(folder), report))]
+        with chromium.visitor(executable) as visit:
+            for number in range(options.rounds + 1):
+                for each in opened:
+                    measure(visit, each, counts=number > 0)
+        print(said(options, opened, made))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="openings of each page, of which the median counts"
+    )
+    parser.add_argument("--tensors", type=int, default=pages.MANY, help="tensors of the model")
+    return parser.parse_args()
+
+
+def plain(folder: Path, report: Inspection) -> Path:
+    """The same tensors as a table in a page that has nothing else: no style, no script."""
+    rows = [
+        "".join(f"<td>{html.escape(str(tensor[column]))}</td>" for column in COLUMNS)
+        for tensor in to_document(report)["tensors"]
+    ]
+    table = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    path = folder / "plain.html"
+    path.write_text(f"<!doctype html><title>plain</title><table>{table}</table>", encoding="utf-8")
+    return path
+
+
+def measure(visit: chromium.Visitor, opened: Opened, *, counts: bool) -> None:
+    """Open a page once; the first time warms the file and the browser."""
+    blank = opened.path.with_name("blank.html")
+    blank.write_text("<!doctype html><title>blank</title>", encoding="utf-8")
+    here = visit(blank)
+    begun = time.perf_counter()
+    here.page.goto(opened.path.as_uri(), wait_until="load")
+    here.page.evaluate(PAINTED)
+    seconds = time.perf_counter() - begun
+    if counts:
+        opened.seconds.append(seconds)
+    opened.elements = here.page.evaluate("() => document.querySelectorAll('*').length")
+    here.context.close()
+
+
+def said(options: argparse.Namespace, opened: list[Opened], made: float) -> str:
+    """The measurements as Markdown."""
+    report, reference = opened
+    verdict = "meets" if report.median < LIMIT else "misses"
+    return "\n".join(
+        [
+            f"# Seconds until a page of {options.tensors:,} tensors can be used, medians of {options.rounds} rounds",
+            "",
+            f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores; the page was made in "
+            f"{made:.2f} s of CPU.",
+            "",
+            "| page | median | from to | elements | MiB |",
+            "| --- | ---: | ---: | ---: | ---: |",
+            *(each.row for each in opened),
+            "",
+            f"{report.median / reference.median:.2f} of the plain page's time; "
+            f"{verdict} the goal of {LIMIT:.0f} s for 20,000 tensors.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

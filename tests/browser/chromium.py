@@ -1,0 +1,106 @@
+"""A page on disk -> the page in headless Chromium, without a network, with all that it complained of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
+
+__all__ = ["DESKTOP", "NAMES", "PHONE", "VARIABLE", "Visit", "Visitor", "find_chromium", "visitor"]
+
+VARIABLE = "ONNXLEDGER_CHROMIUM"
+"""Names the executable where it has another name or place."""
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+DESKTOP, PHONE = ViewportSize(width=1280, height=900), ViewportSize(width=360, height=740)
+
+_TELL_VIOLATIONS = """
+document.addEventListener("securitypolicyviolation", (event) => {
+  console.error(`policy: ${event.violatedDirective} forbids ${event.blockedURI}`);
+});
+"""
+
+
+@dataclass
+class Visit:
+    """One page that was opened, in a profile of its own."""
+
+    page: Page
+    context: BrowserContext
+    complaints: list[str] = field(default_factory=list)
+    """Errors and warnings of the console, uncaught exceptions, dialogs, breaches of its policy."""
+    requests: list[str] = field(default_factory=list)
+    """Every address that was asked for, the page's own included."""
+
+    def listen(self) -> None:
+        """Write down from now on what goes wrong, and what is asked for."""
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(f"exception: {error}"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", self._dismiss)
+
+    def _hear(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+Visitor = Callable[..., Visit]
+"""`visitor(path, size=DESKTOP, scheme="light", scripts=True, calm=False)` opens a page."""
+
+
+def find_chromium() -> str | None:
+    """The executable that is to be used; None where there is none.
+
+    What the variable names counts, whether it is there or not, so that a mistake in it is not passed over.
+    """
+    named = os.environ.get(VARIABLE)
+    return shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextmanager
+def visitor(executable: str) -> Iterator[Visitor]:
+    """A way to open pages in one browser, which is closed at the end with all of them."""
+    with sync_playwright() as playwright:
+        # Chromium refuses to run as root with its sandbox, as containers want it to.
+        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=executable, args=["--disable-gpu", *flags])
+        try:
+            yield lambda path, **how: _visit(browser, path, **how)
+        finally:
+            browser.close()
+
+
+def _visit(
+    browser: Browser,
+    path: Path,
+    *,
+    size: ViewportSize = DESKTOP,
+    scheme: Literal["light", "dark"] = "light",
+    scripts: bool = True,
+    calm: bool = False,
+) -> Visit:
+    context = browser.new_context(
+        viewport=size,
+        color_scheme=scheme,
+        java_script_enabled=scripts,
+        reduced_motion="reduce" if calm else "no-preference",
+        offline=True,
+        locale="en-US",
+        timezone_id="UTC",
+    )
+    context.set_default_timeout(60_000)  # of a machine that has much else to do
+    if scripts:
+        context.add_init_script(_TELL_VIOLATIONS)
+    visit = Visit(context.new_page(), context)
+    visit.listen()
+    visit.page.goto(path.resolve().as_uri())
+    return visit

@@ -1,0 +1,126 @@
+"""One report of each kind, small, and what may stand beside it: the pages that every general claim is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import formula_reports
+import models
+import onnx
+import pages
+import timings
+from onnx import numpy_helper
+
+from analyzer.budget.record import AtMost, BudgetReport, Contributor, Rule, Skipped, Status, Unit, Verdict
+from analyzer.compare import compare_ledgers
+from analyzer.group import group_by
+from analyzer.ledger import Finding, Severity
+from analyzer.render import to_document
+from analyzer.report import Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.survey import survey_models
+from analyzer.timing.compare import compare_timings
+
+__all__ = ["KINDS", "make_page"]
+
+
+def make_page(folder: Path, kind: str) -> Path:
+    """The page of a kind of report."""
+    report, beside = KINDS[kind](folder)
+    return pages.write(folder, report, *beside, name=f"{kind}.html")
+
+
+_Made = tuple[Report, tuple[dict[str, object], ...]]
+
+
+def _inspected(folder: Path) -> _Made:
+    return pages.inspect(folder, pages.layers(12)), ()
+
+
+def _beside(folder: Path) -> _Made:
+    """A model with its own timing, and a formula, which is of another."""
+    ledger = timings.audit_net(folder)
+    report = Inspection(ledger, group_by(ledger, "scope", 2))
+    return report, (to_document(timings.make_timing(folder)), to_document(formula_reports.compared()))
+
+
+def _reconciled(folder: Path) -> _Made:
+    """Most are there, one transposed, one missing, one unexpected, one twice."""
+    proto = pages.layers(3)
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    weights["encoder.layer.0.up.weight"] = weights["encoder.layer.0.up.weight"].T.copy()
+    weights["encoder.pooler.weight"] = models.ramp(4, 4)
+    del weights["head.weight"]
+    result = models.reconcile(folder, proto, models.manifest_of(*models.parameters_of(weights)))
+    return ReconcileReport(result, group_by(result.in_pytorch_terms(), known=result.trainability)), ()
+
+
+def _compared(folder: Path) -> _Made:
+    a, b = (pages.inspect(folder, pages.layers(count), f"{count}.onnx") for count in (3, 5))
+    return compare_ledgers(a.ledger, b.ledger, a.grouping, b.grouping), ()
+
+
+def _surveyed(folder: Path) -> _Made:
+    (folder / "many").mkdir(exist_ok=True)
+    for count in (1, 2, 3):
+        onnx.save(pages.layers(count), folder / "many" / f"{count}.onnx")
+    (folder / "many" / "broken.onnx").write_bytes(b"not a model")
+    return SurveyReport(survey_models([str(folder / "many")], processes=1)), ()
+
+
+def _checked(_: Path) -> _Made:
+    def verdict(status: Status, number: int, skipped: Skipped | None = None) -> Verdict:
+        rule = Rule(f"rule-{number}", "parameters", AtMost(100), message="the device has no more")
+        failed = status is Status.FAIL
+        return Verdict(
+            rule,
+            "model.onnx",
+            status,
+            Unit.PARAMETERS,
+            observed=None if skipped else 90 + number,
+            limit=100,
+            exceeded_by=number if failed else None,
+            contributors=(Contributor("encoder", 80, 70), Contributor("head", 15)) if failed else (),
+            skipped=skipped,
+            message="more than allowed" if failed else "",
+        )
+
+    verdicts = (
+        verdict(Status.PASS, 1),
+        verdict(Status.FAIL, 20),
+        verdict(Status.SKIP, 3, Skipped.DISABLED),
+        verdict(Status.SKIP, 4, Skipped.NOT_EVALUATED),
+    )
+    finding = Finding("duplicate-content", Severity.WARNING, "two tensors are equal", ("a", "b"), 1024)
+    return BudgetReport(("model.onnx",), verdicts, {"model.onnx": (finding,)}), ()
+
+
+def _timed(folder: Path) -> _Made:
+    return timings.make_timing(folder), ()
+
+
+def _swept(folder: Path) -> _Made:
+    return timings.make_sweep(folder), ()
+
+
+def _times_compared(folder: Path) -> _Made:
+    slow, fast = (timings.make_timing(folder, factor=factor) for factor in (1.0, 0.5))
+    return compare_timings(slow, fast), ()
+
+
+def _counted(_: Path) -> _Made:
+    return formula_reports.compared(), ()
+
+
+KINDS: Mapping[str, Callable[[Path], _Made]] = {
+    "inspect": _inspected,
+    "beside": _beside,
+    "reconcile": _reconciled,
+    "compare": _compared,
+    "survey": _surveyed,
+    "check": _checked,
+    "time": _timed,
+    "sweep": _swept,
+    "compare_time": _times_compared,
+    "formula": _counted,
+}

@@ -1,0 +1,141 @@
+"""Names that would be markup, code, or a trick of the eye, opened in Chromium: they are text, and nothing but text.
+
+A page of such names has exactly the elements of the page of harmless names of the same shape. That no dialog opens,
+that the console is quiet, and that nothing is asked for, the fixture `visit` holds after every test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import chromium
+import inquiries
+import kinds
+import pages
+import pytest
+from playwright.sync_api import Page
+from reader import Reader
+
+from analyzer.render import to_document
+from analyzer.render.html import render_documents
+from analyzer.render.units import printable
+
+pytestmark = pytest.mark.browser
+
+KEPT = {"command", "kind", "schema_version", "tool"}
+"""Without these a document is none of ours, and no page is made of it."""
+KEYS = {"opsets"}
+"""Objects whose keys a file chooses."""
+SHOWN = 40
+"""Characters that are shown of the beginning of even the longest name."""
+
+
+def rename(value: Any, names: Callable[[str], str]) -> Any:
+    """A document in which every text is one that `names` makes of it, even where only a few words are allowed."""
+    if isinstance(value, str):
+        return names(value) if value else value
+    if isinstance(value, list):
+        return [rename(each, names) for each in value]
+    if isinstance(value, dict):
+        return {
+            key: each
+            if key in KEPT
+            else {names(name): item for name, item in each.items()}
+            if key in KEYS
+            else rename(each, names)
+            for key, each in value.items()
+        }
+    return value
+
+
+def pick(text: str) -> str:
+    """Something that nobody would call a tensor; the same for the same text, and no more of it than a page takes."""
+    return pages.HOSTILE[sum(text.encode()) % len(pages.HOSTILE)][:1000]
+
+
+def vile(text: str) -> str:
+    """A text after such a name."""
+    return pick(text) + text
+
+
+def mild(text: str) -> str:
+    """The same after a harmless one."""
+    return pages.tame(pick(text)) + text
+
+
+def write(folder: Path, name: str, *documents: dict[str, Any]) -> Path:
+    path = folder / name
+    path.write_text(render_documents(list(documents)), encoding="utf-8")
+    return path
+
+
+def globals_of(page: Page) -> set[str]:
+    """What the window has, but for Playwright's own."""
+    return {
+        name for name in page.evaluate("() => Object.getOwnPropertyNames(window)") if "playwright" not in name
+    }
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_hostile_names_make_no_element_more_than_harmless_ones(
+    visit: chromium.Visitor, tmp_path: Path, kind: str
+) -> None:
+    report, beside = kinds.KINDS[kind](tmp_path)
+    documents = [to_document(report), *beside]
+    hostile = write(tmp_path, "hostile.html", *(rename(document, vile) for document in documents))
+    harmless = write(tmp_path, "harmless.html", *(rename(document, mild) for document in documents))
+    for scripts in (True, False):
+        found, expected = (visit(path, scripts=scripts).page for path in (hostile, harmless))
+
+        assert inquiries.count_elements(found) == inquiries.count_elements(expected)
+        assert inquiries.find_handlers(found) == []
+        assert inquiries.find_duplicate_ids(found) == []
+        assert globals_of(found) == globals_of(expected)
+        assert found.title().endswith(" \N{MIDDLE DOT} onnxledger")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """The page of a file with such names, whose own name is one too."""
+    report = pages.inspect(tmp_path, pages.hostile(), "<img src=x onerror=alert(1)>{{7*7}}.onnx")
+    return pages.write(tmp_path, report)
+
+
+def test_a_file_of_hostile_names_shows_each_as_it_is_or_escaped(
+    visit: chromium.Visitor, hostile: Path
+) -> None:
+    reader = Reader(visit(hostile).page)
+
+    shown = reader.page.locator("body").inner_text()
+    for name in pages.HOSTILE:
+        if name.strip():
+            assert " ".join(printable(name[:SHOWN]).split()) in " ".join(shown.split())
+    assert "<img src=x onerror=alert(1)>{{7*7}}.onnx" in reader.page.locator("h1").inner_text()
+
+
+def test_whatever_is_done_with_hostile_names_they_stay_text(visit: chromium.Visitor, hostile: Path) -> None:
+    reader = Reader(visit(hostile).page)
+    before = inquiries.count_elements(reader.page)["script"]
+    reader.chart.get_by_role("button", name="bytes", exact=True).click()
+
+    for tint in ("role", "dtype"):
+        reader.chart.get_by_label("Colour by").select_option(tint)
+    for column in ("tensor", "scope", "bytes"):
+        reader.sort("Tensors", column)
+    state = reader.search("Tensors", "<script>")
+    for x, y in ((20, 11), (200, 200), (500, 100), (20, 11)):
+        reader.click_picture(x, y)
+        reader.page.mouse.move(x + 200, y + 300)
+
+    assert "found, of 84" in state
+    after = inquiries.count_elements(reader.page)
+    assert after["script"] == before
+    assert not {"img", "svg", "iframe", "b", "i", "base", "object", "embed"} & set(after)
+    assert "injected" not in globals_of(reader.page)
+    assert len(reader.trail) > 1
+
+
+def test_names_cannot_leave_the_width_of_a_phone(visit: chromium.Visitor, hostile: Path) -> None:
+    assert not inquiries.is_wide(visit(hostile, size=chromium.PHONE).page)

@@ -1,0 +1,483 @@
+"""Reports as pages: one file that holds all, asks for nothing, and in which names are text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import formula_reports
+import models
+import onnx
+import pytest
+import test_schemas
+import timings
+
+from analyzer.errors import UsageError
+from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.group import group_by
+from analyzer.render import RenderOptions, render, to_document
+from analyzer.render.html import SECTIONS, render_documents, render_html
+from analyzer.render.html.page import LIBRARY
+from analyzer.render.html.parts import Beside
+from analyzer.render.html.reading import View
+from analyzer.render.html.wording import show
+from analyzer.render.json import render_json
+from analyzer.report import Inspection, Report
+from analyzer.saved import read_any_report
+from analyzer.schemas import SCHEMAS, schema_name
+
+ECHARTS = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
+"""SHA-256 of `dist/echarts.min.js` as npm has it."""
+
+WITHOUT_PAGE = {"explain", "graph", "manifest"}
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    "</script><script>alert(3)</script>",
+    "</noscript><b>b</b>",
+    "]]><svg onload=alert(4)>",
+    "{{7*7}}{% raw %}",
+    "&lt;i&gt;",
+    "\"' onmouseover=alert(5) '",
+    "a\u202eb\u2028c\x1b[2J",
+    "__proto__",
+)
+
+WRONG = (None, 5, -1, "text", [], {}, [1], [None], [{}], {"a": "b"}, float("nan"), 10**400, True)
+
+VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
+
+everyone = pytest.mark.parametrize("make", test_schemas.REPORTS)
+
+
+class Page(HTMLParser):
+    """What a browser without scripts makes of a page: elements, attributes, tables, texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.blocks: dict[str, list[str]] = {"script": [], "style": []}
+        self.islands: dict[str, Any] = {}
+        self.tables: list[tuple[str, list[list[str]]]] = []
+        self.texts: list[str] = []
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append((tag, dict(attrs)))
+        if tag == "table":
+            self.tables.append(("", []))
+        elif tag == "tr":
+            self.tables[-1][1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        tag, attributes = self.open[-1] if self.open else ("", {})
+        if tag in self.blocks:
+            if attributes.get("type") == "application/json":
+                self.islands[str(attributes["id"])] = json.loads(data)
+            else:
+                self.blocks[tag].append(data)
+            return
+        self.texts.append(data)
+        if tag == "caption":
+            self.tables[-1] = (data, self.tables[-1][1])
+        elif tag in ("td", "th"):
+            self.tables[-1][1][-1][-1] += data
+
+    def table(self, caption: str) -> list[list[str]]:
+        """The rows of the first table of that caption."""
+        return next(rows for title, rows in self.tables if title == caption)
+
+
+def inspection(folder: Path, by: str = "scope") -> Inspection:
+    ledger = timings.audit_net(folder)
+    return Inspection(ledger, group_by(ledger, by, 2))
+
+
+def hostile(folder: Path) -> Inspection:
+    proto = models.text_model("net (float[2] x) => (float[2] y) { y = Relu(x) }")
+    for number, name in enumerate(HOSTILE):
+        tensor = onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [2], [number + 1.0, 2.0])
+        proto.graph.initializer.append(tensor)
+        proto.graph.node.append(onnx.helper.make_node("Add", ["x", name], [f"v{number}"], name))
+    proto.producer_name = HOSTILE[0]
+    ledger = models.audit(folder, proto)
+    return Inspection(ledger, group_by(ledger, "scope", 1))
+
+
+def number(cell: str) -> int:
+    return int(cell.replace(",", ""))
+
+
+# what a page is
+
+
+def test_the_library_is_the_file_that_its_makers_publish() -> None:
+    data = resources.files("analyzer.render.html").joinpath(LIBRARY).read_bytes()
+
+    assert hashlib.sha256(data).hexdigest() == ECHARTS
+
+
+@everyone
+def test_the_policy_names_each_script_and_the_style_by_its_checksum_and_allows_nothing_else(
+    make: Callable[[Path], Report], tmp_path: Path
+) -> None:
+    page = Page(render_html(make(tmp_path)))
+
+    (policy,) = [value for tag, name, value in page.attributes if (tag, name) == ("meta", "content")][:1]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    sums = {
+        kind: " ".join(
+            f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts
+        )
+        for kind, texts in page.blocks.items()
+    }
+    assert rules == {
+        "default-src": "'none'",
+        "script-src": sums["script"],
+        "style-src": sums["style"],
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    assert [len(page.blocks[kind]) for kind in ("script", "style")] == [2, 1]
+
+
+@everyone
+def test_it_asks_for_nothing_and_no_attribute_holds_code(
+    make: Callable[[Path], Report], tmp_path: Path
+) -> None:
+    page = Page(render_html(make(tmp_path)))
+
+    names = {name for _, name, _ in page.attributes}
+    assert "style" not in names
+    assert not [name for name in names if name.startswith("on")]
+    places = [
+        value for _, name, value in page.attributes if name in ("href", "src", "action", "srcset", "data")
+    ]
+    assert all(place == "data:," or place.startswith("#") for place in places)
+    assert not {"iframe", "object", "embed", "form", "base", "img", "svg"} & set(page.tags)
+    assert "url(" not in page.blocks["style"][0]
+    assert "@import" not in page.blocks["style"][0]
+    assert page.open == []
+
+
+@everyone
+def test_it_is_the_same_twice(make: Callable[[Path], Report], tmp_path: Path) -> None:
+    report = make(tmp_path)
+
+    assert render_html(report) == render_html(report)
+
+
+@everyone
+def test_ids_are_unique_and_labels_lead_to_them(make: Callable[[Path], Report], tmp_path: Path) -> None:
+    document = to_document(make(tmp_path))
+    page = Page(render_documents([document, document]))
+
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    labels = [value for _, name, value in page.attributes if name == "aria-labelledby"]
+    anchors = [value[1:] for _, name, value in page.attributes if name == "href" and value.startswith("#")]
+    assert len(ids) == len(set(ids))
+    assert {*labels, *anchors} <= set(ids)
+
+
+def test_every_kind_of_document_has_its_section() -> None:
+    assert set(SECTIONS) == set(SCHEMAS) - WITHOUT_PAGE
+
+
+def test_it_is_what_the_format_of_that_name_gives(tmp_path: Path) -> None:
+    report = inspection(tmp_path)
+
+    assert render(report, "html") == render_html(report)
+
+
+# what it says
+
+
+@everyone
+def test_nothing_that_a_document_should_have_is_missed_or_shown_as_none(
+    make: Callable[[Path], Report], tmp_path: Path
+) -> None:
+    page = Page(render_html(make(tmp_path)))
+
+    assert not [text for text in page.texts if "Left out" in text]
+    assert not [cell for _, rows in page.tables for row in rows for cell in row if cell in ("None", "nan")]
+
+
+@everyone
+def test_the_rows_of_each_table_are_as_long_as_its_head(
+    make: Callable[[Path], Report], tmp_path: Path
+) -> None:
+    page = Page(render_html(make(tmp_path)))
+
+    for title, rows in page.tables:
+        assert {len(row) for row in rows} == {len(rows[0])}, title
+    for data in page.islands.values():
+        if "rows" in data:
+            assert {len(row) for row in data["rows"]} == {len(data["columns"])}
+            assert len(data["total"]) in (0, len(data["columns"]))
+
+
+@everyone
+def test_charts_refer_to_tables_of_their_page(make: Callable[[Path], Report], tmp_path: Path) -> None:
+    islands = Page(render_html(make(tmp_path))).islands
+
+    for data in islands.values():
+        if "kind" in data and data["kind"] != "waterfall":
+            grid = islands[f"{data['grid']}-data"]
+            columns = range(len(grid["columns"]))
+            assert data["name"] in columns
+            for _, places in data.get("measures", []):
+                kept = [places] if isinstance(places, int) else [place for _, place in places]
+                assert all(grid["columns"][place][1] == "number" for place in kept)
+
+
+def test_without_scripts_the_columns_of_the_tensors_sum_to_the_totals(tmp_path: Path) -> None:
+    report = inspection(tmp_path)
+
+    head, *rows, total = Page(render_html(report)).table("Tensors")
+
+    totals = to_document(report)["totals"]
+    for column, key in (
+        ("parameters", "parameters"),
+        ("elements", "stored_elements"),
+        ("bytes", "stored_bytes"),
+    ):
+        place = head.index(column)
+        assert sum(number(row[place]) for row in rows) == number(total[place]) == totals[key]
+
+
+def test_the_groups_and_the_accounts_sum_to_the_totals(tmp_path: Path) -> None:
+    report = inspection(tmp_path)
+    page = Page(render_html(report))
+    document = to_document(report)
+
+    head, *rows, total = page.table("Groups")
+    place = head.index("bytes")
+    assert (
+        sum(number(row[place]) for row in rows) == number(total[place]) == document["totals"]["stored_bytes"]
+    )
+    _, *accounts, whole = page.table("Every byte on disk")
+    assert sum(number(row[1]) for row in accounts) == number(whole[1]) == document["totals"]["file_bytes"]
+
+
+def test_the_bridge_leads_from_one_side_to_the_other(tmp_path: Path) -> None:
+    report = test_schemas.reconciliation(tmp_path)
+    page = Page(render_html(report))
+    document = to_document(report)
+
+    head, start, *lines, end = page.table("The bridge")
+    for column, key in (("parameters", "parameters"), ("stored elements", "stored_elements")):
+        place = head.index(column)
+        deltas = sum(int(line[place].replace(",", "")) for line in lines)
+        assert number(start[place]) + deltas == number(end[place]) == document["onnx"][key]
+    (chart,) = [data for data in page.islands.values() if data.get("kind") == "waterfall"]
+    for _, steps, last in chart["measures"]:
+        assert chart["start"] + sum(delta for _, delta in steps) == last
+
+
+def test_a_bridge_without_steps_says_so(tmp_path: Path) -> None:
+    document = to_document(test_schemas.reconciliation(tmp_path))
+    for row in document["bridge"]:
+        row |= {"parameter_delta": 0, "stored_delta": 0}
+
+    page = Page(render_documents([document]))
+
+    assert any("No line changes a count" in text for text in page.texts)
+    assert not [data for data in page.islands.values() if data.get("kind") == "waterfall"]
+
+
+def test_findings_come_with_what_they_mean(tmp_path: Path) -> None:
+    document = to_document(inspection(tmp_path))
+    known = next(iter(EXPLANATIONS.values()))
+    document["findings"] = [
+        {"id": known.id, "severity": "warning", "message": "seen", "subjects": ["w"], "bytes": 1234},
+        {"id": "of-tomorrow", "severity": "error", "message": "not known yet", "subjects": [], "bytes": None},
+    ]
+
+    text = " ".join("".join(Page(render_documents([document])).texts).split())
+
+    assert known.title in text
+    assert "Mending it saves 1,234 bytes" in text
+    assert " ".join(known.mend.replace("`", "").split())[:60] in text.replace("`", "")
+    assert text.index("of-tomorrow") < text.index(known.title)
+
+
+def test_a_timing_beside_it_adds_its_milliseconds_to_the_groups(tmp_path: Path) -> None:
+    timing = to_document(timings.make_timing(tmp_path))
+    ledger = timings.audit_net(tmp_path)
+    report = Inspection(ledger, group_by(ledger, timing["by"], timing["depth"]))
+
+    page = Page(render_html(report, RenderOptions(beside=(timing,))))
+
+    head, *rows = page.table("Groups")
+    shown = {row[0]: row[head.index("ms")] for row in rows}
+    known = {row["group"]: row["ms"] for row in timing["groups"] if not row["across"]}
+    assert {name: f"{ms:,.3f}" for name, ms in known.items()}.items() <= shown.items()
+    assert "How long it takes" in page.texts
+
+
+def test_a_formula_beside_it_is_held_against_its_total(tmp_path: Path) -> None:
+    formula = to_document(formula_reports.plain())
+    document = to_document(inspection(tmp_path))
+
+    page = Page(render_documents([document, formula]))
+
+    text = "".join(page.texts)
+    assert f"counts {formula['total']:,} parameters in closed form" in text
+    assert len(page.table("Terms")) > len(formula["terms"])
+
+
+def test_a_document_that_no_page_shows_is_refused(tmp_path: Path) -> None:
+    beside = ({"schema_version": 1, "command": "graph"},)
+
+    with pytest.raises(UsageError, match="graph"):
+        render_html(inspection(tmp_path), RenderOptions(beside=beside))
+
+
+@pytest.mark.parametrize("command", ["graph", "explain", "of-tomorrow", ["inspect"], None])
+def test_a_saved_document_that_no_page_shows_is_refused_with_its_name(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps({"schema_version": 1, "command": command}), encoding="utf-8")
+
+    with pytest.raises(UsageError, match=r"odd\.json"):
+        read_any_report(path)
+
+
+@everyone
+def test_a_saved_report_of_any_kind_can_stand_beside_another(
+    make: Callable[[Path], Report], tmp_path: Path
+) -> None:
+    path = tmp_path / "saved.json"
+    path.write_text(render_json(make(tmp_path)), encoding="utf-8")
+
+    saved = read_any_report(path)
+
+    page = Page(render_html(inspection(tmp_path), RenderOptions(beside=(saved,))))
+    assert page.tags.count("section") == 2
+
+
+# what files and saved reports may hold
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    page = Page(render_html(hostile(tmp_path)))
+
+    assert not {"img", "b", "i", "svg"} & set(page.tags)
+    assert len(page.blocks["script"]) == 2
+    shown = {row[0] for row in page.table("Tensors")}
+    assert set(HOSTILE[:8]) <= shown
+    assert "a\\u202eb\\u2028c\\x1b[2J" in shown
+
+
+def test_a_name_of_blanks_can_be_seen() -> None:
+    assert (show("  "), show(""), show(None)) == ('"  "', "", "")
+
+
+@everyone
+def test_hostile_texts_anywhere_in_a_document_are_text(
+    make: Callable[[Path], Report], tmp_path: Path
+) -> None:
+    document = to_document(make(tmp_path))
+    kept = {"command", "kind", "status", "severity"}
+
+    def spoil(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: spoil(each, name) for name, each in value.items()}
+        if isinstance(value, list):
+            return [spoil(each, key) for each in value]
+        return (
+            f"<img src=x onerror=alert(1)>{value}</script>"
+            if isinstance(value, str) and key not in kept
+            else value
+        )
+
+    page = Page(render_documents([spoil(document)]))
+
+    assert "img" not in page.tags
+    assert len(page.blocks["script"]) == 2
+
+
+@everyone
+def test_an_old_or_broken_report_is_shown_as_far_as_it_goes(
+    make: Callable[[Path], Report], tmp_path: Path
+) -> None:
+    document = to_document(make(tmp_path))
+    kind = schema_name(document)
+    keys = [key for key in document if key not in ("schema_version", "command", "kind", "models", "points")]
+
+    for key in keys:
+        without = {name: value for name, value in document.items() if name != key}
+        SECTIONS[kind](View(without), Beside())
+        for wrong in WRONG:
+            SECTIONS[kind](View({**without, key: wrong}), Beside())
+    for wrong in ({}, *(dict.fromkeys(keys, value) for value in (None, "text", [{}]))):
+        kept = {key: value for key, value in document.items() if key not in keys}
+        assert Page(render_documents([kept | wrong])).open == []
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    document = to_document(inspection(tmp_path))
+    del document["accounts"]
+    document["totals"]["parameters"] = "many"
+
+    text = "".join(Page(render_documents([document])).texts)
+
+    assert "Left out" in text
+    assert "accounts" in text
+    assert "totals.parameters" in text
+
+
+def test_a_count_that_scripts_do_not_have_exactly_is_sent_as_digits(tmp_path: Path) -> None:
+    document = to_document(inspection(tmp_path))
+    document["tensors"][0]["bytes"] = 2**60 + 1
+
+    page = Page(render_documents([document]))
+
+    (grid,) = [data for data in page.islands.values() if data.get("title") == "Tensors"]
+    assert str(2**60 + 1) in grid["rows"][0]
+    assert f"{2**60 + 1:,}" in page.table("Tensors")[1]
+
+
+def test_a_view_has_what_is_there_and_remembers_what_is_not() -> None:
+    view = View({"a": {"b": 3, "c": "d"}, "e": [{"f": None}, 7], "g": float("inf"), "h": True})
+
+    assert view.at("a").count("b") == 3
+    assert view.at("a").text("b") is None
+    assert [row.text("f") for row in view.rows("e")] == [None]
+    assert view.number("g") is None
+    assert view.count("h") is None
+    assert view.at("none").at("deeper").count("x") is None
+    assert view.missing == ("a.b", "g", "h", "none")
+
+
+def test_names_of_sections_are_those_of_schemas(tmp_path: Path) -> None:
+    kinds = {schema_name(to_document(make(tmp_path))) for make in test_schemas.REPORTS}
+
+    assert kinds == set(SECTIONS)
+
+
+def test_files_of_the_page_end_no_element_that_holds_them() -> None:
+    folder = resources.files("analyzer.render.html")
+    for path in (LIBRARY, "report.css", *(f"js/{file.name}" for file in folder.joinpath("js").iterdir())):
+        text = folder.joinpath(path).read_text(encoding="utf-8")
+
+        assert not re.search(r"</(script|style)|<!--", text, re.IGNORECASE), path
