@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -22,10 +22,15 @@ _MOST = 10
 _LONGEST_MESSAGE = 4_000
 
 
-def annotate(report: Report) -> None:
-    """Print the report's problems as workflow commands on stderr, where this is a job of GitHub Actions."""
+def annotate(report: Report, ignore: Collection[str] = ()) -> None:
+    """Print the report's problems as workflow commands on stderr, where this is a job of GitHub Actions.
+
+    Args:
+        report: what a command answers.
+        ignore: ids of findings that nobody wants to be told.
+    """
     if _is_job():
-        for line in list_annotations(report):
+        for line in list_annotations(report, ignore):
             click.echo(line, err=True)
 
 
@@ -41,12 +46,16 @@ def _is_job() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def list_annotations(report: Report) -> tuple[str, ...]:
-    """A workflow command for each problem; of more than ten of one level, the last says how many more there are."""
+def list_annotations(report: Report, ignore: Collection[str] = ()) -> tuple[str, ...]:
+    """A workflow command for each problem, but for ignored findings.
+
+    Of more than ten of one level the last says how many more there are.
+    """
     from analyzer.render.json import to_document
     from analyzer.render.problems import list_problems
 
-    problems = list_problems(to_document(report))
+    found = list_problems(to_document(report))
+    problems = tuple(problem for problem in found if problem.rule or problem.id not in ignore)
     return tuple(line for severity in _COMMANDS for line in _annotate(problems, severity))
 
 

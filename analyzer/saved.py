@@ -25,6 +25,7 @@ from analyzer.ledger import (
 from analyzer.model import Carrier, Component, File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.render.units import printable_name
 from analyzer.schemas import SCHEMAS, schema_name
+from analyzer.wholeness import find_contradiction
 from analyzer.wiring import Wiring
 
 __all__ = ["is_report", "is_saved_report", "load_report", "read_any_report", "read_report"]
@@ -48,7 +49,8 @@ def load_report(path: Path | str) -> Ledger:
     """Rebuild the ledger that an `inspect --format json` report describes: all but its nodes and contents.
 
     Raises:
-        UsageError: the file cannot be read, or is no `inspect` report of this schema.
+        UsageError: the file cannot be read, is no `inspect` report of this schema, or contradicts itself: gates rest
+            on it, so that its totals are held against their parts.
     """
     document = read_report(path, "inspect")
     if "models" in document:
@@ -56,6 +58,9 @@ def load_report(path: Path | str) -> Ledger:
             f"{path}: a report on many models; inspect the one that is meant, and take its report"
         )
     try:
+        wrong = find_contradiction(document)
+        if wrong is not None:
+            raise UsageError(f"{path}: not a whole report ({wrong}); make it again")
         return _ledger(document)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: not a whole report ({error!r}); make it again") from error

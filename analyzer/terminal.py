@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -158,8 +158,12 @@ def _is_same(path: Path, other: Path) -> bool:
         return False
 
 
-def emit(report: Report, output: Output, written: Written | Sequence[Path] = ()) -> None:
+def emit(
+    report: Report, output: Output, written: Written | Sequence[Path] = (), ignore: Collection[str] = ()
+) -> None:
     """Write the report to stdout, and to each output in the format of its suffix.
+
+    `ignore` has ids of findings that are no annotations.
 
     Everything is rendered before anything is opened, so that a failure leaves no half report. A job of GitHub Actions
     is also told what to show beside a pull request.
@@ -176,10 +180,10 @@ def emit(report: Report, output: Output, written: Written | Sequence[Path] = ())
     write_files(files)
     if not output.quiet:
         _print(text)
-        annotate(report)
+        annotate(report, ignore)
 
 
-def _print(text: str) -> None:
+def _print(text: str | bytes) -> None:
     """The report on stdout.
 
     Raises:

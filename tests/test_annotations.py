@@ -53,6 +53,15 @@ def test_failed_and_unevaluated_rules_are_errors_and_findings_are_what_they_are(
     assert told[0][2] == "12 of 10 bytes: 2 too many"
 
 
+def test_an_ignored_finding_is_no_annotation():
+    found = Finding("old-opset", Severity.NOTE, "opset 7 is old")
+    report = check_report(found, verdicts=(verdict(Status.FAIL, "old-opset"),))
+
+    (told,) = list_annotations(report, ["old-opset"])
+
+    assert read_annotation(told)[1]["title"] == "onnxledger: over budget: old-opset"
+
+
 def test_of_each_level_ten_are_told_and_the_last_counts_the_rest():
     many = [Finding("old-opset", Severity.NOTE, f"number {n}") for n in range(25)]
     few = [Finding("duplicate-content", Severity.WARNING, f"number {n}") for n in range(10)]

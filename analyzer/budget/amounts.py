@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from analyzer.budget.record import Unit
-from analyzer.render.units import shorten
+from analyzer.wording import shown
 
-__all__ = ["MOST", "parse_amount", "parse_percent", "show"]
+__all__ = ["MOST", "parse_amount", "parse_percent"]
 
 MOST = (1 << 63) - 1
 """The highest limit: every reader of JSON has it exactly, and no file holds more."""
@@ -57,18 +57,18 @@ def parse_amount(text: str, unit: Unit) -> int:
     text = text.strip()
     _check(text)
     if text.endswith("%"):
-        raise ValueError(f"{show(text)}: of what? A growth over a baseline has a sign: write '+{text}'")
+        raise ValueError(f"{shown(text)}: of what? A growth over a baseline has a sign: write '+{text}'")
     found = _AMOUNT.fullmatch(text)
     if found is None:
-        raise ValueError(f"{show(text)}: no number; write {_forms(unit)}")
+        raise ValueError(f"{shown(text)}: no number; write {_forms(unit)}")
     units = _units(unit)
     if found["unit"] not in units:
-        raise ValueError(f"{show(text)}: {_unknown(found['unit'], unit)}")
+        raise ValueError(f"{shown(text)}: {_unknown(found['unit'], unit)}")
     number = _fraction(found) * units[found["unit"]]
     if number.denominator != 1:
-        raise ValueError(f"{show(text)}: {unit.value} are whole; write a whole number")
+        raise ValueError(f"{shown(text)}: {unit.value} are whole; write a whole number")
     if number > MOST:
-        raise ValueError(f"{show(text)}: more than any file holds")
+        raise ValueError(f"{shown(text)}: more than any file holds")
     return int(number)
 
 
@@ -85,32 +85,23 @@ def parse_percent(text: str) -> Fraction:
     _check(number)
     found = _NUMBER.fullmatch(number)
     if found is None:
-        raise ValueError(f"{show(text)}: no percentage; write digits, such as 2 % or 0.5 %")
+        raise ValueError(f"{shown(text)}: no percentage; write digits, such as 2 % or 0.5 %")
     if _fraction(found) > MOST:
-        raise ValueError(f"{show(text)}: more than any file grows")
+        raise ValueError(f"{shown(text)}: more than any file grows")
     return _fraction(found) / 100
-
-
-def show(value: object) -> str:
-    """What was written, quoted and short.
-
-    >>> show("5 %"), len(show("x" * 10_000))
-    ("'5 %'", 62)
-    """
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
-        return f"a number of {value.bit_length():,} bits"
-    return repr(shorten(value, _LONGEST)) if isinstance(value, str) else shorten(repr(value), _LONGEST)
 
 
 def _check(text: str) -> None:
     if len(text) > _LONGEST:
-        raise ValueError(f"{show(text)}: too long for a number")
+        raise ValueError(f"{shown(text)}: too long for a number")
     if re.fullmatch(r"[0-9.,_]+\s*[eE]\s*[+-]?\s*[0-9]+.*", text, re.DOTALL):
-        raise ValueError(f"{show(text)}: an exponent; write the digits, or a unit, as in 100M")
+        raise ValueError(f"{shown(text)}: an exponent; write the digits, or a unit, as in 100M")
     if re.match(r"[-\N{MINUS SIGN}]", text):
-        raise ValueError(f"{show(text)}: nothing is less than 0; write a number without a sign")
+        raise ValueError(f"{shown(text)}: nothing is less than 0; write a number without a sign")
     if re.fullmatch(r"[0-9]+,[0-9]{1,2}|[0-9]+,[0-9]{4,}", re.sub(r"[^0-9,]", "", text)):
-        raise ValueError(f"{show(text)}: a comma stands before three digits; write a point for a decimal one")
+        raise ValueError(
+            f"{shown(text)}: a comma stands before three digits; write a point for a decimal one"
+        )
 
 
 def _fraction(found: re.Match[str]) -> Fraction:
@@ -126,7 +117,7 @@ def _unknown(found: str, unit: Unit) -> str:
     """Why a unit is none, and which was meant."""
     units = _units(unit)
     if unit is Unit.VERSION:
-        return f"a version has no unit, and {show(found)} is one; write the number alone"
+        return f"a version has no unit, and {shown(found)} is one; write the number alone"
     if unit is not Unit.BYTES and found in _BYTES:
         return f"{found} counts bytes, and these are {unit.value}; write {_listed(units)}"
     if found == "KB":
@@ -138,7 +129,7 @@ def _unknown(found: str, unit: Unit) -> str:
     meant = f"did you mean {near[0]}?" if near else f"write {_listed(units)}"
     if unit is Unit.BYTES and found in ("m", "g", "t"):
         meant = f"did you mean {found.upper()}B?"
-    return f"{show(found)} is no unit of {unit.value}; {meant}"
+    return f"{shown(found)} is no unit of {unit.value}; {meant}"
 
 
 def _listed(units: Mapping[str, int]) -> str:

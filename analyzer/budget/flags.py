@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from analyzer.budget.amounts import show
 from analyzer.budget.limits import parse_limit
 from analyzer.budget.metrics import METRICS
 from analyzer.budget.names import parse_names
 from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Rule, Unit
 from analyzer.errors import ConfigError, UsageError
+from analyzer.wording import shown
 
 __all__ = ["METRICS_OF", "make_rules", "read_operators"]
 
@@ -151,5 +151,5 @@ def _list_operators(text: str) -> list[str]:
         names = [f"{domain}:{name}" if domain else name for name in listed]
     for name in names:
         if not _OPERATOR.fullmatch(name):
-            raise ValueError(f"{show(name)} is no operator; write one, as MatMul or com.microsoft:Gelu")
+            raise ValueError(f"{shown(name)} is no operator; write one, as MatMul or com.microsoft:Gelu")
     return names

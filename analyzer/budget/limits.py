@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
-from analyzer.budget.amounts import MOST, parse_amount, parse_percent, show
+from analyzer.budget.amounts import MOST, parse_amount, parse_percent
 from analyzer.budget.names import parse_names
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Unit
 from analyzer.render.units import format_count
+from analyzer.wording import shown
 
 __all__ = ["NAMES", "format_growth", "format_limit", "parse_amount", "parse_limit", "parse_names"]
 
@@ -47,7 +48,7 @@ def parse_limit(value: object, unit: Unit, *, least: bool = False) -> Limit:
     if isinstance(value, int) and not isinstance(value, bool):
         return _side(_whole(value), least)
     if not isinstance(value, str):
-        raise ValueError(f"{show(value)}: write a number, or a text such as {_example(unit)}")
+        raise ValueError(f"{shown(value)}: write a number, or a text such as {_example(unit)}")
     if len(value) > _LONGEST:
         raise ValueError(f"a limit of {len(value):,} characters; {_LONGEST:,} are allowed")
     return _parse_text(value.strip(), unit, least)
@@ -61,23 +62,23 @@ def _parse_text(text: str, unit: Unit, least: bool) -> Limit:
     over = _OVER.search(rest)
     body = (rest if over is None else rest[: over.start()]).strip()
     if not body:
-        raise ValueError(f"{show(text)}: has no number; write one, such as {_example(unit)}")
+        raise ValueError(f"{shown(text)}: has no number; write one, such as {_example(unit)}")
     if body[0] not in "+-\N{MINUS SIGN}":
         if over is not None:
             raise ValueError(
-                f"{show(text)}: what is over a file is a growth and has a sign: write '+{_inside(body)} over ...'"
+                f"{shown(text)}: what is over a file is a growth and has a sign: write '+{_inside(body)} over ...'"
             )
         return _side(parse_amount(body, unit), at_least)
     if said is not None and at_least:
         raise ValueError(
-            f"{show(text)}: a growth over a baseline is always a most; write 'at most {_inside(body)}'"
+            f"{shown(text)}: a growth over a baseline is always a most; write 'at most {_inside(body)}'"
         )
     return Over(_parse_growths(body, unit), None if over is None else _unquote(rest[over.end() :]))
 
 
 def _inside(text: str) -> str:
     """A text as part of an example, which has quotes of its own: short."""
-    return show(text)[1:-1]
+    return shown(text)[1:-1]
 
 
 def _side(number: int, least: bool) -> AtMost | AtLeast:
@@ -87,10 +88,10 @@ def _side(number: int, least: bool) -> AtMost | AtLeast:
 def _whole(number: int) -> int:
     if number < 0:
         raise ValueError(
-            f"{show(number)}: nothing is less than 0; less than a baseline is a text, such as '-1 %'"
+            f"{shown(number)}: nothing is less than 0; less than a baseline is a text, such as '-1 %'"
         )
     if number > MOST:
-        raise ValueError(f"{show(number)}: more than any file holds")
+        raise ValueError(f"{shown(number)}: more than any file holds")
     return number
 
 
@@ -99,13 +100,15 @@ def _parse_among(value: object, unit: Unit) -> Among:
         return parse_names(value.split(","), unit)
     if isinstance(value, list | tuple | set | frozenset):
         return parse_names(value, unit)
-    raise ValueError(f"{show(value)}: write the {unit.value} that are allowed, as an array of names")
+    raise ValueError(f"{shown(value)}: write the {unit.value} that are allowed, as an array of names")
 
 
 def _parse_growths(text: str, unit: Unit) -> tuple[Growth, ...]:
     """`+2 % and +5 MB`, each with its sign."""
     if unit is Unit.VERSION:
-        raise ValueError(f"{show(text)}: a version does not grow; write the number, such as {_example(unit)}")
+        raise ValueError(
+            f"{shown(text)}: a version does not grow; write the number, such as {_example(unit)}"
+        )
     return tuple(_parse_growth(part.strip(), unit) for part in _AND.split(text))
 
 
@@ -113,14 +116,14 @@ def _parse_growth(text: str, unit: Unit) -> Growth:
     sign = {"+": 1, "-": -1, "\N{MINUS SIGN}": -1}.get(text[:1])
     rest = text[1:].strip()
     if sign is None:
-        raise ValueError(f"{show(text)}: a growth has a sign: write '+{_inside(text)}'")
+        raise ValueError(f"{shown(text)}: a growth has a sign: write '+{_inside(text)}'")
     if not rest:
-        raise ValueError(f"{show(text)}: has no number; write one, such as '+2 %'")
+        raise ValueError(f"{shown(text)}: has no number; write one, such as '+2 %'")
     if not rest.endswith("%"):
         return Growth(amount=sign * parse_amount(rest, unit))
     fraction = sign * parse_percent(rest)
     if fraction < -1:
-        raise ValueError(f"{show(text)}: less than nothing cannot be left; -100 % is the least")
+        raise ValueError(f"{shown(text)}: less than nothing cannot be left; -100 % is the least")
     return Growth(fraction=fraction)
 
 
@@ -132,7 +135,7 @@ def _unquote(text: str) -> str:
     if not name:
         raise ValueError("'over' names no file; write it, as in '+2 % over main.json', or leave 'over' out")
     if "\0" in name:
-        raise ValueError(f"{show(name)}: no file has such a name")
+        raise ValueError(f"{shown(name)}: no file has such a name")
     return name
 
 

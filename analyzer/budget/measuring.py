@@ -10,7 +10,7 @@ from analyzer.budget.names import DEFAULT_DOMAIN, name_operator
 from analyzer.budget.record import Unit
 from analyzer.budget.selecting import Selection, Unknown
 from analyzer.keys import choose_key, label_members
-from analyzer.ledger import Entry, Ledger, Role
+from analyzer.ledger import Entry, Finding, Ledger, Role
 from analyzer.model import Key, Node, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
 
@@ -44,6 +44,10 @@ _UNREAD = {
     "unknown-dtype": frozenset({Unit.PARAMETERS, Unit.ELEMENTS, Unit.BYTES, Unit.DTYPES}),
 }
 """Findings that say that tensors could not be measured, and what of them."""
+
+_FILES = frozenset({"external-escapes", "external-missing"})
+_UNREAD_FILES = {"external-bytes": _FILES, "orphaned-bytes": _FILES}
+"""The same of metrics of the model as a whole."""
 
 
 def measure(metric: str, unit: Unit, part: Selection, *, lowest: bool) -> Measured | Unknown:
@@ -84,7 +88,7 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
         return Unknown(
             "the saved report does not say which tensors share their bytes; check the model itself"
         )
-    weights = map(_choose_weight(metric, ledger), part.entries)
+    weights = map(_choose_weight(metric, part), part.entries)
     return max(weights, default=0) if metric == "largest-tensor-bytes" else sum(weights)
 
 
@@ -109,7 +113,7 @@ def list_parts(
             return Unknown(_NO_GRAPH)
         return Counter(name_operator(node.domain, node.op_type) for node in part.nodes)
     found: Counter[str] = Counter()
-    weigh = _choose_weight(metric, part.ledger)
+    weigh = _choose_weight(metric, part)
     if part.kind != "all" or metric not in _BY_GROUP:
         for entry in part.entries:
             found[label(entry.tensor.key)] += weigh(entry)
@@ -132,7 +136,7 @@ def _list_accounts(ledger: Ledger) -> Counter[str]:
     return Counter({account.name: account.nbytes for account in ledger.accounts if account.name not in roles})
 
 
-def _choose_weight(metric: str, ledger: Ledger) -> Callable[[Entry], int]:
+def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
     """How much of a metric is one tensor's."""
     match metric:
         case "parameters":
@@ -146,20 +150,19 @@ def _choose_weight(metric: str, ledger: Ledger) -> Callable[[Entry], int]:
         case "quantization-bytes":
             return lambda entry: entry.tensor.nbytes if entry.role is Role.QUANTIZATION else 0
         case "duplicates":
-            again = _find_stored_again(ledger)
+            again = _find_stored_again(part)
             return lambda entry: entry.tensor.nbytes if entry.tensor.key in again else 0
     return lambda entry: entry.tensor.nbytes  # bytes, stored_bytes, largest_tensor_bytes
 
 
-def _find_stored_again(ledger: Ledger) -> set[Key]:
-    """Tensors whose content stands elsewhere too, in other bytes than theirs."""
-    extents = {entry.tensor.key: entry.tensor.extent for entry in ledger.entries}
+def _find_stored_again(part: Selection) -> set[Key]:
+    """Tensors of a part whose content stands elsewhere too, in other bytes than theirs."""
     return {
         entry.tensor.key
-        for entry in ledger.entries
+        for entry in part.entries
         if entry.copy_of is not None
         and entry.decided_by.endswith(_COPIES)
-        and (entry.tensor.extent is None or extents.get(entry.copy_of) != entry.tensor.extent)
+        and (entry.tensor.extent is None or part.whole.extents.get(entry.copy_of) != entry.tensor.extent)
     }
 
 
@@ -174,12 +177,17 @@ def _find_lacking(metric: str, unit: Unit, part: Selection) -> str:
     if metric == "findings" and ledger.content == "none":
         return "contents were not looked at, so there may be more findings; --content sampled compares them"
     if metric in _WHOLE or metric in _VERSIONS or unit is Unit.OPERATORS or unit is Unit.DOMAINS:
-        return ""
+        told = (finding for finding in ledger.findings if finding.id in _UNREAD_FILES.get(metric, ()))
+        return next(map(_say_unread, told), "")
     own = None if part.kind == "all" else {label(entry.tensor.key) for entry in part.entries}
-    for finding in ledger.findings:
-        if unit in _UNREAD.get(finding.id, ()) and (own is None or not own.isdisjoint(finding.subjects)):
-            return f"not all of it could be read: {finding.message} ({finding.id})"
+    for finding, subjects in part.whole.findings:
+        if unit in _UNREAD.get(finding.id, ()) and (own is None or not own.isdisjoint(subjects)):
+            return _say_unread(finding)
     return ""
+
+
+def _say_unread(finding: Finding) -> str:
+    return f"not all of it could be read: {finding.message} ({finding.id})"
 
 
 # metrics of the model as a whole

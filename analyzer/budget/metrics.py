@@ -90,7 +90,8 @@ _ALL: tuple[Metric, ...] = (
         Unit.BYTES,
         "most",
         True,
-        "Bytes of tensors whose content stands elsewhere too: as it is, transposed, cast or quantized.",
+        "Bytes of tensors whose content stands elsewhere too: as it is, transposed, cast or quantized. Two that "
+        "provenance gives PyTorch names of their own are two parameters, whatever they hold.",
     ),
     Metric(
         "external-outside",

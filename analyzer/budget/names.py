@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from analyzer.budget.amounts import show
 from analyzer.budget.record import Among, Unit
 from analyzer.dtypes import DType
+from analyzer.wording import shown
 
 __all__ = ["DEFAULT_DOMAIN", "name_operator", "parse_names"]
 
@@ -51,7 +51,7 @@ def parse_names(names: Iterable[object], unit: Unit) -> Among:
 
 def _parse(value: object, unit: Unit) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{show(value)}: write the names of {unit.value} as texts")
+        raise ValueError(f"{shown(value)}: write the names of {unit.value} as texts")
     name = value.strip()
     match unit:
         case Unit.DTYPES:
@@ -62,7 +62,9 @@ def _parse(value: object, unit: Unit) -> str:
         raise ValueError("an empty name among the operators; leave it out")
     domain, colon, op_type = name.rpartition(":")
     if colon and not op_type:
-        raise ValueError(f"{show(name)}: names no operator; write DOMAIN:OP_TYPE, as in 'com.microsoft:Gelu'")
+        raise ValueError(
+            f"{shown(name)}: names no operator; write DOMAIN:OP_TYPE, as in 'com.microsoft:Gelu'"
+        )
     return name_operator(domain, op_type)
 
 
@@ -73,4 +75,4 @@ def _parse_dtype(name: str) -> str:
         return upper
     near = [_MEANT[upper]] if upper in _MEANT else difflib.get_close_matches(upper[:40], known, 1)
     meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    raise ValueError(f"{show(name)} is no dtype of ONNX; {meant}")
+    raise ValueError(f"{shown(name)} is no dtype of ONNX; {meant}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.keys import ROOT, UNSCOPED
-from analyzer.ledger import Entry, Ledger, natural_order
-from analyzer.model import Node
+from analyzer.ledger import Entry, Finding, Ledger, natural_order
+from analyzer.model import Key, Node
 from analyzer.patterns import Searcher, list_names
 from analyzer.render.units import shorten
 
@@ -33,6 +34,23 @@ class Unknown:
     reason: str
 
 
+class Whole:  # no slots: what is found once is kept
+    """What all parts of a model are asked of it: found once, for there may be thousands of them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    @functools.cached_property
+    def extents(self) -> Mapping[Key, object]:
+        """Where the bytes of each tensor are."""
+        return {entry.tensor.key: entry.tensor.extent for entry in self._ledger.entries}
+
+    @functools.cached_property
+    def findings(self) -> tuple[tuple[Finding, frozenset[str]], ...]:
+        """The findings, each with its subjects."""
+        return tuple((finding, frozenset(finding.subjects)) for finding in self._ledger.findings)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A part of a model, or all of it."""
@@ -44,6 +62,8 @@ class Selection:
     entries: tuple[Entry, ...]
     nodes: tuple[Node, ...] | None
     """None where the graph is not known: a saved report has none."""
+    whole: Whole
+    """The same of all parts that were selected together."""
 
 
 def select(
@@ -93,6 +113,7 @@ def _pick(
         name,
         tuple(entry for entry in ledger.entries if has_entry(entry)),
         tuple(node for node in ledger.model.nodes() if has_node(node)) if is_known else None,
+        Whole(ledger),
     )
 
 
@@ -184,7 +205,7 @@ def _collect(
     for node, name in nodes:
         if name is not None:
             nodes_of[name].append(node)
-    is_known = bool(ledger.model.graphs)
+    is_known, whole = bool(ledger.model.graphs), Whole(ledger)
     return tuple(
         Selection(
             ledger,
@@ -192,6 +213,7 @@ def _collect(
             name,
             tuple(entries_of.get(name, ())),
             tuple(nodes_of.get(name, ())) if is_known else None,
+            whole,
         )
         for name in sorted(entries_of.keys() | nodes_of.keys(), key=natural_order)
     )

@@ -110,7 +110,7 @@ _limiting = bundle(
     _limit("--allowed-dtypes", "Of stored tensors, as FLOAT16,INT64.", "A,B"),
     click.option("--no-external-outside", is_flag=True, help="No external data outside MODEL's folder."),
     click.option("--no-unattributed", is_flag=True, help="No tensor that no rule explains."),
-    click.option("--no-duplicates", is_flag=True, help="Nothing is stored twice."),
+    click.option("--no-duplicates", is_flag=True, help="No copy of a parameter is stored."),
 )
 
 _settling = bundle(
@@ -171,7 +171,7 @@ def check(
         written, [path for ledger in ledgers.values() for path in ledger.model.paths], report="BudgetReport"
     )
     report = _ask(rules, ledgers, lost, baseline, config, reader, judged)
-    emit(report, output, written)
+    emit(report, output, written, judged.ignore)
     _leave(report, output)
 
 

@@ -61,9 +61,8 @@ def compare(
     sides = (a, b)
     check_artifact(bounded, sides)
     check_outputs(written, [path for side in sides for path in list_inputs(side)])
-    from analyzer.budget.wholeness import load_whole_report
     from analyzer.compare import compare_ledgers
-    from analyzer.saved import is_saved_report
+    from analyzer.saved import is_saved_report, load_report
     from analyzer.timing.saved import is_saved_timing
 
     saved = [side for side in sides if is_saved_report(Path(side))]
@@ -76,7 +75,7 @@ def compare(
         time.compare_saved(a, b, grouped, written, output)
         return
     ours, theirs = (
-        load_whole_report(side) if side in saved else audit(side, bounded, content, quiet=output.quiet)
+        load_report(side) if side in saved else audit(side, bounded, content, quiet=output.quiet)
         for side in sides
     )
     groupings = _group(ours, theirs, grouped)

@@ -48,11 +48,11 @@ class ModelReader:
         return ledgers
 
     def _try(self, name: str) -> Ledger | OnnxLedgerError:
-        from analyzer.budget.wholeness import load_whole_report
+        from analyzer.saved import load_report
 
         try:
             if _is_report(name):
-                return load_whole_report(name)
+                return load_report(name)
             return audit(name, self._bounded, self._content, quiet=self._quiet)
         except OnnxLedgerError as error:
             return error

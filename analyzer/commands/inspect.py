@@ -99,7 +99,7 @@ def _inspect_one(
         digests=file_digests(ledger.model) if digest else {},
         stamp=time_stamp() if judged.stamp else None,
     )
-    emit(report, output, written)
+    emit(report, output, written, judged.ignore)
     judge(report.findings, judged)
 
 
@@ -125,7 +125,7 @@ def _inspect_many(
     check_outputs(
         written, [Path(file.path) for row in survey.readable for file in row.files], report="SurveyReport"
     )
-    emit(SurveyReport(survey, time_stamp() if judged.stamp else None), output, written)
+    emit(SurveyReport(survey, time_stamp() if judged.stamp else None), output, written, judged.ignore)
     if survey.unreadable:
         say(f"onnxledger: {len(survey.unreadable)} of {len(survey.rows)} cannot be read")
         raise click.exceptions.Exit(EXIT_NO_ANSWER)

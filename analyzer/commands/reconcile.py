@@ -87,7 +87,7 @@ def reconcile(
     check_outputs(written, ledger.model.paths, report="ReconcileReport")
     result = reconcile_with(ledger, original, content, output)
     report = report_reconciliation(result, grouped, time_stamp() if judged.stamp else None)
-    emit(report, output, written)
+    emit(report, output, written, judged.ignore)
     if not result.balanced:
         raise click.exceptions.Exit(EXIT_FINDING)
     judge(report.findings, judged)

@@ -16,7 +16,7 @@ from analyzer.formulas.closed_form import Family, Field, ModelClass
 from analyzer.formulas.family import find_family, load_families
 from analyzer.formulas.language import Value
 from analyzer.formulas.record import FieldOrigin, FieldValue
-from analyzer.formulas.wording import shown
+from analyzer.wording import shown
 
 __all__ = [
     "Config",

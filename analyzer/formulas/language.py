@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from analyzer.errors import FormulaError
 from analyzer.formulas.functions import FUNCTIONS
-from analyzer.formulas.wording import shown
+from analyzer.wording import shown
 
 __all__ = ["FUNCTIONS", "Expression", "Value", "Values", "parse_expression"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,7 +173,10 @@ def test_bytes_that_are_not_there_are_not_counted_as_if_they_were_none(tmp_path:
     ledger = audit(tmp_path, proto)
 
     assert "external-missing" in why(ledger, "bytes")
+    assert "external-missing" in why(ledger, "external-bytes")
+    assert "external-missing" in why(ledger, "orphaned-bytes")
     assert observe(ledger, "parameters") == 4
+    assert observe(ledger, "metadata-bytes") == 0
 
 
 def test_data_outside_the_folder_is_counted_by_tensors(tmp_path: Path) -> None:
@@ -303,3 +307,18 @@ def test_the_root_is_what_stands_in_no_module(tmp_path: Path) -> None:
     ledger = audit(tmp_path, proto)
 
     assert observe(ledger, "parameters", "[root]") == 4
+
+
+def test_what_all_groups_ask_of_the_model_is_found_once_for_all_of_them(tmp_path: Path) -> None:
+    count = 1_500
+    nodes = "\n".join(f'["/enc/l.{i}/Add"] t{i + 1} = Add(t{i}, "enc.l.{i}.w")' for i in range(count))
+    text = f"g (float[4] t0) => (float[4] t{count}) {{\n{nodes}\n}}"
+    ledger = audit(tmp_path, text_model(text, {f"enc.l.{i}.w": ramp(4, start=i % 7) for i in range(count)}))
+    parts = select(ledger, "enc.l.*", {})
+    assert not isinstance(parts, Unknown)
+
+    started = time.process_time()
+    found = [measure("duplicates", METRICS["duplicates"].unit, part, lowest=False) for part in parts]
+
+    assert len(found) == count
+    assert time.process_time() - started < 0.5  # seconds; by the square of the groups it is more than one

@@ -177,7 +177,7 @@ def test_what_is_no_size_is_refused_and_named(wrong: object) -> None:
         ("llama", {"num_attention_heads": 0}, "hidden_size // num_attention_heads: divides by zero"),
         ("llama", {"hidden_size": "a"}, "hidden_size"),
         ("llama", {"max_position_embeddings": -1}, "max_position_embeddings: is -1"),
-        ("llama", {"max_position_embeddings": 10**400}, "max_position_embeddings is a number of 1329 bits"),
+        ("llama", {"max_position_embeddings": 10**400}, "max_position_embeddings is a number of 1,329 bits"),
         ("mistral", {"sliding_window": -5}, "sliding_window: is -5"),
         ("mistral", {"sliding_window": 1.5}, "sliding_window"),
         ("mixtral", {"sliding_window": "x"}, "sliding_window: is 'x'"),
@@ -307,7 +307,7 @@ def _check_refused(path: Path, message: str) -> None:
         ('{"model_type": "bert", "hidden_size": 1e999}', "hidden_size is inf, which is no size"),
         (
             '{"model_type": "bert", "hidden_size": ' + "9" * 4_300 + "}",
-            "hidden_size is a number of 14285 bits",
+            "hidden_size is a number of 14,285 bits",
         ),
         ('{"model_type": "bert", "hidden_size": ' + "9" * 300 + "}", "hidden_size is a number of 997 bits"),
         ({"model_type": "bert", "hidden_size": "x" * 10**6}, "hidden_size is 'xxxx"),

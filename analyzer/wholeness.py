@@ -1,17 +1,13 @@
-"""A saved report -> its ledger, or a refusal where it contradicts itself: parts were cut off, or numbers edited."""
+"""The document of a saved report -> where it contradicts itself: parts were cut off, or numbers edited."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from analyzer.budget.amounts import show
-from analyzer.errors import UsageError
-from analyzer.ledger import Ledger
-from analyzer.saved import load_report, read_report
+from analyzer.wording import shown
 
-__all__ = ["load_whole_report"]
+__all__ = ["find_contradiction"]
 
 _MOST_BITS = 512
 """Of a number: no file has more of anything, and its ratios are still numbers."""
@@ -22,22 +18,13 @@ _SUMS = {"parameters": "parameters", "stored_elements": "stored_elements", "stor
 _TEXTS = ("name", "carrier", "dtype", "role", "decided_by", "read_by")
 
 
-def load_whole_report(path: Path | str) -> Ledger:
-    """Rebuild the ledger that a report of `inspect` describes, as `analyzer.saved.load_report` does.
-
-    A gate rests on it, so that its totals are held against its parts first.
+def find_contradiction(document: Mapping[str, Any]) -> str | None:
+    """What is wrong with a report of `inspect` on one model; None where its totals are the sums of their parts.
 
     Raises:
-        UsageError: the file cannot be read, is no such report, or contradicts itself.
+        AttributeError, KeyError, TypeError, ValueError: it is no such report.
     """
-    document = read_report(path, "inspect")
-    try:
-        wrong = None if "models" in document else next(_find_wrong(document), None)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: not a whole report ({error!r}); make it again") from error
-    if wrong is not None:
-        raise UsageError(f"{path}: not a whole report ({wrong}); make it again")
-    return load_report(path)
+    return next(_find_wrong(document), None)
 
 
 def _find_wrong(document: Mapping[str, Any]) -> Iterator[str]:
@@ -50,12 +37,12 @@ def _find_wrong(document: Mapping[str, Any]) -> Iterator[str]:
     for listed in (model["files"], document["accounts"]):
         yield from _hold("file_bytes", totals, sum(item["bytes"] for item in listed))
     if model["functions"] > totals["file_bytes"]:
-        yield f"model, functions: {show(model['functions'])}, in fewer bytes"
+        yield f"model, functions: {shown(model['functions'])}, in fewer bytes"
 
 
 def _hold(name: str, totals: Mapping[str, Any], found: int) -> Iterator[str]:
     if type(totals[name]) is not int or totals[name] != found:
-        yield f"totals, {name}: {show(totals[name])}, and its parts are {show(found)}"
+        yield f"totals, {name}: {shown(totals[name])}, and its parts are {shown(found)}"
 
 
 def _find_misfits(document: Mapping[str, Any]) -> Iterator[str]:
@@ -64,6 +51,7 @@ def _find_misfits(document: Mapping[str, Any]) -> Iterator[str]:
     numbers = [model["ir_version"], *model["opsets"].values(), model["functions"], model.get("nodes", 0)]
     numbers += [item["bytes"] for item in (*model["files"], *document["accounts"])]
     texts = [account["account"] for account in document["accounts"]]
+    texts += [file["path"] for file in model["files"]]
     for tensor in tensors:
         yield from _find_other(list, [tensor["shape"], tensor["sources"], tensor.get("shared_with", [])])
         numbers += [*tensor["shape"], tensor["uses"], tensor.get("applications", 1)]
@@ -80,6 +68,6 @@ _KINDS = {int: "a whole number", list: "an array", str: "a text"}
 def _find_other(kind: type, values: Iterable[object]) -> Iterator[str]:
     for value in values:
         if type(value) is not kind:
-            yield f"{show(value)}: not {_KINDS[kind]}"
+            yield f"{shown(value)}: not {_KINDS[kind]}"
         elif type(value) is int and value.bit_length() > _MOST_BITS:
-            yield f"{show(value)}: too large"
+            yield f"{shown(value)}: too large"

@@ -1,4 +1,4 @@
-"""A value of a config -> its text in a message: short, whatever the config says."""
+"""A value from a file -> its text in a message: short, whatever the config says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Short(reprlib.Repr):
 
     def repr_int(self, value: int, level: int) -> str:
         length = value.bit_length()
-        return repr(value) if length <= _LONGEST_NUMBER else f"a number of {length} bits"
+        return repr(value) if length <= _LONGEST_NUMBER else f"a number of {length:,} bits"
 
 
 _SHORT = _Short()
@@ -26,10 +26,10 @@ _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlevel = 80, 80, 2
 
 
 def shown(value: object) -> str:
-    """A value of a config in a message: short, however long or deep it is.
+    """A value of a config, or of a saved report, in a message: short, however long or deep it is.
 
     >>> shown(768), shown("relu"), shown(1 << 10_000)
-    ('768', "'relu'", 'a number of 10001 bits')
+    ('768', "'relu'", 'a number of 10,001 bits')
     """
     text = _SHORT.repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

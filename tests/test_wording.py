@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.formulas.wording import shown
+from analyzer.wording import shown
 
 
 @given(
@@ -35,5 +35,5 @@ def test_a_value_of_many_long_ones_is_cut() -> None:
 
 def test_a_number_of_thousands_of_digits_is_told_by_its_length() -> None:
     assert shown((10**9_999, {"a": -(10**9_999)})) == (
-        "(a number of 33216 bits, {'a': a number of 33216 bits})"
+        "(a number of 33,216 bits, {'a': a number of 33,216 bits})"
     )
