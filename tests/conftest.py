@@ -22,6 +22,8 @@ os.environ.setdefault(
 os.environ.pop("GITHUB_ACTIONS", None)
 
 # Files that share costly session fixtures: each set runs in one process, whatever number of processes there are.
+collect_ignore = ["conftest.py"]  # as a module with doctests: tests/browser has one of the same name
+
 TOGETHER = {
     "test_docs.py": "documents",
     "test_full_size.py": "documents",

@@ -157,7 +157,10 @@ def test_other_commands_draw_no_plots(model: Path, tmp_path: Path) -> None:
         (("--memory-limit", "much"), "--memory-limit much: not a size"),
         (("--provider", "gpu9"), "gpu9"),
         (("--shape", "batch"), "batch"),
-        (("-o", "plot.pdf"), "no format for the suffix '.pdf'; use one of .json, .txt, .png, .svg"),
+        (
+            ("-o", "plot.pdf"),
+            "no format for the suffix '.pdf'; use one of .json, .txt, .md, .csv, .html, .png, .svg",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_read(
