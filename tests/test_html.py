@@ -332,7 +332,36 @@ def test_a_timing_beside_it_adds_its_milliseconds_to_the_groups(tmp_path: Path) 
     shown = {row[0]: row[head.index("ms")] for row in rows}
     known = {row["group"]: row["ms"] for row in timing["groups"] if not row["across"]}
     assert {name: f"{ms:,.3f}" for name, ms in known.items()}.items() <= shown.items()
+    assert shown["total"] == f"{sum(known.values()):,.3f}"
     assert "How long it takes" in page.texts
+
+
+def test_a_timing_says_what_its_rows_sum_to_and_what_was_fed(tmp_path: Path) -> None:
+    timing = to_document(timings.make_timing(tmp_path))
+    timing["inputs"] = [
+        {"name": fill, "dtype": "INT64", "shape": [1], "fill": fill, "low": 0, "high": 30521}
+        for fill in ("integers", "constant", "of-tomorrow")
+    ]
+
+    page = Page(render_documents([timing]))
+
+    assert f"Without it, as above, a run takes {timing['scale']:.2%}".replace("%", " %") in "".join(
+        page.texts
+    )
+    fed = [row[-1] for row in page.table("What it was fed")]
+    assert fed == ["filled with", "random 0 to 30,521", "all 0", "of-tomorrow"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"), [("most", "at most 17"), ("least", "at least 17"), ("among", "17")]
+)
+def test_a_limit_says_which_side_of_it_is_allowed(bound: str, said: str) -> None:
+    rule = {"name": "r", "status": "PASS", "unit": "version", "bound": bound, "observed": 17, "limit": 17}
+    page = Page(render_documents([{"command": "check", "passed": True, "rules": [rule]}]))
+
+    head, row = page.table("Rules")
+
+    assert row[head.index("limit")] == said
 
 
 def test_a_formula_beside_it_is_held_against_its_total(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def describe_comparison(view: View, beside: Beside) -> Section:
     totals = view.at("totals")
     tiles = Tiles(
         (
-            _tile("Parameters", totals.at("parameters"), amount, signed),
-            _tile("On disk", totals.at("bytes"), bytes_of, _signed_bytes),
+            _tile("Parameters, a - b", totals.at("parameters"), amount, signed),
+            _tile("On disk, a - b", totals.at("bytes"), bytes_of, _signed_bytes),
         )
     )
     groups = _groups(view, totals, beside)

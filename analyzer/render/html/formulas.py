@@ -32,10 +32,11 @@ def describe_formula(view: View, beside: Beside) -> Section:
             ("Family", view.text("family")),
             ("Class", view.text("class")),
             ("Source", view.text("source")),
-            ("In closed form", view.text("expression")),
             title="About the formula",
         ),
     ]
+    if expression := view.text("expression"):
+        blocks.append(Notes((show(expression, 4000),), "In closed form"))
     if notes := view.names("notes"):
         blocks.append(Notes(tuple(map(show, notes)), "Notes"))
     return Section(
@@ -104,9 +105,9 @@ def _fields(view: View) -> Table:
         )
         for row in view.rows("fields")
     )
-    return Table(
-        "Fields of the config", (name("field"), Column("symbol"), Column("value"), Column("from")), rows
-    )
+    columns = (name("field"), Column("symbol"), Column("value"), Column("from"))
+    note = "Symbols stand for the fields in text and LaTeX."
+    return Table("Fields of the config", columns, rows, note=note)
 
 
 def _memory(view: View) -> tuple[Block, ...]:

@@ -118,7 +118,8 @@ def _group_total(
         sum(row.count(key) or 0 for row in rows) for key in (["trainable", "frozen"] if known else []) + keys
     ]
     whole = sum(row.count("parameters") or 0 for row in rows)
-    return ("total", whole, share(whole, parameters), *sums, *(("",) if times else ()))
+    timed = ms(sum(times.values())) if set(times) <= {row.text("group") for row in rows} else ""
+    return ("total", whole, share(whole, parameters), *sums, *((timed,) if times else ()))
 
 
 def describe_findings(view: View) -> tuple[Block, ...]:

@@ -64,7 +64,10 @@ def _groups(view: View, beside: Beside) -> Grid:
     rows.append(("[unattributed]", ms(view.number("unattributed_ms")), *blank))
     rows.append(("[overhead]", ms(view.number("overhead_ms")), *blank))
     total = ("a run under the profiler", ms(view.at("profiled_latency_ms").number("mean")), *blank)
-    return Grid(beside.keys.next(), "Groups by time", columns, tuple(rows), total)
+    note = "The rows sum to the mean run under the profiler."
+    if view.has("scale"):
+        note += f" Without it, as above, a run takes {percent(view.number('scale'))} of that."
+    return Grid(beside.keys.next(), "Groups by time", columns, tuple(rows), total, note)
 
 
 def _group(row: View) -> tuple[Cell, ...]:
@@ -107,12 +110,28 @@ def _kernels(view: View, beside: Beside) -> Grid:
 
 def _inputs(view: View) -> Table:
     rows = tuple(
-        (show(row.text("name")), show(row.text("dtype")), shape(row.counts("shape")), show(row.text("fill")))
+        (show(row.text("name")), show(row.text("dtype")), shape(row.counts("shape")), _fill(row))
         for row in view.rows("inputs")
     )
     return Table(
         "What it was fed", (name("input"), Column("dtype"), Column("shape"), Column("filled with")), rows
     )
+
+
+def _fill(row: View) -> str:
+    """What an input was fed, as in text."""
+    fill, low, high = show(row.text("fill")), row.number("low"), row.number("high")
+    if low is None or high is None:
+        return fill
+    said = {
+        "integers": f"random {low:,g} to {high:,.0f}",
+        "uniform": f"random {low:g} to {high:g}",
+        "constant": f"all {low:g}",
+        "positions": f"{low:g}, {low + 1:g}, ...",
+        "text": '"a"',
+        "file": "the .npz file",
+    }
+    return said.get(fill, fill)
 
 
 def _about(view: View) -> Block:

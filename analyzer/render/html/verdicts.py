@@ -56,13 +56,19 @@ def _verdict(row: View) -> Verdict:
         model=show(row.text("model")),
         what=show(" ".join(each for each in what if each)),
         observed=_measured(row, "observed", unit),
-        limit=_measured(row, "limit", unit),
+        limit=_limit(row, unit),
         exceeded_by=_measured(row, "exceeded_by", unit) if row.has("exceeded_by") else "",
         message=show(row.text("message"), 4000),
         advice=show(row.text("advice"), 4000) if row.has("advice") else "",
         origin=show(row.text("origin")),
         contributors=tuple(map(_contributor, row.rows("contributors"))),
     )
+
+
+def _limit(row: View, unit: str) -> str:
+    """What is allowed, and on which side of it."""
+    limit, bound = _measured(row, "limit", unit), row.text("bound") if row.has("bound") else None
+    return f"at {bound} {limit}" if bound in ("most", "least") and row.has("limit") else limit
 
 
 def _measured(row: View, key: str, unit: str) -> str:

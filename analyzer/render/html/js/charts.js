@@ -268,7 +268,7 @@ const addBars = (host, data, grid) => {
     return {
       note: [sides.length > 1 ? "In each pair a stands above b." : "", left ? `Smaller or empty rows in the table alone: ${count(left)}.` : ""].filter(Boolean).join(" "),
       grid: { left: 8, right: 90, top: 8, bottom: 8, containLabel: true },
-      xAxis: { type: "value", ...axis(), splitNumber: 3 },
+      xAxis: { type: "value", ...axis(), splitNumber: 3, axisLabel: { color: colour("soft"), hideOverlap: true } },
       yAxis: { type: "category", inverse: true, data: rows.map((row) => row[data.name]), ...axis(), axisLabel: { color: colour("ink"), width: 150, overflow: "truncate" } },
       series: sides.map(([name, column], side) => ({
         type: "bar", name, barMaxWidth: 22, barGap: "10%", itemStyle: bar(side ? "c1" : "c0"),

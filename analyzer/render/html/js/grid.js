@@ -2,6 +2,7 @@
 
 const PAGE = 50;
 const FEW = 12;
+const SHORT = 28; // characters of a name that is not broken
 const collator = new Intl.Collator("en", { numeric: true });
 
 const compareCells = (kind) =>
@@ -98,7 +99,8 @@ class Grid {
   cells(row) {
     return this.shown.map(({ kind, index }) => {
       const text = kind === "number" ? count(row[index]) : String(row[index]);
-      return make("td", { className: kind, textContent: text });
+      const look = kind === "code" && text.length <= SHORT ? "code short" : kind;
+      return make("td", { className: look, textContent: text });
     });
   }
 

@@ -79,7 +79,7 @@ const growTree = (grid, data, arrangement) => {
   return top;
 };
 
-/** Milliseconds of the groups that a timing names; what is above them has their sum. */
+/** Milliseconds of the groups that a timing names; what is above them has their sum, the whole that of all groups. */
 const addTimes = (top, times, separator) => {
   const known = new Map(times);
   const visit = (node, path) => {
@@ -92,7 +92,7 @@ const addTimes = (top, times, separator) => {
     node.ms = known.get(path) ?? sum;
     return node.ms;
   };
-  visit(top, "");
+  if (visit(top, "") !== null) top.ms = times.reduce((sum, [, ms]) => sum + ms, 0);
 };
 
 class Tree {
