@@ -152,7 +152,7 @@ def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
         case "duplicates":
             again = _find_stored_again(part)
             return lambda entry: entry.tensor.nbytes if entry.tensor.key in again else 0
-    return lambda entry: entry.tensor.nbytes  # bytes, stored_bytes, largest_tensor_bytes
+    return lambda entry: entry.tensor.nbytes  # bytes, stored-bytes, largest-tensor-bytes
 
 
 def _find_stored_again(part: Selection) -> set[Key]:
