@@ -55,13 +55,24 @@ class Output:
     verbose: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the saved reports are read once and kept
 class Written:
     """Where a report is written besides, and what stands beside it there."""
 
-    outputs: tuple[Path, ...]
-    beside: tuple[Path, ...]
+    outputs: tuple[Path, ...] = ()
+    beside: tuple[Path, ...] = ()
     """Saved reports that an HTML page is to show too."""
+
+    @functools.cached_property
+    def documents(self) -> tuple[dict[str, Any], ...]:
+        """What those reports say.
+
+        Raises:
+            UsageError: one cannot be read, or is no report.
+        """
+        from analyzer.saved import read_any_report
+
+        return tuple(map(read_any_report, self.beside))
 
 
 @dataclass(frozen=True)  # no slots: the config is read once and kept

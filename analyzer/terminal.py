@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -95,9 +95,7 @@ def stages(title: str, quiet: bool) -> Iterator[Callable[[str], None] | None]:
         yield lambda stage: bar.update(task, description=printable(f"{title}: {stage}"))
 
 
-def check_outputs(
-    written: Written | Sequence[Path], inputs: Sequence[Path], *, report: Special | None = None
-) -> None:
+def check_outputs(written: Written, inputs: Sequence[Path], *, report: Special | None = None) -> None:
     """Refuse, before any work, an output without a format, or one that is among what is read.
 
     Args:
@@ -109,13 +107,11 @@ def check_outputs(
         UsageError: as said, or what is to stand beside it is no report, or no output has room for it.
         MissingExtraError: a format needs what is not installed.
     """
-    outputs, beside = (written.outputs, written.beside) if isinstance(written, Written) else (written, ())
-    for path in outputs:
+    for path in written.outputs:
         _format_of(path, report).check()
-    if beside and not any(path.suffix == _PAGE for path in outputs):
-        raise UsageError(f"--with {beside[0]}: only a page has room for it; add -o FILE{_PAGE}")
-    _read_beside(beside)
-    refuse_inputs(outputs, [*inputs, *beside])
+    if written.documents and not any(path.suffix == _PAGE for path in written.outputs):
+        raise UsageError(f"--with {written.beside[0]}: only a page has room for it; add -o FILE{_PAGE}")
+    refuse_inputs(written.outputs, [*inputs, *written.beside])
 
 
 _PAGE = ".html"
@@ -158,9 +154,10 @@ def _is_same(path: Path, other: Path) -> bool:
         return False
 
 
-def emit(
-    report: Report, output: Output, written: Written | Sequence[Path] = (), ignore: Collection[str] = ()
-) -> None:
+_NOWHERE = Written()
+
+
+def emit(report: Report, output: Output, written: Written = _NOWHERE, ignore: Collection[str] = ()) -> None:
     """Write the report to stdout, and to each output in the format of its suffix.
 
     `ignore` has ids of findings that are no annotations.
@@ -171,12 +168,13 @@ def emit(
     Raises:
         UsageError: an output's suffix names no format, or it cannot be written.
     """
-    from analyzer.render import FORMATS, RenderOptions
+    from analyzer.render import RenderOptions, render
 
-    outputs, beside = (written.outputs, written.beside) if isinstance(written, Written) else (written, ())
-    plain = RenderOptions(rows=output.rows, verbose=output.verbose, beside=_read_beside(beside))
-    files = [(path, _format_of(path, type(report).__name__).render(report, plain)) for path in outputs]
-    text = FORMATS[output.style].render(report, _screen_options(plain))
+    plain = RenderOptions(rows=output.rows, verbose=output.verbose, beside=written.documents)
+    files = [
+        (path, _format_of(path, type(report).__name__).render(report, plain)) for path in written.outputs
+    ]
+    text = render(report, output.style, _screen_options(plain))
     write_files(files)
     if not output.quiet:
         _print(text)
@@ -196,12 +194,6 @@ def _print(text: str | bytes) -> None:
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # nothing is flushed in vain at the end
         raise click.exceptions.Exit(EXIT_NO_ANSWER) from None
-
-
-def _read_beside(paths: Sequence[Path]) -> tuple[dict[str, Any], ...]:
-    from analyzer.saved import read_any_report
-
-    return tuple(map(read_any_report, paths))
 
 
 def write_files(files: Sequence[tuple[Path, str | bytes]]) -> None:

@@ -11,10 +11,7 @@ from analyzer.budget.record import Among, AtLeast, Contributor, Limit, Unit
 from analyzer.budget.selecting import Selection, Unknown
 from analyzer.compare import group_alike
 
-__all__ = ["MOST", "list_contributors"]
-
-MOST = 100
-"""Contributors that a verdict lists."""
+__all__ = ["list_contributors"]
 
 
 def list_contributors(
@@ -23,7 +20,7 @@ def list_contributors(
     """The largest parts, or beside a baseline the largest changes; where several groups were asked, those that fail."""
     if asked > 1:
         worst = sorted(failed, key=lambda pair: -pair[1].excess)
-        return tuple(_name_group(part, outcome) for part, outcome in worst)[:MOST]
+        return tuple(_name_group(part, outcome) for part, outcome in worst)
     part, outcome = failed[0]
     beside = outcome.beside
     if beside is not None:
@@ -56,7 +53,7 @@ def _list_changes(metric: Metric, part: Selection, beside: Selection) -> tuple[C
         return _sort([Contributor(name, number) for name, number in after.items() if number])
     pairs = _pair(after, before)
     changed = [one for one in pairs if one.value != one.baseline]
-    return tuple(sorted(changed, key=lambda one: ((one.baseline or 0) - one.value, one.name)))[:MOST]
+    return tuple(sorted(changed, key=lambda one: ((one.baseline or 0) - one.value, one.name)))
 
 
 def _pair(after: Parts, before: Parts) -> list[Contributor]:
@@ -66,4 +63,4 @@ def _pair(after: Parts, before: Parts) -> list[Contributor]:
 
 def _sort(found: list[Contributor], smallest_first: bool = False) -> tuple[Contributor, ...]:
     sign = 1 if smallest_first else -1
-    return tuple(sorted(found, key=lambda one: (sign * one.value, one.name)))[:MOST]
+    return tuple(sorted(found, key=lambda one: (sign * one.value, one.name)))

@@ -20,6 +20,7 @@ from analyzer.options import (
     Bounded,
     Output,
     Sourced,
+    Written,
     bounding,
     reporting,
     sourcing,
@@ -107,7 +108,7 @@ def recover(
         raise click.exceptions.Exit(EXIT_FINDING)
 
 
-def _state_file(outputs: Sequence[Path]) -> tuple[Path, list[Path]]:
+def _state_file(outputs: Sequence[Path]) -> tuple[Path, Written]:
     """The one file for the state dict, and those for the report.
 
     Raises:
@@ -116,4 +117,4 @@ def _state_file(outputs: Sequence[Path]) -> tuple[Path, list[Path]]:
     states = [path for path in outputs if path.suffix == ".safetensors"]
     if len(states) != 1:
         raise UsageError(f"-o: name one .safetensors file for the state dict, not {len(states)}")
-    return states[0], [path for path in outputs if path not in states]
+    return states[0], Written(tuple(path for path in outputs if path not in states))

@@ -460,6 +460,14 @@ def test_names_pass_where_all_are_allowed_and_only_there(
         assert is_unanswered(verdict)
 
 
+def test_no_contributor_is_left_out(tmp_path: Path) -> None:
+    many = make(tmp_path / "many", {}, layers=75)
+
+    verdict = ask(many, "tensors", 0, group="encoder")
+
+    assert len(verdict.contributors) == verdict.observed == 150
+
+
 @pytest.mark.parametrize(
     "metric", ["parameters", "bytes", "stored-elements", "stored-bytes", "tensors", "nodes"]
 )

@@ -61,7 +61,7 @@ def _verdict(row: View) -> Verdict:
         message=show(row.text("message"), 4000),
         advice=show(row.text("advice"), 4000) if row.has("advice") else "",
         origin=show(row.text("origin")),
-        contributors=tuple(map(_contributor, row.rows("contributors"))),
+        contributors=_contributors(row.rows("contributors")),
     )
 
 
@@ -81,5 +81,16 @@ def _measured(row: View, key: str, unit: str) -> str:
     return amount(found) if unit == "version" else f"{amount(found)} {show(unit)}"
 
 
-def _contributor(row: View) -> tuple[Cell, ...]:
-    return (show(row.text("name")), cell(row.count("value")), cell(row.count("baseline")))
+def _contributors(rows: tuple[View, ...]) -> tuple[tuple[Cell, ...], ...]:
+    """The largest, and the sum of the others where there are very many."""
+    found = [(show(row.text("name")), row.count("value"), row.count("baseline")) for row in rows]
+    left = found[_SHOWN:]
+    if left:
+        known = [before for _, _, before in left if before is not None]
+        value = sum(value or 0 for _, value, _ in left)
+        found[_SHOWN:] = [(f"[{amount(len(left))} others]", value, sum(known) if known else None)]
+    return tuple((title, cell(value), cell(before)) for title, value, before in found)
+
+
+_SHOWN = 100
+"""Contributors of a rule that a page has; the JSON has all."""
