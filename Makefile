@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden screenshots bench matrix subgraphs formulas hostile fuzz dev clean
+.PHONY: help demo test check format golden screenshots bench matrix subgraphs formulas hostile fuzz sizes files dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,10 +32,12 @@ demo: .venv/.installed  ## export BERT and ALBERT, then inspect, reconcile and c
 test: check  ## the checks, then every test (ARGS="..." goes to pytest)
 	$(PYTEST) $(ARGS)
 
-check: .venv/.installed  ## format, lint, types, spelling, metadata
+check: .venv/.installed  ## format, lint, types, arrows, dead code, dependencies, spelling, metadata
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	MYPY_NUM_WORKERS=$(JOBS) $(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/vulture
 	$(BIN)/codespell
 	VALIDATE_PYPROJECT_NO_NETWORK=1 $(BIN)/validate-pyproject pyproject.toml
 
@@ -69,6 +71,12 @@ hostile: .venv/.installed  ## what is answered to hostile files, and what it tak
 fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
 	$(BIN)/python tests/fuzz/fuzz_read.py --seconds $(SECONDS) $(ARGS)
+
+sizes: .venv/.installed  ## files, lines and functions: how many, the median, the longest
+	@PYTHONPATH=tests $(BIN)/python -m house
+
+files: .venv/.installed  ## rewrite README's list of files from the sentences that the modules open with
+	PYTHONPATH=tests $(BIN)/python -m house --write
 
 dev: .venv/.installed  ## make the virtual environment in .venv
 	@echo "ready: source $(BIN)/activate"

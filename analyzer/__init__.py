@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from analyzer.formulas.record import Formula as Formula
     from analyzer.graph import build_graph as build_graph
     from analyzer.group import group_by as group_by
-    from analyzer.keys import label_members as label_members
+    from analyzer.group.keys import label_members as label_members
+    from analyzer.group.patterns import group_by_patterns as group_by_patterns
+    from analyzer.group.patterns import parse_patterns as parse_patterns
+    from analyzer.group.tree import build_tree as build_tree
     from analyzer.ledger import Blocks as Blocks
     from analyzer.ledger import Entry as Entry
     from analyzer.ledger import Finding as Finding
@@ -49,8 +52,6 @@ if TYPE_CHECKING:
     from analyzer.manifest import load_manifest as load_manifest
     from analyzer.manifest import save_manifest as save_manifest
     from analyzer.model import Model as Model
-    from analyzer.patterns import group_by_patterns as group_by_patterns
-    from analyzer.patterns import parse_patterns as parse_patterns
     from analyzer.read import read_model as read_model
     from analyzer.reconcile import Reconciliation as Reconciliation
     from analyzer.reconcile import reconcile_ledger as reconcile_ledger
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from analyzer.timing.record import TimingSettings as TimingSettings
     from analyzer.timing.saved import load_timing as load_timing
     from analyzer.timing.timer import time_model as time_model
-    from analyzer.tree import build_tree as build_tree
 
 __all__ = [
     "Blocks",
@@ -154,7 +154,7 @@ _MODULES = {
     "Verdict": "budget.record",
     "audit_model": "audit",
     "build_graph": "graph",
-    "build_tree": "tree",
+    "build_tree": "group.tree",
     "check_budget": "budget.evaluate",
     "check_formula": "formulas.check",
     "collapse_graph": "collapse",
@@ -164,13 +164,13 @@ _MODULES = {
     "derive_formula": "formulas.derived",
     "explain": "findings.catalog",
     "group_by": "group",
-    "group_by_patterns": "patterns",
-    "label_members": "keys",
+    "group_by_patterns": "group.patterns",
+    "label_members": "group.keys",
     "load_manifest": "manifest",
     "load_report": "saved",
     "load_timing": "timing.saved",
     "parse_limit": "budget.limits",
-    "parse_patterns": "patterns",
+    "parse_patterns": "group.patterns",
     "parse_shapes": "timing.inputs.shapes",
     "read_model": "read",
     "reconcile_ledger": "reconcile",

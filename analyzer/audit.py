@@ -9,24 +9,24 @@ from pathlib import Path
 
 from analyzer.applications import count_applications
 from analyzer.artifact import find_components, is_artifact
+from analyzer.artifact.merge import merge_models
 from analyzer.blocks import find_blocks, lend_scopes
 from analyzer.bytes import book_bytes
 from analyzer.classify import classify, find_companions
-from analyzer.collector import uncollected
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
 from analyzer.dataflow import follow_data
 from analyzer.errors import LedgerError, ModelReadError, UsageError
 from analyzer.findings.evidence import Evidence
 from analyzer.findings.rules import find
+from analyzer.findings.values import look_at_values
 from analyzer.functions import count_calls
 from analyzer.ledger import Ledger, Role
-from analyzer.merge import merge_models
 from analyzer.model import Model
-from analyzer.owners import settle_scopes
-from analyzer.paths import scope_nodes
+from analyzer.process.collector import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
-from analyzer.values import look_at_values
+from analyzer.scopes.owners import settle_scopes
+from analyzer.scopes.paths import scope_nodes
 from analyzer.wiring import connect
 
 __all__ = ["audit_model", "file_digests"]

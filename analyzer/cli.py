@@ -12,7 +12,7 @@ import traceback
 
 import click
 
-from analyzer.annotations import annotate_error
+from analyzer.commands.annotations import annotate_error
 from analyzer.commands.check import check
 from analyzer.commands.compare import compare
 from analyzer.commands.explain import explain
@@ -22,9 +22,9 @@ from analyzer.commands.graph import graph
 from analyzer.commands.inspect import inspect
 from analyzer.commands.reconcile import reconcile
 from analyzer.commands.recover import recover
+from analyzer.commands.terminal import EXIT_NO_ANSWER, say
 from analyzer.commands.time import time
 from analyzer.errors import ConfigError, OnnxLedgerError
-from analyzer.terminal import EXIT_NO_ANSWER, say
 from analyzer.version import version
 
 __all__ = ["main"]

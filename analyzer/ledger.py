@@ -265,9 +265,9 @@ class Ledger:
     wiring: Wiring = field(compare=False, repr=False)
     """Who provides and who reads each value."""
     node_scopes: Mapping[Place, str] = field(default_factory=dict)
-    """Scope of each node that has one, of its own or by its neighbours (`analyzer.owners`)."""
+    """Scope of each node that has one, of its own or by its neighbours (`analyzer.scopes.owners`)."""
     traced_scopes: Mapping[Place, str] = field(default_factory=dict)
-    """Those of them that the nodes tell of themselves, in their notes or their names (`analyzer.paths`)."""
+    """Those of them that the nodes tell of themselves, in their notes or their names (`analyzer.scopes.paths`)."""
     shared_nbytes: int = 0
     """Payload bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
     content: ContentMode = "sampled"

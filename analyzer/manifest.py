@@ -184,11 +184,6 @@ class Manifest:
         """Whether contents are described, so that values and not only names can be compared."""
         return any(tensor.content is not None for tensor in self.tensors)
 
-    @property
-    def without_content(self) -> int:
-        """How many tensors have no content described; of those, only names and shapes can be compared."""
-        return sum(tensor.content is None for tensor in self.tensors)
-
     def value(self, name: str) -> Array | None:
         """The whole content of a small tensor that the manifest carries, in its shape; None if it does not."""
         text = self.values.get(name)

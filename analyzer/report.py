@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from analyzer.artifact.components import ComponentTotals, count_components
 from analyzer.budget.record import BudgetReport
 from analyzer.compare import Comparison
-from analyzer.components import ComponentTotals, count_components
+from analyzer.group.patterns import find_overlap
 from analyzer.ledger import Finding, Grouping, Ledger
-from analyzer.patterns import find_overlap
 from analyzer.reconcile import Reconciliation
 from analyzer.recover import Recovery
 from analyzer.survey import Survey
@@ -19,13 +19,13 @@ if TYPE_CHECKING:  # 0.1 s, which no other report needs
     import networkx as nx
 
     from analyzer.formulas.record import FormulaReport
-    from analyzer.render.graph.model_explorer import Metric
     from analyzer.timing.compare import TimingComparison
     from analyzer.timing.record import Timing
 
 __all__ = [
     "BudgetReport",
     "ExportReport",
+    "GraphMetric",
     "GraphReport",
     "Inspection",
     "ReconcileReport",
@@ -100,13 +100,17 @@ class RecoverReport:
     stamp: str | None = None
 
 
+GraphMetric: TypeAlias = Literal["parameters", "stored_elements", "bytes"]
+"""What a drawing can say of each of its vertices."""
+
+
 @dataclass(frozen=True, slots=True)
 class GraphReport:
     """`graph`: a model as a graph, whole or collapsed. Its formats are its own (`analyzer.render.graph`)."""
 
     graph: nx.MultiDiGraph[Any]
     """`Ledger.graph`, or what `analyzer.collapse.collapse_graph` makes."""
-    metric: Metric = "parameters"
+    metric: GraphMetric = "parameters"
     """What node data for Model Explorer say of each node."""
 
 

@@ -14,8 +14,8 @@ from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.group import total_by
 from analyzer.ledger import Evidence, Finding, Group, Ledger, natural_order
 from analyzer.model import File
+from analyzer.process.workers import Died, call_apart, usable_processors
 from analyzer.ranges import is_url
-from analyzer.workers import Died, call_apart, usable_processors
 
 __all__ = ["Row", "Survey", "Surveyed", "Unreadable", "find_models", "survey_models"]
 

@@ -31,14 +31,14 @@ sys.path.insert(0, str(ROOT))
 from analyzer.audit import audit_model  # noqa: E402
 from analyzer.blocks import find_blocks  # noqa: E402
 from analyzer.classify import classify, find_companions  # noqa: E402
-from analyzer.collector import uncollected  # noqa: E402
 from analyzer.copies import find_copies  # noqa: E402
 from analyzer.dataflow import follow_data  # noqa: E402
 from analyzer.graph import build_graph  # noqa: E402
 from analyzer.group import group_by  # noqa: E402
 from analyzer.ledger import Ledger  # noqa: E402
-from analyzer.owners import settle_scopes  # noqa: E402
-from analyzer.paths import scope_nodes  # noqa: E402
+from analyzer.process.collector import uncollected  # noqa: E402
+from analyzer.scopes.owners import settle_scopes  # noqa: E402
+from analyzer.scopes.paths import scope_nodes  # noqa: E402
 
 LAYERS, WIDTH = 1250, 8
 PADDING = 34  # nodes that only pass on what they read, so that a layer has 80 nodes for its 16 weights

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from analyzer.checkpoint import CONFIG_FILE, CheckpointKind, lacks_class, open_checkpoint
+from analyzer.checkpoints.checkpoint import CONFIG_FILE, CheckpointKind, lacks_class, open_checkpoint
+from analyzer.checkpoints.statedict import BY_MODULE, NamedTensor, because, describe_by_names, listed
+from analyzer.checkpoints.weights import Original
 from analyzer.dtypes import DType
 from analyzer.errors import SourceError, UsageError
 from analyzer.manifest import Buffer, Parameter
-from analyzer.statedict import BY_MODULE, NamedTensor, because, describe_by_names, listed
-from analyzer.weights import Original
 from exporter.census import group_ties, take_census
 from exporter.classes import find_class, first_line, load_config, require_transformers
 from exporter.quiet import quiet

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.checkpoint import CONFIG_FILE, checkpoint_kind
+from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind
 from analyzer.errors import SourceError
 from exporter import hub
 from exporter.presets import PRESETS, preset_config, preset_name, preset_names

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analyzer.checkpoint import checkpoint_kind
+from analyzer.checkpoints.checkpoint import checkpoint_kind
+from analyzer.checkpoints.weights import Original
 from analyzer.manifest import Manifest
-from analyzer.weights import Original
 from exporter.census import take_census
 from exporter.fitting import census_checkpoint
 from exporter.quiet import Say, silent

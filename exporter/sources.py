@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from analyzer.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
+from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
+from analyzer.checkpoints.statedict import listed
 from analyzer.errors import OnnxLedgerError, SourceError, UsageError
-from analyzer.statedict import listed
 from exporter import factory
 from exporter.classes import find_class, first_line, load_config, read_fields, require_transformers
 from exporter.fitting import load_into

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from analyzer.checkpoint import CheckpointKind, checkpoint_files, read_index
+from analyzer.checkpoints.checkpoint import CheckpointKind, checkpoint_files, read_index
+from analyzer.checkpoints.statedict import listed, plain_names
 from analyzer.errors import SourceError
-from analyzer.statedict import listed, plain_names
 from exporter.classes import first_line
 from exporter.quiet import quiet
 

@@ -21,10 +21,10 @@ from ci_logs import (
 from commands import run_here
 from models import ramp, save
 
-from analyzer.annotations import list_annotations
 from analyzer.budget.record import Skipped, Status
+from analyzer.commands.annotations import list_annotations
 from analyzer.ledger import Finding, Severity
-from analyzer.render.units import printable
+from analyzer.units import printable
 
 # what is told
 

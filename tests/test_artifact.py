@@ -33,15 +33,15 @@ from models import (
 from onnx import helper, numpy_helper
 
 from analyzer.artifact import find_components, is_artifact
+from analyzer.artifact.components import ComponentTotals, count_components
 from analyzer.audit import audit_model, file_digests
 from analyzer.cli import command
-from analyzer.components import ComponentTotals, count_components
 from analyzer.content import Array
 from analyzer.errors import ModelReadError, UsageError
 from analyzer.functions import count_calls
 from analyzer.graph import build_graph
 from analyzer.group import group_by
-from analyzer.keys import KEYS
+from analyzer.group.keys import KEYS
 from analyzer.ledger import Ledger, Role
 from analyzer.manifest import save_manifest
 from analyzer.model import Key

@@ -17,12 +17,12 @@ from commands import run_here
 from models import ramp, save, text_model
 from safetensors.numpy import save_file
 
-from analyzer.checkpoint import CheckpointKind, checkpoint_files, checkpoint_kind, open_checkpoint
+from analyzer.checkpoints.checkpoint import CheckpointKind, checkpoint_files, checkpoint_kind, open_checkpoint
+from analyzer.checkpoints.statedict import NamedTensor, is_buffer, plain_names
+from analyzer.checkpoints.weights import Original
 from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
-from analyzer.statedict import NamedTensor, is_buffer, plain_names
-from analyzer.weights import Original
 
 Header = dict[str, Any]
 
@@ -537,9 +537,9 @@ def test_a_manifest_has_no_weights_to_make_up(model: Path, tmp_path: Path) -> No
 def test_opening_a_checkpoint_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "m.safetensors", {"fc.weight": ramp(2, 3)})
     code = (
-        "import sys, pathlib, analyzer.checkpoint\n"
+        "import sys, pathlib, analyzer.checkpoints.checkpoint\n"
         "assert 'safetensors' not in sys.modules\n"
-        f"analyzer.checkpoint.open_checkpoint(pathlib.Path({str(path)!r}))\n"
+        f"analyzer.checkpoints.checkpoint.open_checkpoint(pathlib.Path({str(path)!r}))\n"
         "assert not {'torch', 'transformers'} & sys.modules.keys()"
     )
 

@@ -18,7 +18,7 @@ from analyzer.collapse import collapse_graph
 from analyzer.collapse.folding import fold_names
 from analyzer.collapse.own import label_own
 from analyzer.errors import UsageError
-from analyzer.keys import label_members
+from analyzer.group.keys import label_members
 from analyzer.ledger import Ledger
 from analyzer.schemas import load_schema
 

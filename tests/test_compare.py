@@ -19,8 +19,8 @@ from analyzer.compare import (
 )
 from analyzer.errors import UsageError
 from analyzer.group import group_by
+from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Ledger, Run
-from analyzer.patterns import group_by_patterns, parse_patterns
 
 
 def made_of(folder: Path, **sizes: int) -> Ledger:

@@ -23,9 +23,9 @@ from analyzer.compare import (
 )
 from analyzer.content import ContentMode
 from analyzer.group import group_by
-from analyzer.keys import KEYS
+from analyzer.group.keys import KEYS
+from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Ledger
-from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.render.json import render_json
 from analyzer.report import Inspection
 from analyzer.saved import load_report

@@ -22,7 +22,7 @@ from analyzer.commands.reading import SEARCH_SECONDS
 from analyzer.config import MAX_BYTES, Config, load_config
 from analyzer.config.rules import FLAWS
 from analyzer.errors import ConfigError
-from analyzer.patterns import MAX_LENGTH, find_groups
+from analyzer.group.patterns import MAX_LENGTH, find_groups
 from analyzer.schemas import load_schema
 
 

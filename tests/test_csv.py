@@ -18,14 +18,14 @@ import test_schemas
 import timings
 
 from analyzer.group import group_by
-from analyzer.patterns import group_by_patterns, parse_patterns
+from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.render.csv import COLUMNS, render_csv
 from analyzer.render.csv.cells import write_cell
 from analyzer.render.json import to_document
 from analyzer.render.options import RenderOptions
-from analyzer.render.units import printable
 from analyzer.report import Inspection, Report
 from analyzer.schemas import schema_name
+from analyzer.units import printable
 
 DOCS = Path(__file__).parent.parent / "docs" / "report-format.md"
 

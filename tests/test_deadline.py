@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from analyzer.deadline import within
 from analyzer.errors import UsageError
+from analyzer.process.deadline import within
 
 
 def test_a_search_that_would_never_end_is_stopped() -> None:

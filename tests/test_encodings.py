@@ -15,8 +15,8 @@ from models import external, ramp, raw, save
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer import decoding
+from analyzer.decoding.encodings import Encoded, find_encoding, logical_numel
 from analyzer.dtypes import DType
-from analyzer.encodings import Encoded, find_encoding, logical_numel
 from analyzer.model import Model, StoredTensor
 from analyzer.read import read_model
 from analyzer.wiring import connect

@@ -14,7 +14,7 @@ from analyzer import explain as look_up
 from analyzer.cli import command
 from analyzer.errors import UsageError
 from analyzer.findings.catalog import EXPLANATIONS
-from analyzer.render.explain import markdown_explanations
+from analyzer.render.text.explain import markdown_explanations
 from analyzer.schemas import load_schema
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 import analyzer.findings
 from analyzer.audit import audit_model
 from analyzer.findings.file import UNREAD
+from analyzer.group.patterns import find_overlap, group_by_patterns, parse_patterns
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.model import label
-from analyzer.patterns import find_overlap, group_by_patterns, parse_patterns
 from analyzer.read.book import NODE_METADATA, UNKNOWN
 from analyzer.report import Inspection
 

@@ -20,7 +20,7 @@ from analyzer.formulas.language import FUNCTIONS
 from analyzer.formulas.record import BLOCK, Certainty, Checked, FormulaReport, Reason, Side
 from analyzer.render import FORMATS, RenderOptions, find_suffixes
 from analyzer.render.json import render_json, to_document
-from analyzer.render.latex_formula import render_latex
+from analyzer.render.latex import render_latex
 from analyzer.render.markdown import render_markdown
 from analyzer.render.text import render_text
 from analyzer.schemas import load_schema

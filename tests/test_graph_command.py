@@ -13,8 +13,10 @@ import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 from unittest.mock import patch
 
+import click
 import jsonschema
 import onnx
 import pytest
@@ -22,8 +24,9 @@ from models import dynamo_like, noise, save, text_model
 from onnx import numpy_helper
 
 from analyzer.cli import main
-from analyzer.commands.graph import STYLES, SUFFIXES
-from analyzer.render.graph import FORMATS, METRICS
+from analyzer.commands.graph import graph
+from analyzer.render.graph import FORMATS, SUFFIXES
+from analyzer.report import GraphMetric
 from analyzer.schemas import load_schema
 
 TEXT = (
@@ -67,10 +70,12 @@ def names(path: Path) -> list[str]:
     return [row["name"] for row in json.loads(path.read_text())["nodes"]]
 
 
-def test_the_command_knows_the_formats_of_the_package() -> None:
-    assert sorted(FORMATS) == sorted(STYLES)
-    assert set(SUFFIXES.values()) == set(STYLES) - {"model-explorer"}
-    assert METRICS == ("parameters", "stored_elements", "bytes")
+def test_every_format_has_a_suffix_but_one_and_every_metric_an_option() -> None:
+    (metric,) = (option for option in graph.params if option.name == "metric")
+
+    assert isinstance(metric.type, click.Choice)
+    assert set(SUFFIXES.values()) == set(FORMATS) - {"model-explorer"}
+    assert tuple(choice.replace("-", "_") for choice in metric.type.choices) == get_args(GraphMetric)
 
 
 def test_dot_goes_to_stdout_and_nothing_to_stderr(model: Path) -> None:
@@ -81,7 +86,7 @@ def test_dot_goes_to_stdout_and_nothing_to_stderr(model: Path) -> None:
     assert "MatMul" in result.stdout
 
 
-@pytest.mark.parametrize("style", sorted(STYLES))
+@pytest.mark.parametrize("style", sorted(FORMATS))
 def test_format_says_what_stdout_gets(style: str, model: Path) -> None:
     result = run(model, "--format", style)
 
@@ -277,7 +282,7 @@ def test_bytes_are_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None:
         for node in proto.graph.node:
             node.input[:] = [name if value == plain else value for value in node.input]
     model = save(tmp_path, dynamo_like(proto, scopes={"one": "one", "two": "a", "three": "b"}))
-    command = [sys.executable, "-c", EVERY_STYLE, str(model), *sorted(STYLES)]
+    command = [sys.executable, "-c", EVERY_STYLE, str(model), *sorted(FORMATS)]
 
     found = {
         subprocess.run(

@@ -12,7 +12,7 @@ from models import audit, ramp, text_model
 from analyzer import group
 from analyzer.errors import LedgerError, UsageError
 from analyzer.group import group_by
-from analyzer.keys import ACCOUNTS, KEYS, choose_key, label_order
+from analyzer.group.keys import ACCOUNTS, KEYS, choose_key, label_order
 from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run, natural_order
 
 WEIGHTS = {

@@ -13,9 +13,9 @@ import pytest
 from models import audit, dynamo_like, finding_ids, save
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer import likeness
 from analyzer.audit import audit_model
 from analyzer.content import sample_positions, transposed_positions
+from analyzer.copies import likeness
 from analyzer.ledger import Ledger
 
 Array = np.ndarray[Any, Any]

@@ -33,15 +33,15 @@ from analyzer.budget.record import (
 )
 from analyzer.compare import compare_ledgers
 from analyzer.group import group_by
+from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Finding, Grouping, Ledger, Severity
-from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.recover import recover_state
 from analyzer.render.markdown import LONGEST, render_markdown
 from analyzer.render.options import RenderOptions
-from analyzer.render.units import printable, shorten
 from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.survey import survey_models
 from analyzer.timing.compare import compare_timings
+from analyzer.units import printable, shorten
 
 HOSTILE = (
     "a|b",

@@ -12,7 +12,7 @@ from onnx import helper
 
 from analyzer.dataflow import follow_data
 from analyzer.ledger import Ledger
-from analyzer.neighbours import STRENGTH, agree, settle_nodes
+from analyzer.scopes.neighbours import STRENGTH, agree, settle_nodes
 
 META, PATH, OWN, BIAS, BETWEEN = (STRENGTH[rank] for rank in (0, 2, 3, 4, 5))
 

@@ -9,8 +9,8 @@ import pytest
 from models import NAME_SCOPES, ramp, save, text_model
 
 from analyzer.model import Node
-from analyzer.paths import node_scope, scope_nodes, tensor_path
 from analyzer.read import read_model
+from analyzer.scopes.paths import node_scope, scope_nodes, tensor_path
 
 
 def node(name: str = "", **metadata: str) -> Node:

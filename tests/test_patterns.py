@@ -10,8 +10,7 @@ from models import audit, ramp, text_model
 
 from analyzer.errors import UsageError
 from analyzer.group import group_by
-from analyzer.ledger import Group, Grouping, Ledger
-from analyzer.patterns import (
+from analyzer.group.patterns import (
     MATCHES,
     MAX_LENGTH,
     OVERLAP,
@@ -24,6 +23,7 @@ from analyzer.patterns import (
     list_names,
     parse_patterns,
 )
+from analyzer.ledger import Group, Grouping, Ledger
 
 WEIGHTS = {
     "embeddings.word.weight": ramp(7, 3),

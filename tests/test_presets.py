@@ -14,9 +14,9 @@ from models import audit, ramp, text_model
 
 from analyzer.audit import audit_model
 from analyzer.errors import UsageError
+from analyzer.group.patterns import MAX_LENGTH, find_groups, group_by_patterns
+from analyzer.group.presets import AUTO, check_preset, find_preset, load_presets
 from analyzer.ledger import Ledger
-from analyzer.patterns import MAX_LENGTH, find_groups, group_by_patterns
-from analyzer.presets import AUTO, check_preset, find_preset, load_presets
 
 ROOT = Path(__file__).parents[1]
 OF_MATRIX = {

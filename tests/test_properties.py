@@ -20,9 +20,9 @@ from onnx import helper, numpy_helper
 
 from analyzer.audit import audit_model
 from analyzer.group import group_by
-from analyzer.keys import KEYS
+from analyzer.group.keys import KEYS
+from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Grouping, Ledger, Role
-from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.reconcile import ContentMode, Reconciliation, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
 from analyzer.render.json import render_json

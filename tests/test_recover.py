@@ -45,15 +45,15 @@ from analyzer import (
     save_manifest,
     save_state,
 )
+from analyzer.checkpoints.statefile import Slot, write_state_file
 from analyzer.cli import command
 from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.errors import LedgerError, MissingExtraError, ModelReadError, UsageError
 from analyzer.manifest import BatchNorm, WeightNorm
-from analyzer.ownnames import read_own_names
 from analyzer.reconcile import ContentMode
+from analyzer.recover.ownnames import read_own_names
 from analyzer.schemas import load_schema
-from analyzer.statefile import Slot, write_state_file
 
 W = noise(4, 6)
 ONE_WEIGHT = 'g (float[1,6] x) => (float[1,4] y) { ["/fc/MatMul"] y = MatMul(x, "val_0") }'
@@ -651,7 +651,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_large_tensor_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzer.restoring._BAND", 7)
+    monkeypatch.setattr("analyzer.recover.restoring._BAND", 7)
     weights = {"a.weight": noise(6, 10), "b.weight": noise(3, 4, 5), "c.bias": noise(30)}
     stored = {
         "a": weights["a.weight"].T.copy(),

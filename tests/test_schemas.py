@@ -39,7 +39,8 @@ from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.formulas.memory import Precision
 from analyzer.formulas.record import Certainty, FieldOrigin, Kind
 from analyzer.group import group_by
-from analyzer.keys import ACCOUNTS, KEYS
+from analyzer.group.keys import ACCOUNTS, KEYS
+from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Blocks, Evidence, Ledger, Member, Role, Run, Severity
 from analyzer.manifest import (
     BatchNorm,
@@ -52,11 +53,10 @@ from analyzer.manifest import (
     save_manifest,
 )
 from analyzer.model import Carrier
-from analyzer.ownnames import read_own_names
-from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.reconcile import Line, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
 from analyzer.recover import recover_state
+from analyzer.recover.ownnames import read_own_names
 from analyzer.render.json import render_json, to_document
 from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.schemas import SCHEMAS, load_schema, schema_name

@@ -16,8 +16,8 @@ from onnx import numpy_helper
 
 from analyzer.compare import compare_ledgers
 from analyzer.group import group_by
+from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
-from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.render.options import RenderOptions
 from analyzer.render.text import render_text
 from analyzer.report import ExportReport, Inspection, ReconcileReport

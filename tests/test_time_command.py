@@ -15,8 +15,8 @@ import timings
 from click.testing import CliRunner, Result
 
 import analyzer.timing.timer
-from analyzer import terminal
 from analyzer.cli import command
+from analyzer.commands import terminal
 from analyzer.commands.time import find_model, parse_size
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.render.json import render_json

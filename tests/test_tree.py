@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.audit import audit_model
-from analyzer.branches import fold_names
 from analyzer.dtypes import DType
 from analyzer.group import group_by
-from analyzer.keys import ACCOUNTS, KEYS
+from analyzer.group.branches import fold_names
+from analyzer.group.keys import ACCOUNTS, KEYS
+from analyzer.group.tree import OWN, TreeRow, build_tree, cut_rows, find_reuse, sum_groups
 from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run
 from analyzer.model import Carrier, File, Graph, Model, NoPayload, StoredTensor
-from analyzer.tree import OWN, TreeRow, build_tree, cut_rows, find_reuse, sum_groups
 from analyzer.wiring import Wiring
 
 TOTALS = (

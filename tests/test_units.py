@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.render.units import (
+from analyzer.units import (
     format_bytes,
     format_count,
     format_error,

@@ -16,9 +16,9 @@ from onnx import helper, numpy_helper
 from analyzer.audit import audit_model
 from analyzer.content import SAMPLES, Array, ContentMode
 from analyzer.dtypes import DType
+from analyzer.findings.values import Values, look_at_values
 from analyzer.ledger import Entry, Role
 from analyzer.model import Carrier, NoPayload, Payload, StoredTensor
-from analyzer.values import Values, look_at_values
 
 FLOATS = ["f2", "f4", "f8", "c8", "c16", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.errors import OnnxLedgerError
-from analyzer.workers import Died, call_apart, usable_processors
+from analyzer.process.workers import Died, call_apart, usable_processors
 
 
 def double_late(number: int) -> int:
@@ -87,7 +87,7 @@ def test_what_the_function_raises_ends_its_process_in_silence(capfd: pytest.Capt
 def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import time\nfrom analyzer.workers import call_apart\ncall_apart(time.sleep, [0, 0], 2)\n"
+        "import time\nfrom analyzer.process.workers import call_apart\ncall_apart(time.sleep, [0, 0], 2)\n"
     )
 
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)

@@ -10,8 +10,8 @@ from pathlib import Path
 import models
 
 from analyzer.group import group_by
+from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Group, Grouping, Ledger
-from analyzer.patterns import group_by_patterns, parse_patterns
 from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
 from analyzer.timing.request import Feed, Fill
 

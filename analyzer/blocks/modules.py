@@ -171,7 +171,7 @@ def _ancestors(scope: str) -> Iterator[str]:
 def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
     """Give entries without a scope the module of their block, where other names tell which that is.
 
-    The last rung of the ladder of `analyzer.owners`.
+    The last rung of the ladder of `analyzer.scopes.owners`.
     """
     modules = {
         f"block.{run.first + number}": module

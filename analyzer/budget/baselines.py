@@ -9,8 +9,8 @@ from analyzer.budget.metrics import Metric
 from analyzer.budget.record import Over
 from analyzer.budget.selecting import Selection, Unknown, select
 from analyzer.errors import OnnxLedgerError
+from analyzer.group.patterns import Searcher
 from analyzer.ledger import Ledger
-from analyzer.patterns import Searcher
 
 __all__ = ["Baselines"]
 

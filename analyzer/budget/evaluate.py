@@ -26,8 +26,8 @@ from analyzer.budget.record import (
 from analyzer.budget.selecting import Selection, Unknown, select
 from analyzer.budget.sentences import say_failed, say_passed
 from analyzer.errors import UsageError
+from analyzer.group.patterns import Searcher
 from analyzer.ledger import Ledger
-from analyzer.patterns import Searcher
 
 __all__ = ["check_budget", "is_about"]
 

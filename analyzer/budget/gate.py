@@ -9,8 +9,8 @@ from types import MappingProxyType
 from analyzer.budget.evaluate import check_budget, is_about
 from analyzer.budget.metrics import METRICS
 from analyzer.budget.record import AtMost, BudgetReport, Contributor, Rule, Skipped, Status, Unit, Verdict
+from analyzer.group.patterns import Searcher
 from analyzer.ledger import Ledger
-from analyzer.patterns import Searcher
 
 __all__ = ["STRICT", "check_models", "judge_findings"]
 

@@ -9,7 +9,7 @@ from analyzer.budget.measuring import Measured, measure
 from analyzer.budget.metrics import Metric
 from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Over
 from analyzer.budget.selecting import Selection, Unknown
-from analyzer.render.units import format_count
+from analyzer.units import format_count
 
 __all__ = ["Outcome", "hold"]
 

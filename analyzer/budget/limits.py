@@ -9,7 +9,7 @@ from fractions import Fraction
 from analyzer.budget.amounts import MOST, parse_amount, parse_percent
 from analyzer.budget.names import parse_names
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Unit
-from analyzer.render.units import format_count
+from analyzer.units import format_count
 from analyzer.wording import shown
 
 __all__ = ["NAMES", "format_growth", "format_limit", "parse_amount", "parse_limit", "parse_names"]

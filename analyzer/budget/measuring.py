@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from analyzer.budget.names import DEFAULT_DOMAIN, name_operator
 from analyzer.budget.record import Unit
 from analyzer.budget.selecting import Selection, Unknown
-from analyzer.keys import choose_key, label_members
+from analyzer.group.keys import choose_key, label_members
 from analyzer.ledger import Entry, Finding, Ledger, Role
 from analyzer.model import Key, Node, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.keys import ROOT, UNSCOPED
+from analyzer.group.keys import ROOT, UNSCOPED
+from analyzer.group.patterns import Searcher, list_names
 from analyzer.ledger import Entry, Finding, Ledger, natural_order
 from analyzer.model import Key, Node
-from analyzer.patterns import Searcher, list_names
-from analyzer.render.units import shorten
+from analyzer.units import shorten
 
 __all__ = ["Selection", "Unknown", "select"]
 

@@ -9,7 +9,7 @@ from analyzer.budget.limits import format_growths
 from analyzer.budget.metrics import Metric
 from analyzer.budget.record import AtLeast, Limit, Over, Rule, Unit
 from analyzer.budget.selecting import Selection
-from analyzer.render.units import format_count, format_ratio, shorten
+from analyzer.units import format_count, format_ratio, shorten
 
 __all__ = ["say_failed", "say_passed"]
 

@@ -24,7 +24,7 @@ from analyzer.collapse.folding import Folded, Layers, fold_groups, fold_names, r
 from analyzer.collapse.joining import join_learned
 from analyzer.errors import UsageError
 from analyzer.group import total_entries
-from analyzer.keys import Label, Labels, label_order
+from analyzer.group.keys import Label, Labels, label_order
 from analyzer.ledger import Entry, Group, Ledger, Role
 from analyzer.model import GraphPath, Model, Place, label
 
@@ -38,7 +38,7 @@ def collapse_graph(
 
     Args:
         ledger: the account of one model.
-        labels: which group each entry and node is in (`analyzer.keys.label_members`).
+        labels: which group each entry and node is in (`analyzer.group.keys.label_members`).
         fold: make one vertex of numbered neighbours that hold the same, such as the layers of an encoder.
         learned: leave out groups that hold nothing learned, and join what flows through them.
 

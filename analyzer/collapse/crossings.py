@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzer.graph import called_functions
-from analyzer.keys import Label, Labels
+from analyzer.group.keys import Label, Labels
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.wiring import NAMED, GraphInput, Provider

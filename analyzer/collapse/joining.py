@@ -9,7 +9,7 @@ from dataclasses import replace
 from analyzer.collapse.crossings import FLOW, READ, Crossings, Edges, Vertex, add, open_graphs
 from analyzer.collapse.streams import Owner, Streams
 from analyzer.errors import UsageError
-from analyzer.keys import Label
+from analyzer.group.keys import Label
 from analyzer.model import Key, Node
 
 __all__ = ["join_learned"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyzer.keys import Label, Labels
+from analyzer.group.keys import Label, Labels
+from analyzer.group.patterns import UNGROUPED, Searcher, find_groups, list_names
 from analyzer.ledger import Ledger
-from analyzer.patterns import UNGROUPED, Searcher, find_groups, list_names
 
 __all__ = ["label_own"]
 

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.commands.gathering import ModelReader, find_models
-from analyzer.commands.reading import SEARCH_SECONDS, check_artifact, list_inputs
-from analyzer.deadline import within
-from analyzer.errors import UsageError
-from analyzer.options import (
+from analyzer.commands.options import (
     Bounded,
     Judged,
     Output,
@@ -28,7 +25,10 @@ from analyzer.options import (
     time_stamp,
     writing,
 )
-from analyzer.terminal import EXIT_FINDING, EXIT_NO_ANSWER, check_outputs, emit, say
+from analyzer.commands.reading import SEARCH_SECONDS, check_artifact, list_inputs
+from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER, check_outputs, emit, say
+from analyzer.errors import UsageError
+from analyzer.process.deadline import within
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.budget.record import BudgetReport, Rule

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.commands import time
-from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
-from analyzer.errors import UsageError
-from analyzer.options import (
+from analyzer.commands.options import (
     Bounded,
     Grouped,
     Output,
@@ -20,10 +18,12 @@ from analyzer.options import (
     reporting,
     writing,
 )
-from analyzer.terminal import (
+from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
+from analyzer.commands.terminal import (
     check_outputs,
     emit,
 )
+from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode

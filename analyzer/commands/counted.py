@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analyzer.commands.options import Bounded, Output, Sourced
 from analyzer.commands.pytorch import find_beside, hush, import_exporter, read_original, reconcile_with
 from analyzer.commands.reading import audit
+from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
-from analyzer.options import Bounded, Output, Sourced
-from analyzer.terminal import say
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.formulas.closed_form import Family
@@ -109,7 +109,7 @@ def _read_config(files: SourceFiles, output: Output) -> Mapping[str, Any] | None
 
 def _names_in(files: SourceFiles, sourced: Sourced, output: Output) -> Manifest | None:
     """PyTorch's side where SOURCE brings it: a manifest, or the header of a safetensors file."""
-    from analyzer.checkpoint import checkpoint_kind, open_checkpoint
+    from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
 
     path = files.parameters
     kind = checkpoint_kind(path) if path is not None else None
@@ -167,7 +167,7 @@ def read_against(
     against: str | None, sourced: Sourced, bounded: Bounded, output: Output
 ) -> tuple[Manifest | None, Ledger | Reconciliation | None]:
     """What is counted beside: PyTorch's side alone, or a model with it where a manifest stands beside the file."""
-    from analyzer.checkpoint import checkpoint_kind, open_checkpoint
+    from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
     from analyzer.manifest import is_manifest
     from analyzer.saved import is_report, is_saved_report, load_report
 
@@ -193,9 +193,9 @@ def check_counted(
     counted: Counted, manifest: Manifest | None, model: Ledger | Reconciliation | None, output: Output
 ) -> Checked:
     """The formula beside what is known; tensors without names are found by their shapes where a census has those."""
+    from analyzer.checkpoints.weights import Original
     from analyzer.formulas.check import check_formula
     from analyzer.reconcile import Reconciliation
-    from analyzer.weights import Original
 
     census = manifest or counted.census
     checked = check_formula(counted.formula, census, model)

@@ -24,7 +24,7 @@ def explain(ids: tuple[str, ...], style: str) -> None:
     """
     from analyzer.findings.catalog import EXPLANATIONS
     from analyzer.findings.catalog import explain as look_up
-    from analyzer.render.explain import (
+    from analyzer.render.text.explain import (
         document_explanations,
         list_explanations,
         markdown_explanations,

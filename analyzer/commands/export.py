@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.commands.judging import report_reconciliation
-from analyzer.commands.pytorch import (
-    hush,
-    import_exporter,
-    reconcile_with,
-)
-from analyzer.commands.reading import audit
-from analyzer.options import (
+from analyzer.commands.options import (
     Grouped,
     Output,
     Sourced,
@@ -25,7 +19,13 @@ from analyzer.options import (
     seeding,
     sourcing,
 )
-from analyzer.terminal import (
+from analyzer.commands.pytorch import (
+    hush,
+    import_exporter,
+    reconcile_with,
+)
+from analyzer.commands.reading import audit
+from analyzer.commands.terminal import (
     EXIT_FINDING,
     emit,
     say,
@@ -88,8 +88,8 @@ def export(
     files = exporter.export_source(
         source, directory, say=hush if output.quiet else say, **dataclasses.asdict(sourced), **options
     )
+    from analyzer.checkpoints.weights import Original
     from analyzer.report import ExportReport
-    from analyzer.weights import Original
 
     result = reconcile_with(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)
     report = ExportReport(tuple(map(str, files.files)), report_reconciliation(result, grouped, None))

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.commands.counted import Asked, check_counted, count_source, read_against
-from analyzer.commands.pytorch import find_beside
-from analyzer.commands.reading import check_artifact, list_inputs
-from analyzer.options import (
+from analyzer.commands.options import (
     Bounded,
     Output,
     Sourced,
@@ -23,7 +21,9 @@ from analyzer.options import (
     time_stamp,
     writing,
 )
-from analyzer.terminal import EXIT_FINDING, check_outputs, emit
+from analyzer.commands.pytorch import find_beside
+from analyzer.commands.reading import check_artifact, list_inputs
+from analyzer.commands.terminal import EXIT_FINDING, check_outputs, emit
 
 if TYPE_CHECKING:  # what `--help` does not need
     pass

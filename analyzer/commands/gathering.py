@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzer.commands.options import Bounded
 from analyzer.commands.reading import audit
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.options import Bounded
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode

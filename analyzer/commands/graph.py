@@ -9,25 +9,20 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from analyzer.collector import uncollected
+from analyzer.commands.options import Bounded, Grouped, bounding, grouping
 from analyzer.commands.reading import SEARCH_SECONDS, audit, check_artifact, list_inputs
-from analyzer.deadline import within
+from analyzer.commands.terminal import refuse_inputs, say, write_files
 from analyzer.errors import UsageError
-from analyzer.options import Bounded, Grouped, bounding, grouping
-from analyzer.terminal import refuse_inputs, say, write_files
+from analyzer.process.collector import uncollected
+from analyzer.process.deadline import within
+from analyzer.render.graph import FORMATS, SUFFIXES
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
-    from analyzer.keys import Labels
+    from analyzer.group.keys import Labels
     from analyzer.ledger import Ledger
-    from analyzer.render.graph import Metric
-    from analyzer.report import GraphReport
+    from analyzer.report import GraphMetric, GraphReport
 
-__all__ = ["SUFFIXES", "graph"]
-
-STYLES = ("dot", "graphml", "json", "model-explorer", "svg")
-
-SUFFIXES = {".dot": "dot", ".graphml": "graphml", ".gv": "dot", ".json": "json", ".svg": "svg"}
-"""Formats by the suffix of an `-o` path."""
+__all__ = ["graph"]
 
 _METRICS = ("parameters", "stored-elements", "bytes")
 
@@ -39,7 +34,7 @@ class _Wanted:
     collapse: bool
     fold: bool | None
     learned: bool | None
-    metric: Metric
+    metric: GraphMetric
     grouped: Grouped
 
     def collapses(self, style: str) -> bool:
@@ -80,7 +75,9 @@ class _Wanted:
     metavar="PATH",
     help="Where to: .graphml, .dot, .gv, .json or .svg. Repeatable.  [stdout]",
 )
-@click.option("--format", "style", type=click.Choice(STYLES), help="Form, where no suffix says it.  [dot]")
+@click.option(
+    "--format", "style", type=click.Choice(list(FORMATS)), help="Form, where no suffix says it.  [dot]"
+)
 @click.option("--collapse", is_flag=True, help="A vertex for each group; .svg always is.")
 @grouping
 @click.option(
@@ -116,7 +113,7 @@ def graph(
     The whole has a vertex for each node, stored tensor, input and output. With
     --collapse, and in a picture, it has one for each group.
     """
-    wanted = _Wanted(collapse, fold, learned, cast("Metric", metric.replace("-", "_")), grouped)
+    wanted = _Wanted(collapse, fold, learned, cast("GraphMetric", metric.replace("-", "_")), grouped)
     styles = [_style_of(path, style) for path in outputs] or [style or "dot"]
     wanted.check(styles)
     check_artifact(bounded, [model])
@@ -156,8 +153,6 @@ def _style_of(path: Path, style: str | None) -> str:
 
 
 def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str]:
-    from analyzer.render.graph import FORMATS
-
     return [FORMATS[style](_draw(ledger, style, wanted)) for style in styles]
 
 
@@ -175,7 +170,7 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
 
 def _label(ledger: Ledger, grouped: Grouped) -> Labels:
     from analyzer.collapse.own import label_own
-    from analyzer.keys import ACCOUNTS, choose_key, label_members
+    from analyzer.group.keys import ACCOUNTS, choose_key, label_members
 
     own = grouped.own_groups(ledger)
     if own is not None:

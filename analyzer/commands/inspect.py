@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from analyzer.collector import uncollected
 from analyzer.commands.judging import judge
-from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
-from analyzer.errors import UsageError
-from analyzer.options import (
+from analyzer.commands.options import (
     Bounded,
     Grouped,
     Judged,
@@ -25,13 +22,16 @@ from analyzer.options import (
     time_stamp,
     writing,
 )
-from analyzer.terminal import (
+from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
+from analyzer.commands.terminal import (
     EXIT_NO_ANSWER,
     check_outputs,
     emit,
     progress,
     say,
 )
+from analyzer.errors import UsageError
+from analyzer.process.collector import uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.ledger import Ledger

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.commands.reading import group_ledger
-from analyzer.options import (
+from analyzer.commands.options import (
     Grouped,
     Judged,
 )
-from analyzer.terminal import (
+from analyzer.commands.reading import group_ledger
+from analyzer.commands.terminal import (
     EXIT_FINDING,
 )
 

@@ -6,15 +6,15 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from analyzer.commands.options import Output, Sourced
+from analyzer.commands.terminal import progress, say
 from analyzer.errors import MissingExtraError, UsageError
-from analyzer.options import Output, Sourced
-from analyzer.terminal import progress, say
 
 if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.checkpoints.weights import Original
     from analyzer.content import ContentMode
     from analyzer.ledger import Ledger
     from analyzer.reconcile import Reconciliation
-    from analyzer.weights import Original
 
 __all__ = [
     "files_of",
@@ -32,10 +32,10 @@ def read_original(
     source: str, sourced: Sourced, output: Output, *, random_weights: bool, seed: int
 ) -> Original:
     """PyTorch's side: a manifest needs no PyTorch, nor do the names in a safetensors file; any other SOURCE does."""
-    from analyzer.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
+    from analyzer.checkpoints.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
+    from analyzer.checkpoints.statedict import because
+    from analyzer.checkpoints.weights import Original
     from analyzer.manifest import is_manifest, load_manifest
-    from analyzer.statedict import because
-    from analyzer.weights import Original
 
     path, told = Path(source), hush if output.quiet else say
     kind = checkpoint_kind(path)
@@ -50,7 +50,7 @@ def read_original(
     if reason is not None:
         original = because(open_checkpoint(path), path, reason)
     else:
-        exporter = import_exporter("reconciling against anything but a manifest.json or a .safetensors file")
+        exporter = import_exporter("a SOURCE that is neither a manifest.json nor a .safetensors file")
         made = {"random_weights": random_weights, "seed": seed, **dataclasses.asdict(sourced)}
         original = cast("Original", exporter.census_source(source, say=told, **made))
     for note in original.notes:
@@ -60,7 +60,7 @@ def read_original(
 
 def find_beside(model: str) -> str | None:
     """PyTorch's side where `export` and others put it; None where it is not there, or the model is remote."""
-    from analyzer.checkpoint import CONFIG_FILE
+    from analyzer.checkpoints.checkpoint import CONFIG_FILE
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.ranges import is_url
 
@@ -102,7 +102,7 @@ def read_names(source: str | None, sourced: Sourced, output: Output, *, is_asked
 
 def files_of(source: str | None) -> list[Path]:
     """The files that a SOURCE stands for, as far as they are checkpoints on this machine."""
-    from analyzer.checkpoint import checkpoint_files
+    from analyzer.checkpoints.checkpoint import checkpoint_files
 
     if source is None:
         return []

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzer.deadline import within
+from analyzer.commands.options import Bounded, Grouped
+from analyzer.commands.terminal import progress
 from analyzer.errors import UsageError
-from analyzer.options import Bounded, Grouped
-from analyzer.terminal import progress
+from analyzer.process.deadline import within
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode
@@ -45,7 +45,7 @@ def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = 
         UsageError: they fit no model like this one, or a regex takes too long.
     """
     from analyzer.group import group_by
-    from analyzer.patterns import group_by_patterns
+    from analyzer.group.patterns import group_by_patterns
 
     own = grouped.own_groups(ledger, known)
     if own is None:

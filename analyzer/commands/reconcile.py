@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.commands.judging import judge, report_reconciliation
-from analyzer.commands.pytorch import (
-    read_original,
-    reconcile_with,
-    require_beside,
-)
-from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.options import (
+from analyzer.commands.options import (
     Bounded,
     Grouped,
     Judged,
@@ -31,7 +25,13 @@ from analyzer.options import (
     time_stamp,
     writing,
 )
-from analyzer.terminal import (
+from analyzer.commands.pytorch import (
+    read_original,
+    reconcile_with,
+    require_beside,
+)
+from analyzer.commands.reading import audit, check_artifact, list_inputs
+from analyzer.commands.terminal import (
     EXIT_FINDING,
     check_outputs,
     emit,

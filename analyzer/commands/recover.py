@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.commands.pytorch import (
-    files_of,
-    find_beside,
-    read_names,
-    reconcile_with,
-)
-from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.errors import UsageError
-from analyzer.options import (
+from analyzer.commands.options import (
     Bounded,
     Output,
     Sourced,
@@ -25,13 +17,21 @@ from analyzer.options import (
     reporting,
     sourcing,
 )
-from analyzer.terminal import (
+from analyzer.commands.pytorch import (
+    files_of,
+    find_beside,
+    read_names,
+    reconcile_with,
+)
+from analyzer.commands.reading import audit, check_artifact, list_inputs
+from analyzer.commands.terminal import (
     EXIT_FINDING,
     check_outputs,
     check_state_file,
     emit,
     progress,
 )
+from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.model import Key
@@ -81,8 +81,8 @@ def recover(
     only names, shapes, types and ties from SOURCE. What MODEL does not hold is
     listed, and the exit code is 1.
     """
-    from analyzer.ownnames import read_own_names
     from analyzer.recover import recover_state, save_state
+    from analyzer.recover.ownnames import read_own_names
     from analyzer.report import RecoverReport
 
     check_artifact(bounded, [model])

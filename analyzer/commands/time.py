@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.reading import audit, group_ledger, list_inputs
-from analyzer.errors import UsageError
-from analyzer.options import (
+from analyzer.commands.options import (
     Grouped,
     Output,
     Written,
@@ -24,7 +22,9 @@ from analyzer.options import (
     time_stamp,
     writing,
 )
-from analyzer.terminal import check_outputs, emit, stages
+from analyzer.commands.reading import audit, group_ledger, list_inputs
+from analyzer.commands.terminal import check_outputs, emit, stages
+from analyzer.errors import UsageError
 from analyzer.timing.request import Optimization, Schedule
 
 if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need

@@ -17,9 +17,9 @@ from analyzer.compare.tensors import compare_values, pair_tensors
 from analyzer.content import ContentMode
 from analyzer.errors import UsageError
 from analyzer.group import group_by
-from analyzer.keys import ACCOUNTS, Label, choose_key, label_order
+from analyzer.group.keys import ACCOUNTS, Label, choose_key, label_order
+from analyzer.group.members import list_groups
 from analyzer.ledger import Entry, Group, Grouping, Ledger, natural_order
-from analyzer.members import list_groups
 
 __all__ = [
     "Change",

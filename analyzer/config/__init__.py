@@ -17,8 +17,8 @@ from analyzer.config.groups import read_groups, read_match
 from analyzer.config.page import Page, kind_of, nearest, short
 from analyzer.config.rules import read_baseline, read_rules
 from analyzer.errors import ConfigError
+from analyzer.group.patterns import Searcher
 from analyzer.ledger import Match
-from analyzer.patterns import Searcher
 
 __all__ = ["FILE", "MAX_BYTES", "PROJECT", "Config", "load_config"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from analyzer import toml_lines
+from analyzer.config import toml_lines
 from analyzer.config.page import Page, kind_of, nearest, short
+from analyzer.group.patterns import MATCHES, AnyOf, Searcher, check_name, compile_pattern
 from analyzer.ledger import Match
-from analyzer.patterns import MATCHES, AnyOf, Searcher, check_name, compile_pattern
 
 __all__ = ["read_groups", "read_match"]
 

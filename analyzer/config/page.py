@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from analyzer import toml_lines
+from analyzer.config import toml_lines
 
 __all__ = ["Page", "kind_of", "nearest", "short"]
 

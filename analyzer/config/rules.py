@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer import toml_lines
 from analyzer.budget.record import Among, AtLeast, Limit, Over, Rule, Unit
+from analyzer.config import toml_lines
 from analyzer.config.page import Page, kind_of, nearest, short
 from analyzer.ranges import is_url
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analyzer.bytes import Booked
-from analyzer.freed import count_freed
+from analyzer.findings.freed import count_freed
+from analyzer.findings.values import Values
 from analyzer.functions import Calls
 from analyzer.ledger import Entry
 from analyzer.model import Model, label
-from analyzer.values import Values
 from analyzer.wiring import Wiring
 
 __all__ = ["Evidence", "labels", "sum_elements", "sum_nbytes"]

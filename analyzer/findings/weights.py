@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from analyzer.classify.structure import role_by_structure
 from analyzer.dtypes import DType
 from analyzer.findings.evidence import Evidence, labels, sum_elements
 from analyzer.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, Node, NoPayload, StoredTensor, label
-from analyzer.structure import role_by_structure
 from analyzer.wiring import Wiring
 
 __all__ = ["find_runtime_weights", "find_values"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TypeAlias
 
+from analyzer.checkpoints.statedict import listed
 from analyzer.errors import LedgerError
 from analyzer.formulas.record import Formula, Kind, PartCount, TermCount
 from analyzer.manifest import Manifest, Parameter, split_name
-from analyzer.statedict import listed
 
 __all__ = ["derive_formula", "part_finder"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.artifact import MODEL_SUFFIX
-from analyzer.checkpoint import CONFIG_FILE, checkpoint_kind
+from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind
 from analyzer.errors import UsageError
 from analyzer.formulas.configs import read_config
 from analyzer.formulas.family import family_names, load_family

@@ -55,7 +55,7 @@ from analyzer.reconcile.rows import match_rows
 from analyzer.reconcile.split import match_split
 
 if TYPE_CHECKING:
-    from analyzer.weights import Weights
+    from analyzer.checkpoints.weights import Weights
 
 __all__ = [
     "RULES",

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import Array, ContentMode, cast_digest, digest, rounded, sample_positions
+from analyzer.decoding.encodings import Encoded, find_encoding
 from analyzer.dtypes import DType
-from analyzer.encodings import Encoded, find_encoding
 from analyzer.ledger import Entry
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key

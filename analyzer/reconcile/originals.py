@@ -24,7 +24,7 @@ from analyzer.dtypes import DType
 from analyzer.manifest import Buffer, Manifest, Parameter
 
 if TYPE_CHECKING:
-    from analyzer.weights import Weights
+    from analyzer.checkpoints.weights import Weights
 
 __all__ = ["Originals"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from analyzer.freed import count_freed
+from analyzer.findings.freed import count_freed
 from analyzer.ledger import Entry, Finding, Severity
 from analyzer.manifest import Parameter
 from analyzer.model import Key, label

@@ -1,6 +1,6 @@
 """Report -> str, one file or folder per format; some formats, such as pictures, are of some reports only.
 
-Nothing is loaded before it is needed: whoever wants `analyzer.render.units` need not know of reports.
+Nothing is loaded before it is needed: whoever wants `analyzer.units` need not know of reports.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ FORMATS: dict[str, Format] = {
     "html": Format(".html", "html:render_html", needs="jinja2"),
     "sarif": Format(".sarif", "sarif:render_sarif", _WITH_FINDINGS),
     "junit": Format(".xml", "junit:render_junit", ("BudgetReport",)),
-    "latex": Format(".tex", "latex_formula:render_latex", ("FormulaReport",)),
+    "latex": Format(".tex", "latex:render_latex", ("FormulaReport",)),
     "png": Format(".png", "plot:render_png", ("Timing",), "matplotlib"),
     "svg": Format(".svg", "plot:render_svg", ("Timing",), "matplotlib"),
 }

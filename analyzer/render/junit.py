@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from analyzer.render import to_document
 from analyzer.render.options import RenderOptions
-from analyzer.render.units import format_amount, format_count, printable
+from analyzer.units import format_amount, format_count, printable
 
 if TYPE_CHECKING:
     from analyzer.report import Report

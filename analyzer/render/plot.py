@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MissingExtraError
 from analyzer.render.options import RenderOptions
-from analyzer.render.units import format_many, format_ms, format_percent, printable, shorten
 from analyzer.timing.growth import Growth, fit_growth
 from analyzer.timing.record import Timing
 from analyzer.timing.rows import TimeRow, make_rows, total_group
 from analyzer.timing.sweep import grow_latency, lengths
+from analyzer.units import format_many, format_ms, format_percent, printable, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

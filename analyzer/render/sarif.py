@@ -16,8 +16,8 @@ from analyzer.ledger import Severity
 from analyzer.render.json import to_document
 from analyzer.render.options import RenderOptions
 from analyzer.render.problems import BUDGET, Problem, list_problems
-from analyzer.render.units import format_many, printable, printable_name, shorten
 from analyzer.report import Report
+from analyzer.units import format_many, printable, printable_name, shorten
 
 __all__ = ["render_sarif"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analyzer.compare import Pair, Status
 from analyzer.errors import UsageError
-from analyzer.keys import Label, label_order
+from analyzer.group.keys import Label, label_order
 from analyzer.ledger import Group, Match
 from analyzer.timing.record import Part, Point, Timing
 

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzer.keys import Label
+from analyzer.group.keys import Label
+from analyzer.group.tree import TreeRow, build_tree, cut_rows, sum_groups
 from analyzer.ledger import Group
 from analyzer.timing.record import Part, Point, Timing
-from analyzer.tree import TreeRow, build_tree, cut_rows, sum_groups
 
 __all__ = ["TimeRow", "make_rows", "total_group"]
 

@@ -9,10 +9,10 @@ from typing import Any, cast, get_args
 
 from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping, Match
-from analyzer.render.units import shorten
 from analyzer.saved import read_report
 from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
 from analyzer.timing.request import Clock, Feed, Fill, MeasuringOrder, Optimization, Schedule
+from analyzer.units import shorten
 
 __all__ = ["is_saved_timing", "load_timing"]
 

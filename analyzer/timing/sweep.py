@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzer.keys import Label
+from analyzer.group.keys import Label
 from analyzer.timing.growth import Growth, fit_growth
 from analyzer.timing.record import Part, Point, Timing
 from analyzer.timing.rows import TimeRow

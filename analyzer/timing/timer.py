@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from analyzer.errors import LedgerError, TimingError
+from analyzer.group.patterns import OwnGroups
 from analyzer.ledger import Grouping, Ledger
-from analyzer.patterns import OwnGroups
 from analyzer.read import read_model
-from analyzer.render.units import printable
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.shapes import Shapes
 from analyzer.timing.record import Point, Timing, TimingSettings
@@ -35,6 +34,7 @@ from analyzer.timing.tracing.attribute import (
 )
 from analyzer.timing.tracing.compiled import trace_compiled
 from analyzer.timing.tracing.origins import Origin, find_origins
+from analyzer.units import printable
 
 __all__ = ["time_model"]
 

@@ -20,7 +20,7 @@ from reader import Reader
 
 from analyzer.render import to_document
 from analyzer.render.html import render_documents
-from analyzer.render.units import printable
+from analyzer.units import printable
 
 pytestmark = pytest.mark.browser
 

@@ -31,8 +31,8 @@ from analyzer.budget.record import (
 )
 from analyzer.errors import UsageError
 from analyzer.group import group_by
+from analyzer.group.patterns import Searcher
 from analyzer.ledger import Ledger
-from analyzer.patterns import Searcher
 
 
 def make(folder: Path, widths: Mapping[str, int], layers: int = 2) -> Ledger:

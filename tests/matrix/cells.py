@@ -28,7 +28,7 @@ from matrix.transforms import AS_EXPORTED, KEEPS_VALUES, TRANSFORMS, transform_m
 
 if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
-    from analyzer.weights import Original
+    from analyzer.checkpoints.weights import Original
 
 __all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "run_cells", "unlike_another_seed"]
 

@@ -77,8 +77,8 @@ def _room(
     recovery: Recovery, tensor: StateTensor, original: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """What each element may be off: the largest step of its codes, the rounding of its type."""
+    from analyzer.decoding.encodings import find_encoding
     from analyzer.dtypes import DType
-    from analyzer.encodings import find_encoding
 
     ledger = recovery.reconciliation.ledger
     stored = {entry.tensor.key: entry.tensor for entry in ledger.entries}

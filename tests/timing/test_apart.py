@@ -180,15 +180,16 @@ def test_a_path_that_is_no_text_is_a_sentence(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("provider", "extra"), [("CPU", "time"), ("CUDA", "time-gpu")])
 def test_an_onnxruntime_that_is_not_installed_is_an_extra(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, provider: str, extra: str
 ) -> None:
     hidden = "import sys; sys.modules['onnxruntime'] = None; "
     monkeypatch.setattr(apart, "_START", hidden + apart._START)
     with pytest.raises(MissingExtraError) as caught:
-        run_apart(request(folder, RELU, X), Limits())
+        run_apart(request(folder, RELU, X, provider=f"{provider}ExecutionProvider"), Limits())
 
-    assert caught.value.extra == "time"
+    assert caught.value.extra == extra
 
 
 def test_a_custom_operator_without_its_library_is_a_sentence(folder: Path) -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from analyzer.errors import UsageError
 from analyzer.group import group_by
+from analyzer.group.patterns import UNGROUPED, OwnGroups, group_by_patterns, parse_patterns
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.model import Node
-from analyzer.patterns import UNGROUPED, OwnGroups, group_by_patterns, parse_patterns
 from analyzer.timing.record import KernelTime
 from analyzer.timing.request import Kernel
 from analyzer.timing.tracing.attribute import Split, find_membership, match_kernels, split_time, tell_kernels

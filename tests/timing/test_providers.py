@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from analyzer.errors import TimingError, UsageError
+from analyzer.errors import MissingExtraError, TimingError, UsageError
 from analyzer.timing.running import providers
 from analyzer.timing.running.providers import (
     CPU,
@@ -12,6 +14,7 @@ from analyzer.timing.running.providers import (
     blocking_environment,
     chain,
     check_installed,
+    missing,
     parse_options,
     provider_name,
     saves_graph,
@@ -98,6 +101,36 @@ def test_a_provider_that_is_not_built_in_says_what_is_and_what_to_install() -> N
 def test_each_provider_has_its_own_package(name: str, package: str) -> None:
     with pytest.raises(TimingError, match=f"pip uninstall onnxruntime, then pip install {package}"):
         check_installed(provider_name(name), [CPU])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "cpu",
+            'timing a model needs onnxruntime, which is not installed: pip install "onnxledger\\[time\\]"',
+        ),
+        ("cuda", 'timing a model on cuda needs .*: pip install "onnxledger\\[time-gpu\\]"'),
+        ("tensorrt", 'timing a model on tensorrt needs .*: pip install "onnxledger\\[time-gpu\\]"'),
+        ("coreml", 'timing a model on coreml needs .*: pip install "onnxledger\\[time\\]"'),
+        ("openvino", "timing a model on openvino needs .*: pip install onnxruntime-openvino"),
+        ("nvtensorrtrtx", "timing a model on nvtensorrtrtx needs .*: pip install onnxruntime-trt-rtx"),
+        (
+            "xnnpack",
+            "timing a model on xnnpack needs .*: no wheel of onnxruntime has it: build onnxruntime .*",
+        ),
+    ],
+)
+def test_where_there_is_no_onnxruntime_the_one_that_has_the_provider_is_named(name: str, told: str) -> None:
+    assert re.fullmatch(told, str(missing(provider_name(name))))
+
+
+def test_every_provider_says_what_to_install_and_nothing_to_remove_where_there_is_nothing() -> None:
+    for name in providers._NAMED:
+        assert "uninstall" not in str(missing(name))
+    plug_in = missing("PlugInExecutionProvider")
+    assert isinstance(plug_in, MissingExtraError)
+    assert plug_in.extra == "time"
 
 
 def test_a_provider_that_is_built_in_is_accepted() -> None:

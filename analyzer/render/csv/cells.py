@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from analyzer.render.json_parts import utf8
-from analyzer.render.units import printable
+from analyzer.render.json.parts import utf8
+from analyzer.units import printable
 
 __all__ = ["join_shape", "write_cell"]
 

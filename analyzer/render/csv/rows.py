@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from analyzer.members import list_groups
+from analyzer.group.members import list_groups
 from analyzer.model import label
 from analyzer.render.csv.cells import join_shape
-from analyzer.render.json_parts import Document
+from analyzer.render.json.parts import Document
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
 from analyzer.schemas import schema_name
 

@@ -1,26 +1,46 @@
-"""A graph of a model -> text in one of the formats that draw or read graphs, one file per format."""
+"""A graph of a model -> text in one of the formats that draw or read graphs, one file per format.
+
+A format's file, and networkx with it, is loaded when the format is asked for.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from analyzer.render.graph.dot import render_dot
-from analyzer.render.graph.graphml import render_graphml
-from analyzer.render.graph.json import render_json
-from analyzer.render.graph.model_explorer import METRICS, Metric, render_model_explorer
-from analyzer.render.graph.svg import render_svg
-from analyzer.report import GraphReport
+if TYPE_CHECKING:
+    from analyzer.report import GraphReport
 
-__all__ = ["FORMATS", "METRICS", "SUFFIXES", "Metric"]
+__all__ = ["FORMATS", "SUFFIXES", "GraphFormat"]
 
-FORMATS: dict[str, Callable[[GraphReport], str]] = {
-    "dot": lambda report: render_dot(report.graph),
-    "graphml": lambda report: render_graphml(report.graph),
-    "json": lambda report: render_json(report.graph),
-    "model-explorer": lambda report: render_model_explorer(report.graph, report.metric),
-    "svg": lambda report: render_svg(report.graph),
+
+@dataclass(frozen=True, slots=True)
+class GraphFormat:
+    """A form of a graph; called with the report, it answers with its text."""
+
+    renderer: str
+    """What makes it of the graph: a module of `analyzer.render.graph`, and its function."""
+    suffixes: tuple[str, ...] = ()
+    """Of `-o` paths that ask for it."""
+    has_metric: bool = False
+    """Whether it shows the metric that was asked for, which its function then takes too."""
+
+    def __call__(self, report: GraphReport) -> str:
+        module, _, function = self.renderer.partition(":")
+        made: Callable[..., str] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+        return made(report.graph, report.metric) if self.has_metric else made(report.graph)
+
+
+FORMATS: dict[str, GraphFormat] = {
+    "dot": GraphFormat("dot:render_dot", (".dot", ".gv")),
+    "graphml": GraphFormat("graphml:render_graphml", (".graphml",)),
+    "json": GraphFormat("json:render_json", (".json",)),
+    "model-explorer": GraphFormat("model_explorer:render_model_explorer", has_metric=True),
+    "svg": GraphFormat("svg:render_svg", (".svg",)),
 }
 """By the name that `--format` takes."""
 
-SUFFIXES = {".dot": "dot", ".graphml": "graphml", ".gv": "dot", ".json": "json", ".svg": "svg"}
+SUFFIXES = {suffix: name for name, made in FORMATS.items() for suffix in made.suffixes}
 """Formats by the suffix of an `-o` path."""

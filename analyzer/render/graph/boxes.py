@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analyzer.render.units import format_bytes, format_count, format_share, printable, short_count, shorten
+from analyzer.units import format_bytes, format_count, format_share, printable, short_count, shorten
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analyzer.render.graph.rows import vertex_ids
-from analyzer.render.units import format_bytes, format_count, printable, shorten
+from analyzer.units import format_bytes, format_count, printable, shorten
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from analyzer.render.graph.rows import Row, edge_rows, graph_row, vertex_ids, vertex_rows
-from analyzer.render.units import printable
+from analyzer.units import printable
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -9,26 +9,24 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
 from analyzer.render.graph.rows import vertex_ids
-from analyzer.render.units import format_bytes, format_count, format_share
+from analyzer.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["METRICS", "Metric", "render_model_explorer"]
+    from analyzer.report import GraphMetric
 
-Metric = Literal["parameters", "stored_elements", "bytes"]
-
-METRICS: tuple[Metric, ...] = ("parameters", "stored_elements", "bytes")
+__all__ = ["render_model_explorer"]
 
 _COLORS = ((1e-4, "#eef5fc"), (1e-3, "#cfe3f7"), (1e-2, "#9dc6ef"), (1e-1, "#5c9fe0"), (1.0, "#1a6fc4"))
 """Up to which share of the whole a node has which colour: a linear scale would show the embedding alone."""
 
 
-def render_model_explorer(graph: nx.MultiDiGraph[Any], metric: Metric = "parameters") -> str:
+def render_model_explorer(graph: nx.MultiDiGraph[Any], metric: GraphMetric = "parameters") -> str:
     """Node data with one value for each node and initializer that has any.
 
     Raises:
@@ -38,7 +36,7 @@ def render_model_explorer(graph: nx.MultiDiGraph[Any], metric: Metric = "paramet
     return json.dumps(document, sort_keys=True, allow_nan=False) + "\n"
 
 
-def _node_data(graph: nx.MultiDiGraph[Any], metric: Metric) -> dict[str, Any]:
+def _node_data(graph: nx.MultiDiGraph[Any], metric: GraphMetric) -> dict[str, Any]:
     if graph.graph["components"]:
         raise UsageError(
             f"{graph.graph['model']}: is an artifact of several files, and Model Explorer shows one; name that file"

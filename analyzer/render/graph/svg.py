@@ -12,7 +12,7 @@ from analyzer.render.graph.boxes import INSET, LEADING, PADDING, Box, Line, make
 from analyzer.render.graph.graphviz import lay_out_by_graphviz
 from analyzer.render.graph.layers import Arrow
 from analyzer.render.graph.layout import Layout, Point, Size, lay_out
-from analyzer.render.units import format_bytes, format_count, printable, short_count, shorten
+from analyzer.units import format_bytes, format_count, printable, short_count, shorten
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -36,7 +36,7 @@ from analyzer.render.html.wording import (
     show_all,
     signed,
 )
-from analyzer.render.units import format_error
+from analyzer.units import format_error
 
 __all__ = ["describe_export", "describe_reconciliation", "describe_recovery"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.findings.catalog import list_paragraphs
 from analyzer.render.html.blocks import Cell, Section, find_shown
-from analyzer.render.units import format_count
+from analyzer.units import format_count
 from analyzer.version import version
 
 if TYPE_CHECKING:

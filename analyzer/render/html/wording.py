@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzer.render.html.blocks import Cell
-from analyzer.render.units import (
+from analyzer.units import (
     format_bytes,
     format_count,
     format_ms,

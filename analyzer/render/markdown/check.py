@@ -9,7 +9,7 @@ from analyzer.budget.record import AtLeast, BudgetReport, Contributor, Skipped, 
 from analyzer.render.markdown.parts import columns, cut, name, others, show_findings
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Column, Heading, Items, Line, Piece, Row, Strong, Table
-from analyzer.render.units import (
+from analyzer.units import (
     format_bytes,
     format_count,
     format_many,

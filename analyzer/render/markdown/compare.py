@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.compare import Comparison, GroupPair, Pair, Status, TensorPair
 from analyzer.model import label
-from analyzer.render.compare import list_notes, show_sentences
 from analyzer.render.markdown.parts import columns, cut, name, others, show_sides, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Fold, Heading, Line, Piece, Row, Table
-from analyzer.render.units import (
+from analyzer.render.text.compare import list_notes, show_sentences
+from analyzer.units import (
     format_bytes,
     format_count,
     format_many,

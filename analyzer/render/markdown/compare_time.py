@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyzer.compare import Pair, Status
-from analyzer.render.compare_time import is_something, list_others
-from analyzer.render.groups import show_rule
 from analyzer.render.markdown.parts import columns, cut, name, others, show_sides, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Heading, Items, Line, Table
-from analyzer.render.units import format_count, format_ms, format_percent, format_signed_ms, shorten
+from analyzer.render.text.compare_time import is_something, list_others
+from analyzer.render.text.groups import show_rule
 from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
+from analyzer.units import format_count, format_ms, format_percent, format_signed_ms, shorten
 
 __all__ = ["show_timing_comparison"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.formulas.record import FormulaReport
-from analyzer.render.formula_sections import make_sections
+from analyzer.render.formula.sections import make_sections
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Heading, Line
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzer.components import ComponentTotals
-from analyzer.keys import ACCOUNTS
+from analyzer.artifact.components import ComponentTotals
+from analyzer.group.keys import ACCOUNTS
 from analyzer.ledger import Entry, Grouping, Ledger, Role
 from analyzer.model import label
 from analyzer.render.markdown.parts import (
@@ -19,10 +19,10 @@ from analyzer.render.markdown.parts import (
 )
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Fold, Heading, Line, Row, Table
-from analyzer.render.tables import show_shape
 from analyzer.render.text import show_basis, show_facts
-from analyzer.render.units import format_bytes, format_count, format_many, format_share
+from analyzer.render.text.tables import show_shape
 from analyzer.report import Inspection
+from analyzer.units import format_bytes, format_count, format_many, format_share
 
 __all__ = ["show_inspection"]
 

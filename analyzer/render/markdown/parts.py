@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.group.tree import TreeRow, build_tree, cut_rows, sum_groups
 from analyzer.ledger import Finding, Group, Grouping, Severity
-from analyzer.render.groups import heading
 from analyzer.render.pieces import Block, Cell, Code, Column, Fold, Items, Line, Piece, Row, Strong, Table
-from analyzer.render.units import format_bytes, format_count, format_many, format_share
-from analyzer.tree import TreeRow, build_tree, cut_rows, sum_groups
+from analyzer.render.text.groups import heading
+from analyzer.units import format_bytes, format_count, format_many, format_share
 
 __all__ = [
     "columns",

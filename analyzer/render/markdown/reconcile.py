@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from analyzer.model import label
 from analyzer.reconcile import Line as BridgeLine
 from analyzer.reconcile import ParameterLine, Reconciliation
-from analyzer.render.bridge import show_verdict
 from analyzer.render.markdown.parts import (
     columns,
     cut,
@@ -18,9 +17,10 @@ from analyzer.render.markdown.parts import (
 )
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Piece, Row, Table
-from analyzer.render.tables import show_shape
-from analyzer.render.units import format_count, format_error, format_many, format_signed
+from analyzer.render.text.bridge import show_verdict
+from analyzer.render.text.tables import show_shape
 from analyzer.report import ExportReport, ReconcileReport
+from analyzer.units import format_count, format_error, format_many, format_signed
 
 __all__ = ["show_export", "show_reconciliation"]
 

@@ -10,9 +10,9 @@ from analyzer.recover import Recovery, StateTensor
 from analyzer.render.markdown.parts import columns, cut, list_names, others, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Row, Table
-from analyzer.render.recover import list_reasons, show_source
-from analyzer.render.units import format_bytes, format_count, format_error, format_many
+from analyzer.render.text.recover import list_reasons, show_source
 from analyzer.report import RecoverReport
+from analyzer.units import format_bytes, format_count, format_error, format_many
 
 __all__ = ["show_recovery"]
 

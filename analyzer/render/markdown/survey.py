@@ -9,10 +9,10 @@ from analyzer.ledger import Severity
 from analyzer.render.markdown.parts import columns, cut, name, others, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Row, Strong, Table
-from analyzer.render.survey import common_folder, count_findings, main_dtype, name_rows
-from analyzer.render.units import format_bytes, format_count, format_many
+from analyzer.render.text.survey import common_folder, count_findings, main_dtype, name_rows
 from analyzer.report import SurveyReport
 from analyzer.survey import Survey
+from analyzer.units import format_bytes, format_count, format_many
 
 __all__ = ["show_survey"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzer.render.groups import heading, show_rule
 from analyzer.render.markdown.parts import columns, name, text_row
 from analyzer.render.markdown.time import closed_line, show_measuring
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Line, Piece, Row, Table
-from analyzer.render.sweep import list_others, show_doubts, show_formula, show_inputs
-from analyzer.render.units import format_count, format_ms, format_percent, shorten
+from analyzer.render.text.groups import heading, show_rule
+from analyzer.render.text.sweep import list_others, show_doubts, show_formula, show_inputs
 from analyzer.timing.growth import FEWEST, Growth, Order
 from analyzer.timing.record import Timing
 from analyzer.timing.rows import TimeRow, make_rows
 from analyzer.timing.sweep import grow_latency, grow_row, lengths
+from analyzer.units import format_count, format_ms, format_percent, shorten
 
 __all__ = ["show_sweep"]
 

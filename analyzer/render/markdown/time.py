@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyzer.ledger import Group
-from analyzer.render.groups import heading, show_rule
 from analyzer.render.markdown.parts import columns, cut, name, others, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Line, Row, Table
-from analyzer.render.tables import show_shape
-from analyzer.render.time import (
+from analyzer.render.text.groups import heading, show_rule
+from analyzer.render.text.tables import show_shape
+from analyzer.render.text.time import (
     describe_fill,
     is_blank,
     show_axes,
@@ -19,9 +19,9 @@ from analyzer.render.time import (
     show_memory,
     show_settling,
 )
-from analyzer.render.units import format_count, format_many, format_ms, format_percent
 from analyzer.timing.record import KernelTime, Point, Timing
 from analyzer.timing.rows import TimeRow, make_rows, total_group
+from analyzer.units import format_count, format_many, format_ms, format_percent
 
 __all__ = ["closed_line", "show_measuring", "show_timing"]
 

@@ -20,7 +20,7 @@ from analyzer.render.pieces import (
     Strong,
     Table,
 )
-from analyzer.render.units import printable, shorten
+from analyzer.units import printable, shorten
 
 __all__ = ["escape", "write_blocks"]
 

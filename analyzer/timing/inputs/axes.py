@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.errors import UsageError
-from analyzer.render.units import printable
 from analyzer.timing.inputs.expressions import compute_size, fixed_size, parse_size
 from analyzer.timing.inputs.naming import Names, Slot
 from analyzer.timing.inputs.roles import Part, Purpose, Roles, Sides
 from analyzer.timing.inputs.shapes import LARGEST
 from analyzer.timing.record import Axis
+from analyzer.units import printable
 
 __all__ = ["Asked", "Axis", "Default", "size_axes"]
 

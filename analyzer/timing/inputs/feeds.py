@@ -13,7 +13,6 @@ from analyzer.errors import UsageError
 from analyzer.ledger import Ledger
 from analyzer.model import ValueType
 from analyzer.read.signature import MAX_RANK
-from analyzer.render.units import printable
 from analyzer.timing.inputs.axes import Asked, Axis, size_axes
 from analyzer.timing.inputs.defaults import Defaults, read_settings
 from analyzer.timing.inputs.lookups import Lookups, Use, look_up
@@ -21,6 +20,7 @@ from analyzer.timing.inputs.npz import Stored, read_headers
 from analyzer.timing.inputs.roles import RATES, Part, Purpose, Roles, Sides, assign_roles
 from analyzer.timing.inputs.shapes import Shapes
 from analyzer.timing.request import Feed, Fill
+from analyzer.units import printable
 
 __all__ = ["Inputs", "plan_feeds"]
 

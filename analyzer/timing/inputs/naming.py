@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from analyzer.errors import UsageError
-from analyzer.render.units import printable, shorten
 from analyzer.timing.inputs.roles import Part, Roles
+from analyzer.units import printable, shorten
 
 __all__ = ["Names", "Slot"]
 

@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
-from analyzer.render.units import printable, shorten
+from analyzer.units import printable, shorten
 
 __all__ = ["Stored", "read_headers"]
 

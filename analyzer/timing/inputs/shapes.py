@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analyzer.errors import UsageError
-from analyzer.render.units import printable
+from analyzer.units import printable
 
 __all__ = ["LARGEST", "MOST_POINTS", "Shapes", "Sweep", "parse_shapes"]
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from analyzer.errors import MissingExtraError, TimingError
-from analyzer.render.units import format_bytes, printable, shorten
+from analyzer.errors import TimingError
 from analyzer.timing.request import Reply, Request
 from analyzer.timing.running.exchange import JOB, LOG, REPLY, SILENT, Job, dump_job, load_answer
 from analyzer.timing.running.memory import available, own_nbytes
-from analyzer.timing.running.providers import binding_device, blocking_environment
+from analyzer.timing.running.providers import binding_device, blocking_environment, missing
 from analyzer.timing.running.refusals import refusal
+from analyzer.units import format_bytes, printable, shorten
 
 __all__ = ["Limits", "Progress", "run_apart"]
 
@@ -151,7 +151,7 @@ def _reply(folder: Path, child: _Child) -> Reply:
     if isinstance(answer, str):
         raise TimingError(answer)
     if answer.type == "ModuleNotFoundError" and "onnxruntime" in answer.text:
-        raise MissingExtraError("time", "onnxruntime", "timing a model")
+        raise missing(request.provider)
     raise TimingError(refusal(request, answer, child.stage, child.job.nbytes))
 
 

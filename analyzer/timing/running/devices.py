@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from analyzer.process.workers import usable_processors
 from analyzer.timing.record import Environment, TimingSettings
 from analyzer.timing.request import Reply
 from analyzer.timing.running.gpu import Gpu, cuda_gpu, library_versions
 from analyzer.timing.running.providers import CPU, binding_device
-from analyzer.workers import usable_processors
 
 __all__ = [
     "clocks_now",

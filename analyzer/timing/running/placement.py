@@ -103,7 +103,7 @@ def check_used(name: str, kernels: Sequence[Kernel | KernelTime]) -> None:
     Raises:
         TimingError: all nodes ran elsewhere.
     """
-    from analyzer.render.units import printable  # render imports this module
+    from analyzer.units import printable  # render imports this module
 
     work = [kernel for kernel in kernels if kernel.op_type not in COPIES]
     if not work or any(kernel.provider == name for kernel in work):
@@ -178,7 +178,7 @@ def _complaints(log: str) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    from analyzer.render.units import printable  # render imports this module
+    from analyzer.units import printable  # render imports this module
 
     for noise, instead in _NOISE:
         text = noise.sub(instead, text)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from analyzer.errors import TimingError, UsageError
+from analyzer.errors import MissingExtraError, TimingError, UsageError
 
 __all__ = [
     "CPU",
@@ -16,6 +16,7 @@ __all__ = [
     "chain",
     "check_installed",
     "how_to_install",
+    "missing",
     "parse_options",
     "provider_name",
     "saves_graph",
@@ -30,7 +31,8 @@ _CUDA = (
     'pip install "onnxruntime-gpu[cuda,cudnn]" brings the CUDA and cuDNN libraries that it was built for, and the '
     "driver of the GPU must be as new as that CUDA"
 )
-_GPU = f'pip uninstall onnxruntime, then pip install "onnxledger[time-gpu]"; {_CUDA}'
+_UNINSTALL = "pip uninstall onnxruntime, then "
+_GPU = f'{_UNINSTALL}pip install "onnxledger[time-gpu]"; {_CUDA}'
 _TENSORRT = "and TensorRT's libraries must be where the system looks for libraries, such as LD_LIBRARY_PATH"
 _BUILD = (
     "no wheel of onnxruntime has it: build onnxruntime with it (https://onnxruntime.ai/docs/build/eps.html)"
@@ -45,6 +47,8 @@ class _Provider:
     """As onnxruntime calls it, without its suffix."""
     install: str
     """What makes it available."""
+    extra: str = ""
+    """Which extra brings an onnxruntime that has it, where one does."""
     needs: str = ""
     """What it needs to start where it is."""
     aliases: tuple[str, ...] = ()
@@ -59,7 +63,7 @@ class _Provider:
 
 
 def _instead(package: str, note: str = "") -> str:
-    return f"pip uninstall onnxruntime, then pip install {package}{note}"
+    return f"{_UNINSTALL}pip install {package}{note}"
 
 
 _POINTERS = (
@@ -70,11 +74,12 @@ _POINTERS = (
     "user_compute_stream",
 )
 _PROVIDERS = (
-    _Provider("CPU", 'pip install "onnxledger[time]"'),
-    _Provider("CUDA", _GPU, _CUDA, cuda=True, rivals=("enable_cuda_graph", *_POINTERS)),
+    _Provider("CPU", 'pip install "onnxledger[time]"', "time"),
+    _Provider("CUDA", _GPU, "time-gpu", _CUDA, cuda=True, rivals=("enable_cuda_graph", *_POINTERS)),
     _Provider(
         "Tensorrt",
         f"{_GPU}, {_TENSORRT}",
+        "time-gpu",
         f"{_CUDA}, {_TENSORRT}",
         aliases=("trt",),
         then=("CUDA",),
@@ -85,7 +90,7 @@ _PROVIDERS = (
     _Provider(
         "NvTensorRTRTX",
         _instead("onnxruntime-trt-rtx"),
-        _TENSORRT.removeprefix("and "),
+        needs=_TENSORRT.removeprefix("and "),
         aliases=("nvtensorrtrtx", "tensorrtrtx", "trtrtx"),
         then=("CUDA",),
         cuda=True,
@@ -97,7 +102,7 @@ _PROVIDERS = (
     _Provider(
         "MIGraphX", _instead("onnxruntime-migraphx", ", which needs ROCm"), then=("ROCM",), compiles=True
     ),
-    _Provider("CoreML", "onnxruntime has it on macOS only", compiles=True),
+    _Provider("CoreML", "onnxruntime has it on macOS only", "time", compiles=True),
     _Provider("Dml", _instead("onnxruntime-directml", ", on Windows"), aliases=("directml",)),
     _Provider("QNN", _instead("onnxruntime-qnn", ", on a Qualcomm processor"), compiles=True),
     _Provider("WebGpu", _instead("onnxruntime-webgpu")),
@@ -105,7 +110,7 @@ _PROVIDERS = (
     _Provider("Dnnl", _BUILD, aliases=("onednn",), compiles=True),
     _Provider("ACL", _BUILD),
     _Provider("ArmNN", _BUILD),
-    _Provider("Azure", 'pip install "onnxledger[time]"'),
+    _Provider("Azure", 'pip install "onnxledger[time]"', "time"),
     _Provider("CANN", _instead("onnxruntime-cann", ", for Ascend processors")),  # codespell:ignore cann
     _Provider("Js", _BUILD),
     _Provider("Nnapi", _BUILD, compiles=True),
@@ -127,7 +132,7 @@ def provider_name(text: str, known: Iterable[str] = ()) -> str:
     Raises:
         UsageError: there is none of that name.
     """
-    from analyzer.render.units import printable  # render imports this module
+    from analyzer.units import printable  # render imports this module
 
     names = {_plain(name): name for name in known}
     for name, provider in _NAMED.items():
@@ -206,6 +211,16 @@ def check_installed(name: str, available: Iterable[str]) -> None:
     )
 
 
+def missing(name: str) -> MissingExtraError | TimingError:
+    """What to raise where there is no onnxruntime at all: nothing is to be uninstalled then."""
+    provider = _NAMED.get(name, _NAMED[CPU])  # a plug-in is one of any onnxruntime
+    purpose = "timing a model" if name == CPU else f"timing a model on {short_name(name)}"
+    if provider.extra:
+        return MissingExtraError(provider.extra, "onnxruntime", purpose)
+    how = provider.install.removeprefix(_UNINSTALL)
+    return TimingError(f"{purpose} needs onnxruntime, which is not installed: {how}")
+
+
 def how_to_install(name: str) -> str:
     """What makes a provider available, as a sentence's end."""
     return _NAMED[name].install if name in _NAMED else "register its library with onnxruntime"
@@ -226,7 +241,7 @@ def parse_options(name: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...
     Raises:
         UsageError: one that has no such form, or would spoil what is measured.
     """
-    from analyzer.render.units import printable  # render imports this module
+    from analyzer.units import printable  # render imports this module
 
     options: dict[str, str] = {}
     for text in texts:

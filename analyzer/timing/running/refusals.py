@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analyzer.errors import OnnxLedgerError
-from analyzer.render.units import format_bytes, printable, shorten
 from analyzer.timing.request import Feed, Request
 from analyzer.timing.running.exchange import Raised
 from analyzer.timing.running.providers import short_name
+from analyzer.units import format_bytes, printable, shorten
 
 __all__ = ["cleaned", "refusal"]
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import UsageError
-from analyzer.keys import ACCOUNTS, UNSCOPED, label_members
+from analyzer.group.keys import ACCOUNTS, UNSCOPED, label_members
+from analyzer.group.patterns import UNGROUPED, OwnGroups, find_groups
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.model import Node
-from analyzer.patterns import UNGROUPED, OwnGroups, find_groups
 from analyzer.timing.record import KernelTime, Part
 from analyzer.timing.request import Kernel
 from analyzer.timing.tracing.origins import NONE, Origin

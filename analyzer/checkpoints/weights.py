@@ -1,0 +1,36 @@
+"""PyTorch's side of a comparison: what there is, and its values where they are at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from analyzer.content import Array
+from analyzer.manifest import Manifest
+
+__all__ = ["Original", "Weights"]
+
+
+class Weights(Protocol):
+    """The values of PyTorch's tensors, where a checkpoint or a module is at hand.
+
+    Implementations: `analyzer.checkpoints.checkpoint.MappedWeights` and `exporter.values.TensorWeights`.
+    """
+
+    def array(self, name: str) -> Array | None:
+        """All elements of a tensor by any of its names, in PyTorch's shape; None where it has none.
+
+        Little-endian, dtype as `DType.to_numpy()` has it (bfloat16 and float8 are those of ml_dtypes). Mapped, not
+        read, where the file allows it; not to be written to.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """PyTorch's side: what there is, and its values if they are at hand."""
+
+    manifest: Manifest
+    weights: Weights | None = None
+    notes: tuple[str, ...] = ()
+    """What a person must know of how it was read, a sentence each: names that the class does not know, guesses."""

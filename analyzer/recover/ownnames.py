@@ -1,0 +1,108 @@
+"""Ledger -> the PyTorch side as the file itself describes it: the names that its exporter left in it.
+
+For `recover` of a file that came alone. A name says which PyTorch tensor a stored one is; that it is all of it, and
+which way it stands, the exporter's note says, or nothing does, and then the tensor is refused with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from analyzer.checkpoints.weights import Original
+from analyzer.decoding import Encoded
+from analyzer.decoding.encodings import find_encoding
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry, Ledger, Role
+from analyzer.manifest import Buffer, Manifest, Parameter
+from analyzer.model import Carrier, Key
+from analyzer.reconcile.contents import PACKS_TRANSPOSE
+from analyzer.recover import is_turnable
+from analyzer.scopes import float_name, is_dotted
+
+__all__ = ["read_own_names"]
+
+_FOLDED_BIAS = "_bias"
+"""What onnxscript's folding of a BatchNorm adds to a weight's name for the bias that it makes."""
+
+_PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
+_RUNNING = frozenset({"num_batches_tracked", "running_mean", "running_var"})
+"""Buffers of BatchNorm, which every state dict has; of others only the exporter's note says whether it has them."""
+
+_MULTIPLIERS = frozenset(
+    {"DynamicQuantizeMatMul", "FusedMatMul", "MatMul", "MatMulInteger", "MatMulIntegerToFloat"}
+    | PACKS_TRANSPOSE
+)
+"""What reads a Linear's weight that was transposed in advance."""
+
+
+def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
+    """Take each learned tensor, and each buffer, for the PyTorch tensor whose name it bears.
+
+    Returns:
+        PyTorch's side, without contents, ties and what the file does not hold; and why learned tensors of the file are
+        none of it.
+    """
+    parameters: dict[str, Parameter] = {}
+    buffers: dict[str, Buffer] = {}
+    refused: dict[Key, str] = {}
+    stored = {float_name(entry.tensor.name) for entry in ledger.entries}
+    folded = {name.removesuffix(_FOLDED_BIAS) for name in stored if name.endswith(_FOLDED_BIAS)} & stored
+    # What stands under its own name is the original of what was folded from it.
+    for entry in sorted(ledger.entries, key=_is_folded):
+        name = _name(entry, folded)
+        if entry.role not in (Role.PARAMETER, Role.BUFFER) or name is None or name in {*parameters, *buffers}:
+            continue
+        encoded = find_encoding(entry.tensor, ledger.wiring)
+        shape = _shape(entry, encoded)
+        if name in folded:
+            refused[entry.tensor.key] = f"{name}, multiplied out with a BatchNorm"
+        elif entry.role is Role.BUFFER:
+            is_persistent = _is_persistent(ledger, entry, name)
+            buffers[name] = Buffer(name, entry.tensor.shape, entry.tensor.dtype, is_persistent)
+        elif isinstance(shape, str):
+            refused[entry.tensor.key] = f"{name}, {shape}"
+        else:
+            dtype = entry.tensor.dtype if encoded is None else _decoded(encoded)
+            parameters[name] = Parameter(name, shape, dtype, trainable=True)
+    source = {"source": "the file itself", "kind": "own-names"}
+    return Original(Manifest(tuple(parameters.values()), tuple(buffers.values()), source=source)), refused
+
+
+def _name(entry: Entry, folded: Collection[str]) -> str | None:
+    name, plain = entry.tensor.name, float_name(entry.tensor.name)
+    is_made_up = name != plain and (not entry.sources or name in entry.sources)  # `x.bias0_quantized`
+    if is_made_up or (plain.endswith(_FOLDED_BIAS) and plain.removesuffix(_FOLDED_BIAS) in folded):
+        return None
+    if entry.sources:
+        return entry.sources[0] if len(entry.sources) == 1 else None
+    return name if entry.tensor.carrier is Carrier.INITIALIZER and is_dotted(name) else None
+
+
+def _is_folded(entry: Entry) -> bool:
+    """Whether it was computed from the PyTorch tensor whose name is noted on it."""
+    return bool(entry.sources) and float_name(entry.tensor.name) not in entry.sources
+
+
+def _shape(entry: Entry, encoded: Encoded | None) -> tuple[int, ...] | str:
+    """PyTorch's shape, or why it is not known."""
+    shape = entry.tensor.shape if encoded is None else encoded.shape
+    is_matrix = len(shape) == 2 and min(shape) > 1
+    is_packed = entry.read_by in PACKS_TRANSPOSE
+    if _is_folded(entry):
+        if not is_matrix or entry.read_by not in _MULTIPLIERS:
+            return "computed by the exporter, which does not say how"
+        return shape if is_packed else shape[::-1]
+    if encoded is not None and is_matrix and is_turnable(entry):
+        return "codes that a quantizer may have transposed, which it does not say"
+    return shape[::-1] if is_packed and is_matrix else shape
+
+
+def _decoded(encoded: Encoded) -> DType:
+    return encoded.scale.dtype if encoded.scale.dtype.is_floating else DType.FLOAT
+
+
+def _is_persistent(ledger: Ledger, entry: Entry, name: str) -> bool:
+    path = entry.tensor.graph_path
+    notes = next((graph.metadata for graph in ledger.model.graphs if graph.path == path), {})
+    noted = notes.get(entry.tensor.name, {}).get(_PERSISTENT)
+    return noted == "True" if noted is not None else name.rpartition(".")[2] in _RUNNING

@@ -1,0 +1,230 @@
+"""Pieces of stored tensors -> the values of a PyTorch tensor, a few megabytes at a time.
+
+A piece is decoded, cut, turned, and what was done to its elements is undone. Only the model file is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array
+from analyzer.decoding import Encoded
+from analyzer.decoding.encodings import find_encoding
+from analyzer.dtypes import DType
+from analyzer.errors import ModelReadError
+from analyzer.ledger import Ledger
+from analyzer.model import Key, StoredTensor, label
+from analyzer.reconcile.folded_pointwise import constant_factor, undo
+from analyzer.reconcile.layouts import Layout
+from analyzer.reconcile.lines import Piece
+
+__all__ = ["Restorer", "is_exact"]
+
+_BAND = 1 << 22
+"""Elements that are handed out at a time."""
+
+_POINTWISE = "pointwise "
+"""How `Piece.scale` begins where it names a function of each element."""
+
+_FINER: dict[DType, frozenset[DType]] = {
+    DType.FLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
+    DType.BFLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
+    DType.FLOAT: frozenset({DType.DOUBLE}),
+}
+"""Types that have every number of a type."""
+
+
+def is_exact(dtype: DType, stored: DType) -> bool:
+    """Whether a tensor of one type loses nothing when it is stored in the other.
+
+    >>> is_exact(DType.BFLOAT16, DType.FLOAT), is_exact(DType.FLOAT, DType.BFLOAT16)
+    (True, False)
+    """
+    return dtype is stored or stored in _FINER.get(dtype, ())
+
+
+@dataclass
+class Restorer:
+    """Reads what pieces name; remembers how each stored tensor is decoded."""
+
+    ledger: Ledger
+    _tensors: dict[Key, StoredTensor] = field(default_factory=dict)
+    _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._tensors = {entry.tensor.key: entry.tensor for entry in self.ledger.entries}
+
+    def encoding(self, tensor: StoredTensor) -> Encoded | None:
+        """How the tensor's readers decode it; None where it stands for itself."""
+        if tensor.key not in self._encodings:
+            self._encodings[tensor.key] = find_encoding(tensor, self.ledger.wiring)
+        return self._encodings[tensor.key]
+
+    def shape(self, tensor: StoredTensor) -> tuple[int, ...]:
+        """Of what the tensor stands for."""
+        encoded = self.encoding(tensor)
+        return tensor.shape if encoded is None else encoded.shape
+
+    def fits(self, piece: Piece) -> bool:
+        """Whether what a piece cuts has as many elements as it should."""
+        tensor = self._tensors[piece.key]
+        whole = math.prod(self.shape(tensor))
+        if self.encoding(tensor) is None and whole != tensor.numel:
+            return False  # a sparse tensor stores fewer than its shape has
+        viewed = _viewed(piece, self.shape(tensor))
+        if piece.taken is None or viewed is None:
+            return viewed is not None and whole == math.prod(piece.shape)
+        axis, start, stop = piece.taken
+        if axis >= len(viewed) or not 0 <= start < stop <= viewed[axis]:
+            return False
+        return whole // viewed[axis] * (stop - start) == math.prod(piece.shape)
+
+    def values(self, shape: tuple[int, ...], dtype: DType, pieces: Sequence[Piece]) -> Iterator[Array]:
+        """All elements of a PyTorch tensor in row-major order, flat, some at a time; zeros where there is no piece.
+
+        Raises:
+            ModelReadError: a stored tensor cannot be read.
+        """
+        element = dtype.to_numpy()
+        if element is None:
+            raise ModelReadError(f"{dtype.name}: numpy has no such type")
+        if not pieces:
+            yield from _bands(np.broadcast_to(np.zeros((), element), shape))
+        elif len(pieces) == 1 or all(piece.put is not None and piece.put[0] == 0 for piece in pieces):
+            for piece in sorted(pieces, key=lambda piece: piece.put or ()):
+                for band in self._parts(piece):
+                    yield _cast(_undone(band, piece), element)
+        else:
+            yield from _bands(self._assemble(shape, element, pieces))
+
+    def _parts(self, piece: Piece) -> Iterator[Array]:
+        """What a piece cuts, flat; decoded as it goes where codes stand in PyTorch's order."""
+        encoded = self.encoding(self._tensors[piece.key])
+        turned = [axis for axis in piece.axes if piece.shape[axis] != 1]
+        if encoded is None or piece.taken is not None or turned != sorted(turned):
+            yield from _bands(self._view(piece))
+            return
+        done = 0
+        for values, _ in encoded.bands():
+            yield values
+            done += values.size
+        if done != encoded.numel:
+            raise ModelReadError(self._unreadable(piece.key))
+
+    def _unreadable(self, key: Key) -> str:
+        return f"{self.ledger.model.path}: {label(key)}: its elements cannot be read"
+
+    def _assemble(self, shape: tuple[int, ...], element: np.dtype, pieces: Sequence[Piece]) -> Array:
+        """A tensor of several pieces that do not follow each other row by row."""
+        whole = np.empty(shape, element)
+        for piece in pieces:
+            assert piece.put is not None
+            axis, start, stop = piece.put
+            part = self._view(piece)
+            whole[(slice(None),) * axis + (slice(start, stop),)] = _cast(_undone(part, piece), element)
+        return whole
+
+    def _view(self, piece: Piece) -> Array:
+        """What a piece cuts, in PyTorch's order of axes; mapped, not read, where it stands so in a local file."""
+        tensor = self._tensors[piece.key]
+        array = self._decoded(tensor)
+        if array is None:
+            raise ModelReadError(self._unreadable(piece.key))
+        viewed = _viewed(piece, array.shape)
+        if viewed is not None:
+            array = array.reshape(viewed)
+        if piece.taken is not None:
+            axis, start, stop = piece.taken
+            array = array[(slice(None),) * axis + (slice(start, stop),)]
+        return Layout(piece.shape, piece.axes, array.shape).restore(array)
+
+    def _decoded(self, tensor: StoredTensor) -> Array | None:
+        encoded = self.encoding(tensor)
+        if encoded is None:
+            return tensor.payload.array()
+        whole = np.empty(encoded.numel, np.float32)
+        done = 0
+        for values, _ in encoded.bands():
+            whole[done : done + values.size] = values
+            done += values.size
+        return whole.reshape(encoded.shape) if done == whole.size else None
+
+    # whether anything is lost on the way back
+
+    def holds(self, piece: Piece, dtype: DType) -> bool:
+        """Whether a narrower type has every number that the file has."""
+        element = dtype.to_numpy()
+        bands = _bands(self._view(piece)) if element is not None else ()
+        return element is not None and all(_same(_cast(_cast(b, element), b.dtype), b) for b in bands)
+
+    def is_undone_exactly(self, piece: Piece, dtype: DType) -> bool:
+        """Whether undoing a function brings back every bit that PyTorch had: a power of two times normal numbers."""
+        factor = constant_factor((piece.scale or "").removeprefix(_POINTWISE))
+        tensor = self._tensors[piece.key]
+        element = dtype.to_numpy()
+        if (
+            factor is None
+            or element is None
+            or tensor.dtype is not dtype
+            or abs(math.frexp(factor)[0]) != 0.5
+        ):
+            return False
+        least = float(np.finfo(element).tiny) if element.kind == "f" else math.inf
+        for band in _bands(self._view(piece)):
+            sizes = np.abs(band.astype(np.float64))
+            is_plain = bool(((sizes >= least) | (sizes == 0)).all())
+            again = _cast(_cast(_undone(band, piece), element).astype(np.float64) * factor, element)
+            if not is_plain or not _same(again, band):
+                return False
+        return True
+
+
+def _viewed(piece: Piece, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape in which a decoded tensor is cut; None where it cannot have that shape."""
+    if piece.viewed is None:
+        return tuple(dim for dim in shape if dim != 1) if piece.taken is not None else shape
+    numel, known = math.prod(shape), math.prod(dim for dim in piece.viewed if dim >= 0)
+    if known == 0 or numel % known or (-1 not in piece.viewed and numel != known):
+        return None
+    return tuple(numel // known if dim < 0 else dim for dim in piece.viewed)
+
+
+def _bands(array: Array) -> Iterator[Array]:
+    """All elements in row-major order, flat; a copy of those that do not stand so."""
+    if array.size <= _BAND or array.ndim == 0:
+        yield np.ascontiguousarray(array).reshape(-1)
+    elif array[0].size > _BAND:
+        for part in array:
+            yield from _bands(part)
+    else:
+        rows = _BAND // max(1, array[0].size)
+        for start in range(0, len(array), rows):
+            yield np.ascontiguousarray(array[start : start + rows]).reshape(-1)
+
+
+def _undone(array: Array, piece: Piece) -> Array:
+    if piece.scale is None:
+        return array
+    function: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = undo(
+        piece.scale.removeprefix(_POINTWISE)
+    )
+    if function is None:
+        raise ModelReadError(f"{label(piece.key)}: {piece.scale} cannot be undone")
+    with np.errstate(all="ignore"):  # of a number that the function never gives, no number comes back
+        return function(array.astype(np.float64))
+
+
+def _cast(array: Array, element: np.dtype) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(element, copy=False)
+
+
+def _same(one: Array, other: Array) -> bool:
+    """Equal, bit for bit but for the signs and payloads of NaN, which a cast may change."""
+    is_nan = np.isnan(one.astype(np.float64)) & np.isnan(other.astype(np.float64))
+    return bool(((one == other) | is_nan).all())

@@ -1,0 +1,154 @@
+"""A reconciliation, and what was recovered by it -> their JSON documents."""
+
+from __future__ import annotations
+
+from analyzer.model import label
+from analyzer.recover import Lost, StateTensor, Unnamed
+from analyzer.render.json.groups import document_grouping
+from analyzer.render.json.parts import Document, head, list_findings, utf8
+from analyzer.report import ReconcileReport, RecoverReport
+
+__all__ = ["document_reconciliation", "document_recovery"]
+
+
+def document_reconciliation(report: ReconcileReport) -> Document:
+    """What `reconcile` answers."""
+    result = report.reconciliation
+    manifest, ledger = result.manifest, result.ledger
+    known = {parameter.name: parameter for parameter in manifest.parameters}
+    return {
+        **head("reconcile", report.stamp),
+        "model": {"path": str(ledger.model.path)},
+        "against": dict(manifest.source),
+        "balanced": result.balanced,
+        "content": result.content,
+        "compared": dict(result.compared),
+        "pytorch": {
+            "parameters": manifest.numel,
+            "trainable": manifest.trainable,
+            "buffers": manifest.buffer_numel,
+            "tied": [list(p.names) for p in manifest.parameters if p.tied],
+        },
+        "onnx": {
+            "parameters": result.onnx_parameters,
+            "parameters_alone": ledger.parameters,
+            "stored_elements": ledger.stored_elements,
+        },
+        "bridge": [
+            {
+                "line": row.line.value,
+                "tensors": row.tensors,
+                "elements": row.elements,
+                "parameter_delta": row.parameter_delta,
+                "stored_delta": row.stored_delta,
+                "bytes": row.nbytes,
+            }
+            for row in result.bridge
+        ],
+        "parameters": [
+            {
+                "name": settled.name,
+                "shape": list(known[settled.name].shape),
+                "elements": known[settled.name].numel,
+                "trainable": known[settled.name].trainable,
+                "line": settled.line.value,
+                "chain": [line.value for line in settled.chain],
+                "entries": [label(key) for key in settled.entries],
+                "decided_by": settled.decided_by,
+                "max_abs_error": settled.max_abs_error,
+                "compared": settled.compared,
+            }
+            for settled in result.parameters
+        ],
+        "tensors": sorted(
+            (
+                {
+                    "name": line.key[1],
+                    "graph_path": "/".join(line.key[0]),
+                    "line": line.line.value,
+                    "parameter": line.parameter,
+                    "decided_by": line.decided_by,
+                }
+                for line in result.entries
+            ),
+            key=lambda item: (str(item["graph_path"]), str(item["name"])),
+        ),
+        "nearest": [
+            {
+                "tensor": label(nearest.key),
+                "parameter": nearest.name,
+                "equal": nearest.equal,
+                "compared": nearest.compared,
+                "max_abs_error": nearest.max_abs_error,
+            }
+            for nearest in result.nearest
+        ],
+        **document_grouping(report.grouping, result.onnx_parameters),
+        "findings": list_findings(report.findings),
+    }
+
+
+def document_recovery(report: RecoverReport) -> Document:
+    """What `recover` answers."""
+    recovery = report.recovery
+    result = recovery.reconciliation
+    return {
+        **head("recover", report.stamp),
+        "model": {"path": str(result.ledger.model.path)},
+        "against": dict(result.manifest.source),
+        "content": result.content,
+        "output": None if report.output is None else utf8(report.output),
+        "lossless": report.lossless,
+        "recovered": {
+            "tensors": len(recovery.tensors),
+            "elements": recovery.numel,
+            "bytes": recovery.nbytes,
+        },
+        "lossy": [
+            {"name": t.name, "shape": list(t.shape), "line": t.line.value, "reason": t.loss}
+            for t in recovery.lossy
+        ],
+        "lost": list(map(_lost, recovery.lost)),
+        "unnamed": sorted(
+            map(_unnamed, recovery.unnamed), key=lambda item: (item["graph_path"], item["name"])
+        ),
+        "guessed": list(recovery.guessed),
+        "tied": [[t.name, *t.tied] for t in recovery.tensors if t.tied],
+        "parameters": [_recovered(t) for t in recovery.tensors if not t.is_buffer],
+        "buffers": [_recovered(t) for t in recovery.tensors if t.is_buffer],
+    }
+
+
+def _recovered(tensor: StateTensor) -> Document:
+    return {
+        "name": tensor.name,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype.name,
+        "line": tensor.line.value,
+        "chain": [line.value for line in tensor.chain],
+        "entries": [label(key) for key in tensor.entries],
+        "decided_by": tensor.decided_by,
+        "max_abs_error": tensor.max_abs_error,
+        "lossy": tensor.loss is not None,
+    }
+
+
+def _lost(lost: Lost) -> Document:
+    return {
+        "name": lost.name,
+        "shape": list(lost.shape),
+        "buffer": lost.is_buffer,
+        "line": lost.line.value,
+        "reason": lost.reason,
+    }
+
+
+def _unnamed(unnamed: Unnamed) -> Document:
+    return {
+        "name": unnamed.key[1],
+        "graph_path": "/".join(unnamed.key[0]),
+        "shape": list(unnamed.shape),
+        "dtype": unnamed.dtype.name,
+        "line": unnamed.line.value,
+        "reason": unnamed.reason,
+    }

@@ -1,0 +1,60 @@
+"""Groups and their tree -> their parts of JSON documents."""
+
+from __future__ import annotations
+
+from analyzer.group.tree import TreeRow, build_tree
+from analyzer.ledger import Group, Grouping
+from analyzer.render.json.parts import Document
+
+__all__ = ["document_grouping"]
+
+
+def document_grouping(grouping: Grouping, parameters: int) -> Document:
+    """Groups, and what the user's own have in common and leave out (`overlap` and `ungrouped` in stored elements)."""
+    return {
+        "by": grouping.by,
+        "depth": grouping.depth,
+        "match": grouping.match,
+        "groups_from": grouping.origin,
+        "groups": [_group(group, parameters) for group in grouping.groups],
+        "tree": list(map(_tree_row, build_tree(grouping))),
+        "overlap": grouping.overlap.stored_elements,
+        "ungrouped": grouping.ungrouped.stored_elements,
+        "group_balance": {
+            "overlap": _group(grouping.overlap, parameters),
+            "ungrouped": _group(grouping.ungrouped, parameters),
+        },
+    }
+
+
+def _group(group: Group, parameters: int) -> Document:
+    document: Document = {
+        "group": group.name,
+        "keys": list(group.label),
+        "parameters": group.parameters,
+        "unshared_parameters": group.unshared_parameters,
+        "applications": group.applications,
+        "stored_elements": group.stored_elements,
+        "bytes": group.nbytes,
+        "tensors": group.tensors,
+        "nodes": group.nodes,
+        "share": group.parameters / parameters if parameters else None,
+    }
+    if group.trainable is not None:
+        document |= {"trainable": group.trainable, "frozen": group.frozen}
+    return document
+
+
+def _tree_row(row: TreeRow) -> Document:
+    total = row.total
+    return {
+        "level": row.level,
+        "group": total.name,
+        "count": row.count,
+        "parameters": row.parameters,
+        "total_parameters": total.parameters,
+        "stored_elements": total.stored_elements,
+        "bytes": total.nbytes,
+        "tensors": total.tensors,
+        "nodes": total.nodes,
+    }

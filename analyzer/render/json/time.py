@@ -1,0 +1,275 @@
+"""Timings, one or of a sweep, and two side by side -> JSON documents; times are milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from analyzer.compare import Pair
+from analyzer.ledger import Group
+from analyzer.render.json.parts import Document, head, utf8
+from analyzer.timing.compare import Measured, PointComparison, TimePair, TimingComparison
+from analyzer.timing.growth import Growth
+from analyzer.timing.record import Axis, KernelTime, Latency, Part, Point, Timing
+from analyzer.timing.request import Feed
+from analyzer.timing.rows import total_group
+from analyzer.timing.running.placement import Fallback, copies, fallbacks
+from analyzer.timing.sweep import grow_latency, grow_parts
+
+__all__ = ["document_timed", "document_timing", "document_timing_comparison"]
+
+
+def document_timed(report: Timing | TimingComparison) -> Document:
+    """What `time` answers, or `compare` of two of its reports."""
+    return document_timing(report) if isinstance(report, Timing) else document_timing_comparison(report)
+
+
+def document_timing(timing: Timing) -> Document:
+    """What `time` answers: one measurement, or a sweep with one for each length."""
+    document = {
+        **head("time", timing.stamp),
+        "model": {
+            "path": utf8(timing.path),
+            "parameters": timing.parameters,
+            "file_bytes": timing.file_nbytes,
+        },
+        "provider": timing.settings.provider,
+        "device": timing.environment.device,
+        "settings": _settings(timing),
+        "environment": _environment(timing),
+        "by": timing.grouping.by,
+        "depth": timing.grouping.depth,
+        "match": timing.grouping.match,
+        "groups_from": timing.grouping.origin,
+    }
+    if timing.axis is None:
+        return document | _point(timing, timing.points[0])
+    return document | {
+        "axis": timing.axis,
+        "points": [{"value": point.value, **_point(timing, point)} for point in timing.points],
+        "latency_growth": _growth(grow_latency(timing)),
+        "growth": [
+            {"group": name, "across": list(across), "growth": _growth(growth)}
+            for name, across, growth in grow_parts(timing)
+        ],
+    }
+
+
+def _settings(timing: Timing) -> Document:
+    settings, schedule = timing.settings, timing.settings.schedule
+    return {
+        "provider_options": dict(settings.provider_options),
+        "threads": settings.threads,
+        "optimization": settings.optimization.value,
+        "seed": settings.seed,
+        "runs": schedule.runs,
+        "warmup": schedule.warmup,
+        "fewest": schedule.fewest,
+        "most": schedule.most,
+        "seconds": float(schedule.seconds),
+        "precision": schedule.precision,
+    }
+
+
+def _environment(timing: Timing) -> Document:
+    environment = timing.environment
+    return {
+        "providers": list(environment.providers),
+        "versions": dict(environment.versions),
+        "threads": environment.threads,
+        "cores": environment.cores,
+        "precision": dict(environment.precision),
+        "clocks": dict(environment.clocks),
+        "load_ms": environment.load_ms,
+        "peak_rss_bytes": environment.peak_rss_nbytes,
+        "messages": list(environment.messages),
+        "kernel_clock": environment.kernel_clock,
+        "order": environment.order,
+    }
+
+
+def _point(timing: Timing, point: Point) -> Document:
+    """The core: what is fed, how long runs take, and what of that each group does."""
+    whole = total_group(timing)
+    ungrouped = point.ungrouped or Part(timing.grouping.ungrouped, 0.0, 0)
+    name = next(iter(timing.environment.providers), "")
+    return {
+        "inputs": list(map(_feed, point.feeds)),
+        "axes": list(map(_axis, point.axes)),
+        "runs": point.latency.runs,
+        "latency_ms": _latency(point.latency),
+        "profiled_latency_ms": _latency(point.profiled),
+        "profiling_ms": point.profiled.mean - point.latency.mean,
+        "scale": point.scale,
+        "groups": [_part(part, point, whole) for part in point.parts],
+        "overlap_ms": point.overlap_ms,
+        "ungrouped_ms": ungrouped.ms,
+        "group_balance": {
+            "overlap": _part(Part(timing.grouping.overlap, point.overlap_ms, 0), point, whole),
+            "ungrouped": _part(ungrouped, point, whole),
+        },
+        "unattributed_ms": point.unattributed_ms,
+        "overhead_ms": point.overhead_ms,
+        "held_bytes": point.held_nbytes,
+        "fallback": _elsewhere(fallbacks(name, point.kernels)),
+        "copies": _elsewhere(copies(point.kernels)),
+        "kernels": [_kernel(kernel) for kernel in point.kernels],
+    }
+
+
+def _feed(feed: Feed) -> Document:
+    return {
+        "name": feed.name,
+        "dtype": feed.dtype,
+        "shape": list(feed.shape),
+        "fill": feed.fill.value,
+        "low": feed.low,
+        "high": feed.high,
+    }
+
+
+def _axis(axis: Axis) -> Document:
+    return {
+        "input": axis.input,
+        "position": axis.position,
+        "name": axis.name,
+        "role": axis.role,
+        "size": axis.size,
+        "decided_by": axis.reason,
+    }
+
+
+def _latency(latency: Latency) -> Document:
+    return {
+        "mean": latency.mean,
+        "median": latency.median,
+        "p90": latency.p90,
+        "p99": latency.p99,
+        "min": latency.min,
+        "runs": latency.runs,
+        "precision": latency.precision,
+        "settled": latency.settled,
+    }
+
+
+def _part(part: Part, point: Point, whole: Group) -> Document:
+    group = part.group
+    return {
+        "group": group.name,
+        "keys": list(group.label),
+        "across": list(part.across),
+        "ms": part.ms,
+        "share": _share(part.ms, point.profiled.mean),
+        "scaled_ms": part.ms * point.scale,
+        "error_ms": part.error_ms,
+        "kernels": part.kernels,
+        "parameters": group.parameters,
+        "parameter_share": _share(group.parameters, whole.parameters),
+        "bytes": group.nbytes,
+        "byte_share": _share(group.nbytes, whole.nbytes),
+        "stored_elements": group.stored_elements,
+        "tensors": group.tensors,
+        "nodes": group.nodes,
+    }
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _elsewhere(found: Iterable[Fallback]) -> list[Document]:
+    return [
+        {"provider": row.provider, "op_type": row.op_type, "kernels": len(row.kernels), "ms": row.ms}
+        for row in found
+    ]
+
+
+def _kernel(kernel: KernelTime) -> Document:
+    return {
+        "name": kernel.name,
+        "op_type": kernel.op_type,
+        "provider": kernel.provider,
+        "ms": kernel.ms,
+        "groups": list(kernel.groups),
+        "decided_by": kernel.decided_by,
+        "nodes": kernel.nodes,
+        "across": kernel.is_across,
+    }
+
+
+def _growth(growth: Growth | None) -> Document | None:
+    if growth is None:
+        return None
+    return {
+        "order": growth.order.value,
+        "constant": growth.constant,
+        "linear": growth.linear,
+        "quadratic": growth.quadratic,
+        "share": growth.share,
+        "r2": growth.r2,
+        "points": growth.points,
+    }
+
+
+def document_timing_comparison(report: TimingComparison) -> Document:
+    """What `compare` answers of two saved timings."""
+    document = {
+        **head("compare"),
+        "kind": "time",
+        "a": utf8(report.a),
+        "b": utf8(report.b),
+        "measured": [_measured(row) for row in report.measured],
+        "by": report.by,
+        "depth": report.depth,
+        "match": report.match,
+        "groups_from": dict(zip("ab", report.origins, strict=True)),
+    }
+    totals = {"parameters": _pair(report.parameters), "bytes": _pair(report.file_nbytes)}
+    if report.axis is None:
+        (point,) = report.points
+        times = {"latency_ms": _pair(point.latency), "profiled_latency_ms": _pair(point.profiled)}
+        return document | {"totals": times | totals} | _compared(point)
+    return document | {
+        "axis": report.axis,
+        "totals": totals,
+        "points": [
+            {
+                "value": point.value,
+                "latency_ms": _pair(point.latency),
+                "profiled_latency_ms": _pair(point.profiled),
+                **_compared(point),
+            }
+            for point in report.points
+        ],
+    }
+
+
+def _compared(point: PointComparison) -> Document:
+    return {
+        "groups": list(map(_time_pair, point.groups)),
+        "overlap_ms": _pair(point.overlap),
+        "ungrouped_ms": _pair(point.ungrouped),
+        "unattributed_ms": _pair(point.unattributed),
+        "overhead_ms": _pair(point.overhead),
+    }
+
+
+def _time_pair(pair: TimePair) -> Document:
+    return {
+        "group": pair.name,
+        "keys": list(pair.label),
+        "across": list(pair.across),
+        "status": pair.status.value,
+        "ms": _pair(pair.ms),
+        "error_ms": dict(zip("ab", pair.errors, strict=True)),
+        "parameters": _pair(pair.parameters),
+        "bytes": _pair(pair.nbytes),
+    }
+
+
+def _measured(row: Measured) -> Document:
+    return {"what": row.what, "a": row.a, "b": row.b}
+
+
+def _pair(pair: Pair[Any]) -> Document:
+    return {"a": pair.a, "b": pair.b, "difference": pair.difference, "ratio": pair.ratio}

@@ -1,0 +1,113 @@
+"""A reconciliation -> its text: the verdict, the bridge, its subgraphs, and what nothing explains."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analyzer.checkpoints.statedict import BY_NAMES
+from analyzer.model import label
+from analyzer.reconcile import Line, Reconciliation
+from analyzer.render.options import RenderOptions
+from analyzer.render.text.groups import show_groups
+from analyzer.render.text.tables import make_table, show_findings, show_name, show_shape
+from analyzer.report import ReconcileReport
+from analyzer.units import format_count, format_error, format_signed, printable
+
+__all__ = ["show_reconciliation", "show_verdict"]
+
+
+def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list[RenderableType]:
+    """The parts of the text, from top to bottom."""
+    result = report.reconciliation
+    parts: list[RenderableType] = [show_verdict(result), Text(""), _bridge(result), Text("")]
+    parts += show_groups(report.grouping, result.in_pytorch_terms(), options)
+    if options.verbose or not options.rows:
+        parts += [Text(""), _parameters(result)]
+    if result.nearest:
+        parts += [Text(""), _nearest(result, options.rows)]
+    return parts + show_findings(report.findings, options)
+
+
+def show_verdict(result: Reconciliation) -> Text:
+    """What was compared with what, and whether it balances."""
+    source = result.manifest.source
+    names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
+    against = f" against {names}" if names else ""
+    compared = {
+        "none": "contents not compared",
+        "sampled": "contents compared at fixed positions",
+        "full": "whole contents compared",
+    }[result.content]
+    text = Text(printable(f"{result.ledger.model.path}{against}") + "\n")
+    if result.balanced:
+        text.append("balanced, unexplained 0", style="bold green")
+    else:
+        text.append("DOES NOT BALANCE", style="bold red")
+    text.append(f"; {compared}")
+    if result.content != "none" and result.undescribed:
+        text.append(f", except {format_count(result.undescribed)} that PyTorch's side does not describe")
+    sampled = result.compared["sampled"]
+    if result.content == "full" and sampled:
+        text.append(f"; {format_count(sampled)} elements at fixed positions only, as no values are at hand")
+    if source.get("parameters_by") == BY_NAMES:
+        text.append("; parameters told from buffers by their names")
+    return text
+
+
+def _bridge(result: Reconciliation) -> Table:
+    table = make_table("bridge", "tensors", "elements", "parameters", "stored")
+    start = format_count(result.manifest.numel)
+    table.add_row("PyTorch", format_count(len(result.manifest.parameters)), start, start, start, style="bold")
+    table.add_section()
+    for row in result.bridge:
+        if row.tensors or row.line is Line.UNEXPLAINED:
+            table.add_row(
+                row.line.value,
+                format_count(row.tensors),
+                format_count(row.elements),
+                format_signed(row.parameter_delta),
+                format_signed(row.stored_delta),
+            )
+    table.add_section()
+    stored = result.ledger.stored_elements
+    table.add_row(
+        "ONNX",
+        format_count(len(result.ledger.entries)),
+        format_count(stored),
+        format_count(result.onnx_parameters),
+        format_count(stored),
+        style="bold",
+    )
+    return table
+
+
+def _parameters(result: Reconciliation) -> Table:
+    table = make_table("parameter", "line", "elements", "error", "decided by")
+    numels = {parameter.name: parameter.numel for parameter in result.manifest.parameters}
+    for settled in result.parameters:
+        table.add_row(
+            show_name(settled.name),
+            settled.line.value,
+            format_count(numels[settled.name]),
+            format_error(settled.max_abs_error),
+            printable(settled.decided_by),
+        )
+    return table
+
+
+def _nearest(result: Reconciliation, rows: int) -> Text:
+    """What each unexplained tensor is most like, two lines each."""
+    text = Text("nothing explains, and what is nearest to it:", style="bold")
+    tensors = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
+    shown = result.nearest[: rows or None]
+    for nearest in shown:
+        name = show_name(label(nearest.key)).plain
+        text.append(f"\n  {name} {show_shape(tensors[nearest.key].shape)}", style="not bold")
+        equal = f"{format_count(nearest.equal)} of {format_count(nearest.compared)} elements equal"
+        error = "" if nearest.max_abs_error is None else f", off by {format_error(nearest.max_abs_error)}"
+        text.append(f"\n    {show_name(nearest.name).plain}: {equal}{error}", style="not bold")
+    if len(shown) < len(result.nearest):
+        text.append(f"\n  [{format_count(len(result.nearest) - len(shown))} others]", style="not bold")
+    return text

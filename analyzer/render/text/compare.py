@@ -1,0 +1,190 @@
+"""Two models side by side -> text: totals and groups, then the tensors that differ, the largest change first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analyzer.compare import (
+    Change,
+    Comparison,
+    GroupPair,
+    Pair,
+    Status,
+    TensorPair,
+    count_statuses,
+)
+from analyzer.ledger import Entry
+from analyzer.model import label
+from analyzer.render.options import RenderOptions
+from analyzer.render.text.groups import show_rule
+from analyzer.render.text.tables import make_table, show_name, show_shape
+from analyzer.units import format_count, format_many, format_ratio, format_signed, printable_name
+
+__all__ = ["list_notes", "show_comparison", "show_sentences"]
+
+
+def show_comparison(report: Comparison, options: RenderOptions) -> list[RenderableType]:
+    """The parts of the text of `compare`, from top to bottom."""
+    parts: list[RenderableType] = [show_name(f"a = {report.a}"), show_name(f"b = {report.b}")]
+    parts += [*show_rule(report.match, *report.origins), Text(""), _parameters(report, options)]
+    if any(map(_is_recoded, report.groups)):
+        parts += [Text(""), _bytes(report, options)]
+    differing = [pair for pair in report.tensors if pair.status is not Status.UNCHANGED]
+    if differing:
+        parts += [Text(""), _tensors(differing, options)]
+    return [*parts, Text(""), *show_sentences(report)]
+
+
+# groups
+
+
+def _parameters(report: Comparison, options: RenderOptions) -> Table:
+    """Parameters by group, and every total."""
+    table = _groups("parameters", report, attrgetter("parameters"), options)
+    table.add_section()
+    totals = (
+        ("total parameters", report.parameters),
+        ("stored elements", report.stored_elements),
+        ("stored bytes", report.stored_nbytes),
+        ("total bytes", report.file_nbytes),
+        ("tensors", report.tensor_count),
+        ("nodes", report.nodes),
+    )
+    for name, pair in totals:
+        if pair is not None:
+            table.add_row(name, *_columns(pair), style="bold")
+    return table
+
+
+def _bytes(report: Comparison, options: RenderOptions) -> Table:
+    """Bytes by group, where parameters alone do not tell which of them changed."""
+    return _groups("bytes", report, attrgetter("nbytes"), options)
+
+
+def _is_recoded(pair: GroupPair) -> bool:
+    """Whether the same parameters take another number of bytes."""
+    return pair.parameters.a == pair.parameters.b > 0 and pair.nbytes.difference != 0
+
+
+def _groups(
+    title: str, report: Comparison, count: Callable[[GroupPair], Pair[int]], options: RenderOptions
+) -> Table:
+    table = make_table(title, "a", "b", "a - b", "a / b")
+    known = [pair for pair in report.groups if any(map(_is_something, (pair.parameters, pair.nbytes)))]
+    shown = known[: options.rows] if options.rows else known
+    left = list(map(count, known[len(shown) :]))
+    for pair in shown:
+        table.add_row(show_name(pair.name), *_columns(count(pair)))
+    if left:
+        others = Pair(sum(pair.a for pair in left), sum(pair.b for pair in left))
+        table.add_row(f"[{format_count(len(left))} others]", *_columns(others))
+    for pair in (report.ungrouped, report.overlap):
+        if _is_something(count(pair)):
+            table.add_row(show_name(pair.name), *_columns(count(pair)))
+    return table
+
+
+def _is_something(pair: Pair[int]) -> bool:
+    return pair.a != 0 or pair.b != 0
+
+
+def _columns(pair: Pair[int]) -> tuple[str, ...]:
+    return (
+        format_count(pair.a),
+        format_count(pair.b),
+        format_signed(pair.difference),
+        format_ratio(pair.ratio),
+    )
+
+
+# tensors
+
+
+def _tensors(differing: Sequence[TensorPair], options: RenderOptions) -> Table:
+    table = make_table("tensors that differ", "", "bytes a - b")
+    shown = differing[: options.rows] if options.rows else differing
+    for pair in shown:
+        table.add_row(_describe(pair), pair.status.value, format_signed(pair.nbytes.difference))
+    left = differing[len(shown) :]
+    if left:
+        others = sum(pair.nbytes.difference for pair in left)
+        table.add_row(f"[{format_count(len(left))} others]", "", format_signed(others))
+    return table
+
+
+def _describe(pair: TensorPair) -> Text:
+    """What a person calls it: its PyTorch name, else its own; then what differs."""
+    entry = pair.entry
+    text = show_name(", ".join(entry.sources) or label(entry.tensor.key))
+    notes = list(list_notes(pair))
+    if notes:
+        text.append(f" ({', '.join(notes)})")
+    return text
+
+
+def list_notes(pair: TensorPair) -> Iterator[str]:
+    """What differs between the two, or what the one is that is there."""
+    if pair.a is None or pair.b is None:
+        tensor = pair.entry.tensor
+        yield f"{tensor.dtype.name} {show_shape(tensor.shape)}"
+        yield from _copies((("", pair.entry),))
+        return
+    a, b = pair.a.tensor, pair.b.tensor
+    if a.name != b.name:
+        yield f"{printable_name(a.name)} is now {printable_name(b.name)}"
+    if Change.DTYPE in pair.changed:
+        yield f"{a.dtype.name} to {b.dtype.name}"
+    if Change.SHAPE in pair.changed:
+        yield f"{show_shape(a.shape)} to {show_shape(b.shape)}"
+    if Change.ROLE in pair.changed:
+        yield f"{pair.a.role.value} to {pair.b.role.value}"
+    if Change.VALUES in pair.changed:
+        yield "other values"
+    if Change.PARAMETERS in pair.changed and Change.SHAPE not in pair.changed:
+        yield f"{format_count(pair.parameters.a)} to {format_count(pair.parameters.b)} parameters"
+    if Change.PARAMETERS in pair.changed:
+        yield from _copies(((" in a", pair.a), (" in b", pair.b)))
+
+
+def _copies(sides: Iterable[tuple[str, Entry]]) -> Iterator[str]:
+    """Why what is learned does not count: it is there already."""
+    for where, entry in sides:
+        if entry.copy_of is not None:
+            yield f"copy of {printable_name(label(entry.copy_of))}{where}"
+
+
+# sentences
+
+
+def show_sentences(report: Comparison) -> Iterator[Text]:
+    """How many groups and tensors changed, and how far they were compared."""
+    for what, pairs in (("groups", report.groups), ("tensors", report.tensors)):
+        counts = count_statuses(pairs)
+        told = ", ".join(f"{format_count(count)} {status.value}" for status, count in counts.items() if count)
+        yield Text(f"{what}: {told or 'none'}")
+    yield from _values(report)
+    if report.nodes is None:
+        yield Text("nodes: not compared, as a saved report does not say how many there were")
+    if len(set(report.contents)) > 1 and "none" in report.contents:
+        side = "ab"[report.contents.index("none")]
+        yield Text(
+            f"contents of {side} were not looked at: what is stored twice counts twice there, once here"
+        )
+
+
+def _values(report: Comparison) -> Iterator[Text]:
+    """Unchanged says nothing of values unless they were compared."""
+    values = report.values
+    if values is None:
+        if count_statuses(report.tensors)[Status.UNCHANGED]:
+            yield Text("unchanged tensors have the same type, shape, role and size; values were not compared")
+        return
+    where = "whole" if values.content == "full" else "at fixed positions"
+    unknown = f", {format_many(values.unknown, 'tensor')} could not be" if values.unknown else ""
+    alike = format_many(values.equal + values.differing, "tensor")
+    yield Text(f"values compared {where}: {alike}, {format_count(values.differing)} differ{unknown}")

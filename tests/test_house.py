@@ -1,0 +1,52 @@
+"""What holds the house together: every module says what it is for, nothing is too long, README lists every file."""
+
+from __future__ import annotations
+
+import ast
+
+import house
+import pytest
+
+OURS = house.modules("exporter", "analyzer")
+
+
+@pytest.mark.parametrize("module", OURS, ids=lambda module: module.place)
+def test_a_module_opens_with_one_sentence_of_what_it_is_for(module: house.Module) -> None:
+    assert module.purpose
+    assert "|" not in module.purpose  # README's table
+
+
+def test_nothing_is_longer_than_one_can_read() -> None:
+    assert not list(house.longest())
+
+
+def test_imports_have_an_order_without_circles() -> None:
+    assert len(house.in_order(OURS)) == len(OURS)
+
+
+def test_readme_lists_every_file_in_the_order_of_the_data() -> None:
+    readme = (house.ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert readme == house.with_files(readme), "make files"
+    assert all(module.purpose in readme for module in OURS if module.name != "analyzer")
+
+
+def public(module: house.Module) -> list[ast.ClassDef | ast.FunctionDef]:
+    """What a module's `__all__` names and the module itself defines."""
+    names = {
+        element.value
+        for node in module.tree.body
+        if isinstance(node, ast.Assign) and any(ast.unparse(target) == "__all__" for target in node.targets)
+        for element in ast.walk(node.value)
+        if isinstance(element, ast.Constant)
+    }
+    return [
+        node
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names
+    ]
+
+
+@pytest.mark.parametrize("module", OURS, ids=lambda module: module.place)
+def test_what_a_module_offers_is_documented(module: house.Module) -> None:
+    assert not [node.name for node in public(module) if not ast.get_docstring(node)]
