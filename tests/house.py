@@ -108,7 +108,7 @@ def rooms() -> Iterator[tuple[str, list[Module]]]:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     (flow,) = (contract for contract in contracts if contract["type"] == "layers")
     yield "exporter", in_order(modules("exporter"))
-    names = [name.strip() for layer in reversed(flow["layers"]) for name in layer.split("|")]
+    names = [name.strip() for layer in reversed(flow["layers"]) for name in layer.split("|")] + ["__main__"]
     for name in names:
         folder = ROOT / "analyzer" / name
         single = folder.with_suffix(".py")

@@ -1,4 +1,4 @@
-"""Flow -> what each learned tensor does, by the operator that computes with it: attention, feed-forward, norm and so on.
+"""Flow -> what each learned tensor does, by the operator that computes with it: attention, feed-forward or another.
 
 Sources: ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md; Vaswani et al., "Attention Is All You Need"
 (2017), section 3.2, for what makes attention: a product of two activations that passes, or has passed, a softmax.
