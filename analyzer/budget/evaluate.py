@@ -28,8 +28,9 @@ from analyzer.budget.sentences import say_failed, say_passed
 from analyzer.errors import UsageError
 from analyzer.group.patterns import Searcher
 from analyzer.ledger import Ledger
+from analyzer.units import format_many
 
-__all__ = ["check_budget", "is_about"]
+__all__ = ["check_budget", "is_about", "skip"]
 
 _NO_GROUPS: Mapping[str, Searcher] = MappingProxyType({})
 
@@ -78,30 +79,30 @@ class _Judge:
                 f"rule {rule.name!r}: {rule.metric!r} is no metric; there are {', '.join(METRICS)}"
             )
         if not rule.is_enabled:
-            return [_skip(rule, metric.unit, None, Skipped.DISABLED, "disabled")]
+            return [skip(rule, metric.unit, None, Skipped.DISABLED, "disabled")]
         about = {path: ledger for path, ledger in models.items() if is_about(rule, path)}
         if not about:
             reason = f"no model that is checked matches {rule.match!r}"
-            return [_skip(rule, metric.unit, None, Skipped.NOT_MATCHED, reason)]
+            return [skip(rule, metric.unit, None, Skipped.NOT_MATCHED, reason)]
         return [self._judge(rule, metric, path, ledger) for path, ledger in about.items()]
 
     def _judge(self, rule: Rule, metric: Metric, path: str, ledger: Ledger) -> Verdict:
         misfit = _find_misfit(rule, metric)
         parts = Unknown(misfit) if misfit else select(ledger, rule.group, self._groups)
         if isinstance(parts, Unknown):
-            return _skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, parts.reason)
+            return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, parts.reason)
         found = self._hold(rule, metric, ledger, parts)
         if isinstance(found, Unknown):
-            return _skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, found.reason)
+            return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, found.reason)
         failed = [(part, one) for part, one in found if isinstance(one, Outcome) and one.has_failed]
         if failed:
             return self._fail(rule, metric, path, failed, len(found))
         unknown = [(part, one.reason) for part, one in found if isinstance(one, Unknown)]
         if unknown:
             part, reason = unknown[0]
-            others = f" (and {len(unknown) - 1:,} groups more)" if len(unknown) > 1 else ""
+            others = f" (and {format_many(len(unknown) - 1, 'group')} more)" if len(unknown) > 1 else ""
             told = f"{part.name}: {reason}" if part.kind != "all" else reason
-            return _skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, told + others)
+            return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, told + others)
         known = [(part, one) for part, one in found if isinstance(one, Outcome)]
         part, worst = max(known, key=lambda pair: pair[1].excess)
         return _verdict(rule, metric, path, worst, Status.PASS, say_passed(rule, metric, part, worst))
@@ -151,7 +152,8 @@ def _find_misfit(rule: Rule, metric: Metric) -> str:
     return ""
 
 
-def _skip(rule: Rule, unit: Unit, path: str | None, skipped: Skipped, reason: str) -> Verdict:
+def skip(rule: Rule, unit: Unit, path: str | None, skipped: Skipped, reason: str) -> Verdict:
+    """The verdict of a rule that was not evaluated, with what its limit is by itself."""
     limit: int | tuple[str, ...] | None = None
     match rule.limit:
         case AtMost(value) | AtLeast(value):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from analyzer.budget.evaluate import check_budget, is_about
+from analyzer.budget.evaluate import check_budget, is_about, skip
 from analyzer.budget.metrics import METRICS
 from analyzer.budget.record import AtMost, BudgetReport, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.group.patterns import Searcher
@@ -38,6 +38,9 @@ def check_models(
         unreadable: why a model could not be read, by its path.
         baseline, read, groups: as `check_budget` takes them.
         stamp: when the report is made, if it is to say so.
+
+    Raises:
+        UsageError: as of `check_budget`.
     """
     verdicts = check_budget(rules, models, baseline=baseline, read=read, groups=groups)
     answered = {id(rule): [each for each in verdicts if each.rule is rule] for rule in rules}
@@ -56,14 +59,7 @@ def check_models(
 
 
 def _unanswered(rule: Rule, path: str) -> Verdict:
-    return Verdict(
-        rule,
-        path,
-        Status.SKIP,
-        METRICS[rule.metric].unit,
-        skipped=Skipped.NOT_EVALUATED,
-        message="the model cannot be read",
-    )
+    return skip(rule, METRICS[rule.metric].unit, path, Skipped.NOT_EVALUATED, "the model cannot be read")
 
 
 def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:

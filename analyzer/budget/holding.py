@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from analyzer.budget.measuring import Measured, measure
+from analyzer.budget.measuring import measure
 from analyzer.budget.metrics import Metric
 from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Over
 from analyzer.budget.selecting import Selection, Unknown
@@ -33,21 +33,29 @@ class Outcome:
 
 
 def hold(metric: Metric, limit: Limit, part: Selection, beside: Selection | None = None) -> Outcome | Unknown:
-    """Whether a limit holds for a part of a model. What could not be measured whole may fail, but does not pass."""
-    found = measure(metric.name, metric.unit, part, lowest=isinstance(limit, AtLeast))
+    """Whether a limit holds for a part of a model, whatever could not be read of it: else it is Unknown."""
+    found = measure(metric.name, part, lowest=isinstance(limit, AtLeast))
     if isinstance(found, Unknown):
         return found
-    outcome = _compare(metric, limit, part, found, beside)
-    if isinstance(outcome, Outcome) and found.lacking:
-        may_be_less = isinstance(limit, AtLeast)  # what is missing may yet make up for it
-        return outcome if outcome.has_failed and not may_be_less else Unknown(found.lacking)
+    outcome = _compare(metric, limit, part, found.observed, beside)
+    if isinstance(outcome, Unknown):
+        return outcome
+    if found.lacking and (isinstance(limit, AtLeast) or not outcome.has_failed):
+        return Unknown(found.lacking)  # what is missing may yet be too much, or make up for it
+    if found.least is not None:
+        least = _compare(metric, limit, part, found.least, beside)
+        if isinstance(least, Unknown) or least.has_failed != outcome.has_failed:
+            return Unknown(found.doubt)
     return outcome
 
 
 def _compare(
-    metric: Metric, limit: Limit, part: Selection, found: Measured, beside: Selection | None
+    metric: Metric,
+    limit: Limit,
+    part: Selection,
+    observed: int | tuple[str, ...],
+    beside: Selection | None,
 ) -> Outcome | Unknown:
-    observed = found.observed
     match limit:
         case Among(names) if isinstance(observed, tuple):
             return Outcome(part, observed, tuple(sorted(names)), len(set(observed) - names))
@@ -63,11 +71,11 @@ def _compare(
 def _compare_over(
     metric: Metric, limit: Over, part: Selection, observed: int, beside: Selection
 ) -> Outcome | Unknown:
-    before = measure(metric.name, metric.unit, beside, lowest=False)
+    before = measure(metric.name, beside, lowest=False)
     if isinstance(before, Unknown):
         return Unknown(f"of the baseline: {before.reason}")
-    if before.lacking:
-        return Unknown(f"of the baseline: {before.lacking}")
+    if before.lacking or before.doubt:
+        return Unknown(f"of the baseline: {before.lacking or before.doubt}")
     if not isinstance(before.observed, int):
         return Unknown(f"{metric.name} does not grow")
     allowed = _allow(limit, before.observed)

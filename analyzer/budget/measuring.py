@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from analyzer.budget.names import DEFAULT_DOMAIN, name_operator
-from analyzer.budget.record import Unit
+from analyzer.budget.doubting import LOOK, UNREAD, say_unread
+from analyzer.budget.names import name_operator
 from analyzer.budget.selecting import Selection, Unknown
 from analyzer.group.keys import choose_key, label_members
-from analyzer.ledger import Entry, Finding, Ledger, Role
-from analyzer.model import Key, Node, label
+from analyzer.ledger import Entry, Ledger, Role
+from analyzer.model import DEFAULT_DOMAIN, Key, Node, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
 
 __all__ = ["CONTENT_MATTERS", "Measured", "Parts", "list_parts", "measure"]
@@ -27,6 +27,10 @@ class Measured:
     observed: int | tuple[str, ...]
     lacking: str = ""
     """Why there may be more than what was observed; "" where all of it was."""
+    least: int | None = None
+    """What there is for certain, where there may be less than what was observed."""
+    doubt: str = ""
+    """Why there may be less."""
 
 
 CONTENT_MATTERS = frozenset({"duplicates", "findings", "parameters"})
@@ -35,32 +39,43 @@ CONTENT_MATTERS = frozenset({"duplicates", "findings", "parameters"})
 _COPIES = ("copy", "duplicated-file")
 """What the rules that find content which is stored again end with."""
 
-_UNREAD = {
-    "external-escapes": frozenset({Unit.BYTES}),
-    "external-missing": frozenset({Unit.BYTES}),
-    "external-short": frozenset({Unit.BYTES}),
-    "invalid-dims": frozenset({Unit.PARAMETERS, Unit.ELEMENTS, Unit.BYTES}),
-    "payload-mismatch": frozenset({Unit.PARAMETERS, Unit.ELEMENTS}),
-    "unknown-dtype": frozenset({Unit.PARAMETERS, Unit.ELEMENTS, Unit.BYTES, Unit.DTYPES}),
-}
-"""Findings that say that tensors could not be measured, and what of them."""
-
+_COUNTED = frozenset({"invalid-dims", "payload-mismatch", "unknown-dtype"})
 _FILES = frozenset({"external-escapes", "external-missing"})
-_UNREAD_FILES = {"external-bytes": _FILES, "orphaned-bytes": _FILES}
-"""The same of metrics of the model as a whole."""
+
+_LACKING: Mapping[str, frozenset[str]] = {
+    "parameters": _COUNTED,
+    "stored-elements": _COUNTED,
+    "unattributed": _COUNTED,
+    "bytes": UNREAD - {"payload-mismatch"},  # all of what the files have is counted, whatever a shape says
+    "stored-bytes": UNREAD,
+    "largest-tensor-bytes": UNREAD,
+    "quantization-bytes": UNREAD,
+    "duplicates": UNREAD,
+    "findings": UNREAD,
+    "external-bytes": _FILES,
+    "orphaned-bytes": _FILES,
+    "dtypes": frozenset({"unknown-dtype"}),
+}
+"""Findings that say that tensors could not be measured, by the metrics of which there may then be more."""
 
 
-def measure(metric: str, unit: Unit, part: Selection, *, lowest: bool) -> Measured | Unknown:
+def measure(metric: str, part: Selection, *, lowest: bool) -> Measured | Unknown:
     """What is observed of a part of a model.
 
     Args:
         metric: a key of `analyzer.budget.metrics.METRICS`.
-        unit: the metric's.
         part: all of a model, or a group of it.
         lowest: of versions the lowest, and not the highest.
     """
     found = _observe(metric, part, lowest)
-    return found if isinstance(found, Unknown) else Measured(found, _find_lacking(metric, unit, part))
+    if isinstance(found, Unknown):
+        return found
+    doubt = part.whole.doubt if metric == "parameters" else None
+    if doubt is None or not any(entry.tensor.key in doubt.keys for entry in part.entries):
+        return Measured(found, _find_lacking(metric, part))
+    least = sum(entry.parameters for entry in part.entries if entry.tensor.key not in doubt.keys)
+    least += doubt.stays if part.kind == "all" else 0
+    return Measured(found, _find_lacking(metric, part), least, doubt.reason)
 
 
 def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...] | Unknown:
@@ -81,9 +96,7 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
     if metric == "bytes" and part.kind == "all":
         return ledger.file_nbytes
     if metric == "duplicates" and ledger.content == "none":
-        return Unknown(
-            "contents were not looked at, so copies cannot be told; --content sampled compares them"
-        )
+        return Unknown(f"contents were not looked at, so copies cannot be told; {LOOK}")
     if metric == "duplicates" and not ledger.model.graphs and ledger.shared_nbytes:
         return Unknown(
             "the saved report does not say which tensors share their bytes; check the model itself"
@@ -171,23 +184,24 @@ def _count_nodes(part: Selection) -> int | Unknown:
     return Unknown(_NO_GRAPH) if found is None else found
 
 
-def _find_lacking(metric: str, unit: Unit, part: Selection) -> str:
+def _find_lacking(metric: str, part: Selection) -> str:
     """Why there may be more than what was observed."""
-    ledger = part.ledger
-    if metric == "findings" and ledger.content == "none":
-        return "contents were not looked at, so there may be more findings; --content sampled compares them"
-    if metric in _WHOLE or metric in _VERSIONS or unit is Unit.OPERATORS or unit is Unit.DOMAINS:
-        told = (finding for finding in ledger.findings if finding.id in _UNREAD_FILES.get(metric, ()))
-        return next(map(_say_unread, told), "")
+    if metric == "findings" and part.ledger.content == "none":
+        return f"contents were not looked at, so there may be more findings; {LOOK}"
+    if metric == "parameters" and any(entry.decided_by == _BY_NAME for entry in part.entries):
+        return f"contents were not looked at, so what has one name in two files counts once; {LOOK}"
+    ids = UNREAD if metric == "bytes" and part.kind != "all" else _LACKING.get(metric, frozenset())
     own = None if part.kind == "all" else {label(entry.tensor.key) for entry in part.entries}
     for finding, subjects in part.whole.findings:
-        if unit in _UNREAD.get(finding.id, ()) and (own is None or not own.isdisjoint(subjects)):
-            return _say_unread(finding)
-    return ""
+        if finding.id in ids and (own is None or not own.isdisjoint(subjects)):
+            return say_unread(finding)
+    doubt = part.whole.doubt if metric == "duplicates" else None  # a group may repeat what stands elsewhere
+    is_doubtful = doubt is not None and any(entry.tensor.key in doubt.keys for entry in part.entries)
+    return doubt.reason if doubt is not None and is_doubtful else ""
 
 
-def _say_unread(finding: Finding) -> str:
-    return f"not all of it could be read: {finding.message} ({finding.id})"
+_BY_NAME = "name:duplicated-file"
+"""The rule for what two components both have by its name, where nobody looked at its content."""
 
 
 # metrics of the model as a whole
@@ -246,7 +260,10 @@ def _list_opsets(ledger: Ledger) -> Parts | Unknown:
     return found or Unknown(f"the model imports no opset of {DEFAULT_DOMAIN}")
 
 
-def _list_ir_versions(ledger: Ledger) -> Parts:
+def _list_ir_versions(ledger: Ledger) -> Parts | Unknown:
+    for component in ledger.model.parts:
+        if component.ir_version <= 0:
+            return Unknown(f"{component.name or ledger.model.path} does not say its IR version")
     return {component.name or "IR version": component.ir_version for component in ledger.model.parts}
 
 

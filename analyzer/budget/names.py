@@ -7,12 +7,10 @@ from collections.abc import Iterable
 
 from analyzer.budget.record import Among, Unit
 from analyzer.dtypes import DType
+from analyzer.model import DEFAULT_DOMAIN
 from analyzer.wording import shown
 
-__all__ = ["DEFAULT_DOMAIN", "name_operator", "parse_names"]
-
-DEFAULT_DOMAIN = "ai.onnx"
-"""What the domain of ONNX's own operators is called, which files may leave empty."""
+__all__ = ["name_operator", "parse_names"]
 
 _MEANT = {
     "BF16": "BFLOAT16",

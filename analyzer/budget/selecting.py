@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.budget.doubting import Doubt, find_doubt
 from analyzer.group.keys import ROOT, UNSCOPED
 from analyzer.group.patterns import Searcher, list_names
 from analyzer.ledger import Entry, Finding, Ledger, natural_order
@@ -49,6 +50,11 @@ class Whole:  # no slots: what is found once is kept
     def findings(self) -> tuple[tuple[Finding, frozenset[str]], ...]:
         """The findings, each with its subjects."""
         return tuple((finding, frozenset(finding.subjects)) for finding in self._ledger.findings)
+
+    @functools.cached_property
+    def doubt(self) -> Doubt | None:
+        """The parameters that may yet turn out to be copies."""
+        return find_doubt(self._ledger)
 
 
 @dataclass(frozen=True, slots=True)

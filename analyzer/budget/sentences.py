@@ -84,9 +84,10 @@ def say_passed(rule: Rule, metric: Metric, part: Selection, outcome: Outcome) ->
     if isinstance(outcome.observed, tuple):
         return f"{_of(part)}{_count(metric, len(outcome.observed))}, all of which may be there"
     assert isinstance(outcome.limit, int)
-    word = "of at least" if isinstance(rule.limit, AtLeast) else "of at most"
+    side, word = ("least", "required") if isinstance(rule.limit, AtLeast) else ("most", "allowed")
+    is_one = metric.unit is Unit.VERSION or outcome.limit == 1
     found = f"{_count(metric, outcome.observed)}{_growth(outcome)}"
-    return f"{_of(part)}{found} {word} {format_count(outcome.limit)}"
+    return f"{_of(part)}{found}; at {side} {format_count(outcome.limit)} {'is' if is_one else 'are'} {word}"
 
 
 def _of(part: Selection) -> str:

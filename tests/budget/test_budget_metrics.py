@@ -67,14 +67,14 @@ def whole(ledger: Ledger, group: str | None = None) -> Selection:
 
 
 def observe(ledger: Ledger, metric: str, group: str | None = None, *, lowest: bool = False) -> object:
-    found = measure(metric, METRICS[metric].unit, whole(ledger, group), lowest=lowest)
+    found = measure(metric, whole(ledger, group), lowest=lowest)
     assert isinstance(found, Measured)
     assert not found.lacking
     return found.observed
 
 
 def why(ledger: Ledger, metric: str, group: str | None = None) -> str:
-    found = measure(metric, METRICS[metric].unit, whole(ledger, group), lowest=False)
+    found = measure(metric, whole(ledger, group), lowest=False)
     return found.reason if isinstance(found, Unknown) else found.lacking
 
 
@@ -318,7 +318,7 @@ def test_what_all_groups_ask_of_the_model_is_found_once_for_all_of_them(tmp_path
     assert not isinstance(parts, Unknown)
 
     started = time.process_time()
-    found = [measure("duplicates", METRICS["duplicates"].unit, part, lowest=False) for part in parts]
+    found = [measure("duplicates", part, lowest=False) for part in parts]
 
     assert len(found) == count
     assert time.process_time() - started < 0.5  # seconds; by the square of the groups it is more than one

@@ -1,0 +1,123 @@
+"""What `check` says of one budget in text, Markdown, JUnit and CSV: the same answer, the decisive first."""
+
+from __future__ import annotations
+
+import csv
+import io
+from xml.etree import ElementTree as ET
+
+import pytest
+from models import audit, ramp, text_model
+
+from analyzer.budget.gate import check_models
+from analyzer.budget.record import AtLeast, AtMost, BudgetReport, Growth, Limit, Over, Rule
+from analyzer.errors import UsageError
+from analyzer.ledger import Ledger
+from analyzer.render import render_report
+from analyzer.render.options import RenderOptions
+
+TEXT = """
+    g (float[1,3] x) => (float[1,3] y) {
+        ["/a/fc/MatMul"] h = MatMul(x, "a.fc.weight")
+        ["/b/fc/MatMul"] k = MatMul(h, "b.fc.weight")
+        ["/c/fc/MatMul"] y = MatMul(k, "c.fc.weight")
+    }
+"""
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """9 parameters in each of three scopes."""
+    weights = {f"{scope}.fc.weight": ramp(3, 3, start=20 * at) for at, scope in enumerate("abc")}
+    return audit(tmp_path_factory.mktemp("formats"), text_model(TEXT, weights))
+
+
+def refuse(name: str) -> Ledger:
+    raise UsageError(f"{name}: is not there")
+
+
+def check(ledger: Ledger, *rules: Rule, unreadable: str = "") -> BudgetReport:
+    lost = {"lost.onnx": unreadable} if unreadable else {}
+    return check_models(rules, {"m.onnx": ledger}, lost, baseline="main.json", read=refuse)
+
+
+def show(report: BudgetReport, kind: str, rows: int = 1) -> str:
+    text = render_report(report, kind, RenderOptions(rows=rows, width=100))
+    assert isinstance(text, str)
+    return text
+
+
+def parameters(limit: Limit, **fields: str) -> Rule:
+    return Rule("size", "parameters", limit, **fields)
+
+
+def test_what_is_not_shown_of_the_parts_is_summed_in_every_format(ledger: Ledger) -> None:
+    report = check(ledger, parameters(AtMost(20)))
+
+    assert any(line.split() == ["[2", "others]", "18"] for line in show(report, "text").splitlines())
+    assert r"| \[2 others\] | 18 |" in show(report, "markdown")
+
+
+def test_of_the_largest_tensor_the_others_are_no_part(ledger: Ledger) -> None:
+    report = check(ledger, Rule("wide", "largest-tensor-bytes", AtMost(1)))
+
+    assert any(line.split() == ["[2", "others]"] for line in show(report, "text").splitlines())
+    assert r"| \[2 others\] |  |" in show(report, "markdown")
+
+
+def test_parts_are_counted_in_what_their_rule_counts(ledger: Ledger) -> None:
+    report = check(ledger, parameters(AtMost(20)))
+
+    assert "| largest parts | parameters |" in show(report, "markdown")
+    assert "largest      parameters" in show(report, "text")
+
+
+def test_a_failure_is_told_before_what_was_not_evaluated(ledger: Ledger) -> None:
+    growth = Rule("growth", "nodes", Over((Growth(amount=0),)))
+    text = show(check(ledger, growth, parameters(AtMost(20))), "markdown")
+
+    assert text.splitlines()[0] == "### onnxledger check: FAIL, 1 of 2 rules, 1 not evaluated"
+    assert text.index("**FAIL** `size`") < text.index("**not evaluated** `growth`")
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (AtMost(8), "a: 9 parameters are 1 more than the 8 allowed. Ask ops."),
+        (AtLeast(10), "a: 9 parameters are 1 less than the 10 required. Ask ops."),
+    ],
+)
+def test_a_failure_of_a_group_names_it_where_a_ci_server_looks(
+    ledger: Ledger, limit: Limit, said: str
+) -> None:
+    report = check(ledger, parameters(limit, group="a", message="Ask ops."))
+
+    (failure,) = ET.fromstring(show(report, "junit")).iter("failure")
+
+    assert failure.get("message") == said
+
+
+def test_the_limit_of_a_model_that_cannot_be_read_is_told(ledger: Ledger) -> None:
+    report = check(ledger, parameters(AtMost(20), match="lost*"), unreadable="is a web page")
+
+    (lost,) = report.verdicts
+    assert (lost.limit, lost.message) == (20, "the model cannot be read")
+    assert "<= 20" in show(report, "text")
+    (row,) = csv.DictReader(io.StringIO(show(report, "csv")))
+    assert row["limit"] == "20"
+
+
+def test_what_passes_says_what_is_allowed_as_a_sentence_of_its_own(ledger: Ledger) -> None:
+    rules = [
+        Rule("copies", "duplicates", AtMost(0)),
+        parameters(AtMost(30)),
+        Rule("opset", "opset", AtLeast(17)),
+        Rule("one", "unattributed", AtMost(1)),
+    ]
+
+    assert [verdict.message for verdict in check(ledger, *rules).verdicts] == [
+        "0 bytes that are stored again; at most 0 are allowed",
+        "27 parameters; at most 30 are allowed",
+        "opset 18; at least 17 is required",
+        "0 unattributed elements; at most 1 is allowed",
+    ]

@@ -1,0 +1,327 @@
+"""Evidence that is lacking, kind by kind: which metrics then have no answer, of which side of a limit, and which do."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from models import external, ramp, raw, save, text_model
+from onnx import TensorProto
+
+from analyzer.audit import audit_model
+from analyzer.budget.evaluate import check_budget
+from analyzer.budget.holding import Outcome, hold
+from analyzer.budget.measuring import Measured, measure
+from analyzer.budget.metrics import METRICS
+from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Rule, Status, Verdict
+from analyzer.budget.selecting import Unknown, select
+from analyzer.group import group_by
+from analyzer.ledger import Ledger
+from analyzer.render.json import render_json
+from analyzer.report import Inspection
+from analyzer.saved import load_report
+
+TEXT = """
+    g (float[1,3] x) => (float[1,3] y) {
+        ["/encoder/fc/MatMul"] h = MatMul(x, "encoder.fc.weight")
+        ["/head/MatMul"] y = MatMul(h, w)
+    }
+"""
+NAMED = ramp(3, 3)
+
+HOLDERS: Mapping[str, Callable[[], onnx.TensorProto]] = {
+    "external-escapes": lambda: external("w", [3, 3], location="../w.bin"),
+    "external-missing": lambda: external("w", [3, 3], location="gone.bin"),
+    "external-short": lambda: external("w", [3, 3], location="short.bin"),
+    "invalid-dims": lambda: raw("w", [-3, 3], TensorProto.FLOAT, NAMED.tobytes()),
+    "payload-mismatch": lambda: raw("w", [3, 3], TensorProto.FLOAT, b""),
+    "unknown-dtype": lambda: raw("w", [3, 3], 99, NAMED.tobytes()),
+}
+"""The second weight, which has no PyTorch name, as it cannot be read."""
+
+UNLOOKED = "contents not looked at"
+KINDS = (*HOLDERS, UNLOOKED)
+
+_ALL = frozenset(KINDS)
+_UNCOUNTED = frozenset({"invalid-dims", "payload-mismatch", "unknown-dtype"})
+_OUTSIDE = frozenset({"external-escapes", "external-missing"})
+MORE: Mapping[str, frozenset[str]] = {
+    "parameters": _UNCOUNTED,
+    "bytes": _ALL - {"payload-mismatch", UNLOOKED},
+    "stored-elements": _UNCOUNTED,
+    "stored-bytes": _ALL - {UNLOOKED},
+    "tensors": frozenset(),
+    "nodes": frozenset(),
+    "metadata-bytes": frozenset(),
+    "orphaned-bytes": _OUTSIDE,
+    "external-bytes": _OUTSIDE,
+    "quantization-bytes": _ALL - {UNLOOKED},
+    "largest-tensor-bytes": _ALL - {UNLOOKED},
+    "unattributed": _UNCOUNTED,
+    "duplicates": _ALL,
+    "external-outside": frozenset(),
+    "opset": frozenset(),
+    "ir-version": frozenset(),
+    "findings": _ALL,
+    "ops": frozenset(),
+    "domains": frozenset(),
+    "dtypes": frozenset({"unknown-dtype"}),
+}
+"""Where there may be more than what was observed, so that no `at most` holds."""
+
+LESS = _ALL - {"invalid-dims"}
+"""Where what was counted as parameters may be a copy, so that no `at least` holds that needs it."""
+
+MUCH = 1 << 40
+PAGE = Path(__file__).parents[2] / "docs" / "check.md"
+
+
+@functools.cache
+def make(kind: str, folder: Path) -> Ledger:
+    """Nine parameters of a name, and nine without one that nobody could look at."""
+    proto = text_model(TEXT, {"encoder.fc.weight": NAMED})
+    holder = HOLDERS.get(kind, lambda: raw("w", [3, 3], TensorProto.FLOAT, ramp(3, 3, start=50).tobytes()))
+    proto.graph.initializer.append(holder())
+    (folder / "short.bin").write_bytes(b"1234")
+    return audit_model(save(folder, proto), content="none" if kind == UNLOOKED else "sampled")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lacking")
+
+
+def save_and_load(ledger: Ledger, folder: Path) -> Ledger:
+    """The ledger as a saved report tells it, which has no contents to look at."""
+    path = folder / "report.json"
+    path.write_text(render_json(Inspection(ledger, group_by(ledger))))
+    return load_report(path)
+
+
+def widest(metric: str, ledger: Ledger) -> Limit:
+    """A limit that everything observed is within."""
+    if METRICS[metric].kind != "among":
+        return AtMost(MUCH)
+    (part,) = _select(ledger)
+    found = measure(metric, part, lowest=False)
+    return Among(frozenset(found.observed)) if isinstance(found, Measured) else Among(frozenset())
+
+
+def _select(ledger: Ledger, group: str | None = None) -> Sequence[object]:
+    found = select(ledger, group, {})
+    assert not isinstance(found, Unknown)
+    return found
+
+
+def ask(ledger: Ledger, metric: str, limit: Limit, group: str | None = None) -> Verdict:
+    (verdict,) = check_budget(
+        [Rule("r", metric, limit, group=group)],
+        {"m.onnx": ledger},
+        baseline="main.json",
+        read=lambda _: ledger,
+    )
+    return verdict
+
+
+def test_the_table_has_every_metric() -> None:
+    assert MORE.keys() == METRICS.keys()
+
+
+def test_the_page_says_of_each_metric_what_it_lacks() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("## Where evidence is lacking")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")][2:]
+    said: dict[str, frozenset[str]] = dict.fromkeys(METRICS, frozenset())
+    for lacking, metrics in rows:
+        kinds = {UNLOOKED} if lacking.startswith("contents") else set(re.findall(r"`([a-z-]+)`", lacking))
+        for metric in re.findall(r"`([a-z-]+)`", metrics.partition("; of an artifact")[0]):
+            said[metric] |= kinds
+
+    assert said == MORE
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_limit_holds_of_what_there_may_be_more_of(kind: str, metric: str, folder: Path) -> None:
+    ledger = make(kind, folder)
+
+    verdict = ask(ledger, metric, widest(metric, ledger))
+
+    assert (verdict.status is Status.SKIP) is (kind in MORE[metric]), verdict.message
+    if kind in MORE[metric]:
+        assert (kind if kind != UNLOOKED else "--content sampled") in verdict.message
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_saved_report_lacks_what_its_model_lacked(kind: str, metric: str, folder: Path) -> None:
+    ledger = make(kind, folder)
+    saved = save_and_load(ledger, folder)
+
+    verdict = ask(saved, metric, widest(metric, ledger))
+
+    assert (verdict.status is Status.SKIP) is (kind in MORE[metric] or metric in ("ops", "domains"))
+
+
+@pytest.mark.parametrize("metric", [name for name, metric in METRICS.items() if metric.kind == "most"])
+def test_a_baseline_that_lacks_evidence_is_none(kind: str, metric: str, folder: Path) -> None:
+    ledger = make(kind, folder)
+    if metric == "ir-version":
+        return  # a version does not grow
+
+    verdict = ask(ledger, metric, Over((Growth(amount=0),)))
+
+    is_lacking = kind in MORE[metric] or (metric == "parameters" and kind in LESS)
+    assert (verdict.status is Status.SKIP) is is_lacking, verdict.message
+    if metric == "parameters" and is_lacking:
+        assert "of the baseline" in verdict.message
+
+
+def test_parameters_that_may_be_copies_keep_no_promise_that_needs_them(kind: str, folder: Path) -> None:
+    ledger = make(kind, folder)
+    counted = ledger.parameters
+    sure = counted - 9 if kind in LESS else counted
+
+    assert ask(ledger, "parameters", AtLeast(counted)).status is Status.SKIP
+    assert ask(ledger, "parameters", AtMost(sure - 1)).status is Status.FAIL
+    if kind in LESS:
+        assert ask(ledger, "parameters", AtMost(counted - 1)).status is Status.SKIP
+    if kind not in MORE["parameters"]:
+        assert ask(ledger, "parameters", AtLeast(sure)).status is Status.PASS
+        assert ask(ledger, "parameters", AtMost(counted)).status is Status.PASS
+
+
+def test_of_a_group_only_what_it_holds_or_repeats_is_lacking(folder: Path) -> None:
+    missing, stripped = make("external-missing", folder), make("payload-mismatch", folder)
+
+    for ledger in (missing, stripped):
+        assert ask(ledger, "parameters", AtLeast(9), "encoder").status is Status.PASS
+        assert ask(ledger, "duplicates", AtMost(0), "encoder").status is Status.PASS
+        assert ask(ledger, "bytes", AtMost(MUCH), "encoder").status is Status.PASS
+        assert ask(ledger, "parameters", AtLeast(9), "head").status is Status.SKIP
+        assert ask(ledger, "duplicates", AtMost(0), "head").status is Status.SKIP
+        assert ask(ledger, "bytes", AtMost(MUCH), "head").status is Status.SKIP
+
+
+def test_a_group_may_repeat_what_stands_unread_in_another(tmp_path: Path) -> None:
+    proto = text_model(TEXT, {"w": NAMED})
+    proto.graph.initializer.append(external("encoder.fc.weight", [3, 3], location="gone.bin"))
+    ledger = audit_model(save(tmp_path, proto))
+
+    assert ask(ledger, "duplicates", AtMost(0), "head").status is Status.SKIP
+    assert ask(ledger, "parameters", AtLeast(9), "head").status is Status.SKIP
+    assert ask(ledger, "parameters", AtLeast(9), "encoder").status is Status.PASS
+
+
+def test_weights_that_a_file_lacks_are_no_proof_that_none_is_stored_twice(tmp_path: Path) -> None:
+    text = "g (float[1,4] x) => (float[1,4] y) {\n h = MatMul(x, a)\n y = MatMul(h, b)\n}"
+    proto = text_model(text)
+    proto.graph.initializer.extend(raw(name, [4, 4], TensorProto.FLOAT, b"") for name in "ab")
+
+    verdict = ask(audit_model(save(tmp_path, proto)), "duplicates", AtMost(0))
+
+    assert verdict.status is Status.SKIP
+    assert "payload-mismatch" in verdict.message
+
+
+def test_of_tensors_that_may_all_repeat_each_other_one_counts(tmp_path: Path) -> None:
+    text = "g (float[1,4] x) => (float[1,4] y) {\n h = MatMul(x, a)\n y = MatMul(h, b)\n}"
+    path = save(tmp_path, text_model(text, {"a": ramp(4, 4), "b": ramp(4, 4, start=30)}))
+    ledger = audit_model(path, content="none")
+
+    verdicts = [
+        ask(ledger, "parameters", limit) for limit in (AtMost(15), AtMost(16), AtLeast(16), AtLeast(17))
+    ]
+
+    assert [verdict.status for verdict in verdicts] == [Status.FAIL, Status.SKIP, Status.PASS, Status.SKIP]
+
+
+def test_names_tell_parameters_apart_where_contents_were_not_looked_at(tmp_path: Path) -> None:
+    text = (
+        "g (float[1,3] x) => (float[1,3] y) {\n "
+        'h = MatMul(x, "encoder.fc.weight")\n y = MatMul(h, "head.fc.weight")\n}'
+    )
+    path = save(tmp_path, text_model(text, {"encoder.fc.weight": NAMED, "head.fc.weight": NAMED}))
+    seen, unseen = audit_model(path), audit_model(path, content="none")
+
+    assert seen.parameters == unseen.parameters == 18
+    assert ask(unseen, "parameters", AtLeast(18)).status is Status.PASS
+    assert ask(unseen, "parameters", AtMost(17)).status is Status.FAIL
+    assert ask(unseen, "parameters", Over((Growth(amount=0),))).status is Status.PASS
+
+
+def test_one_name_in_two_files_is_no_proof_of_one_parameter(tmp_path: Path) -> None:
+    text = 'g (float[1,3] x) => (float[1,3] y) {\n y = MatMul(x, "fc.weight")\n}'
+    for at, name in enumerate(("encoder", "decoder")):
+        save(tmp_path, text_model(text, {"fc.weight": ramp(3, 3, start=40 * at)}), f"{name}.onnx")
+    seen = audit_model(tmp_path, artifact=True)
+    unseen = audit_model(tmp_path, artifact=True, content="none")
+
+    assert (seen.parameters, unseen.parameters) == (18, 9)
+    assert ask(seen, "parameters", AtMost(10)).status is Status.FAIL
+    assert ask(unseen, "parameters", AtMost(10)).status is Status.SKIP
+
+
+def test_a_file_that_does_not_say_its_ir_version_has_none(tmp_path: Path) -> None:
+    proto = text_model(TEXT, {"encoder.fc.weight": NAMED, "w": NAMED})
+    proto.ClearField("ir_version")
+
+    assert ask(audit_model(save(tmp_path, proto)), "ir-version", AtMost(10)).status is Status.SKIP
+
+
+# a property
+
+NAMES = ("encoder.fc.weight", "head.fc.weight", "a", "b", "c", "d")
+TENSORS = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.tuples(st.integers(0, 1), st.booleans(), st.booleans(), st.booleans()),
+    min_size=2,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(tensors=TENSORS)
+def test_what_contents_take_away_was_never_certain(
+    tensors: Mapping[str, tuple[int, bool, bool, bool]], tmp_path: Path
+) -> None:
+    names = sorted(tensors)
+    proto = text_model("g (float[6] x) => (float[6] y) {\n y = Neg(x)\n}")
+    (tmp_path / "w.bin").write_bytes(b"")
+    for at, name in enumerate(names):
+        seed, is_turned, is_half, _ = tensors[name]
+        array = ramp(3, 2, start=10 * seed + 1)
+        array = np.ascontiguousarray(array.T) if is_turned else array
+        array = array.astype(np.float16) if is_half else array
+        kind = TensorProto.FLOAT16 if is_half else TensorProto.FLOAT
+        shape = list(array.shape)
+        whole = raw(name, shape, kind, array.tobytes())
+        proto.graph.initializer.append(whole)
+        proto.graph.node.append(onnx.helper.make_node("MatMul", ["x", name], [f"y{at}"]))
+    seen = audit_model(save(tmp_path, proto), content="full")
+    unseen = audit_model(save(tmp_path, proto), content="none")
+    for tensor in proto.graph.initializer:
+        if tensors[tensor.name][3]:
+            tensor.CopyFrom(external(tensor.name, list(tensor.dims), tensor.data_type, location="gone.bin"))
+    partly = audit_model(save(tmp_path, proto), content="full")
+
+    for ledger in (unseen, partly):
+        (part,) = _select(ledger)
+        found = measure("parameters", part, lowest=False)
+        assert isinstance(found, Measured)
+        assert isinstance(found.observed, int)
+        least = found.observed if found.least is None else found.least
+        assert least <= seen.parameters <= found.observed
+        for limit in (AtLeast(found.observed), AtMost(seen.parameters)):
+            outcome = hold(METRICS["parameters"], limit, part)
+            truth = hold(METRICS["parameters"], limit, _select(seen)[0])
+            assert isinstance(truth, Outcome)
+            assert isinstance(outcome, Unknown) or outcome.has_failed is truth.has_failed
