@@ -8,12 +8,15 @@ __all__ = [
     "format_amount",
     "format_bytes",
     "format_count",
+    "format_doing",
     "format_error",
     "format_frequency",
     "format_many",
     "format_ms",
+    "format_others",
     "format_percent",
     "format_ratio",
+    "format_shape",
     "format_share",
     "format_signed",
     "format_signed_bytes",
@@ -41,6 +44,27 @@ def format_many(number: int, what: str) -> str:
     ('1 thread', '1,000 threads')
     """
     return f"{format_count(number)} {what}{'' if number == 1 else 's'}"
+
+
+def format_doing(number: int, what: str, verb: str) -> str:
+    """So many of something, and what they do; the verb as it follows several.
+
+    >>> format_doing(1, "node", "use"), format_doing(2, "node", "use")
+    ('1 node uses', '2 nodes use')
+    >>> format_doing(1, "value", "are"), format_doing(1, "name", "have")
+    ('1 value is', '1 name has')
+    """
+    one = {"are": "is", "have": "has", "were": "was"}.get(verb, f"{verb}s")
+    return f"{format_many(number, what)} {one if number == 1 else verb}"
+
+
+def format_others(number: int) -> str:
+    """The row of what is not shown.
+
+    >>> format_others(1), format_others(1_000)
+    ('[1 other]', '[1,000 others]')
+    """
+    return f"[{format_many(number, 'other')}]"
 
 
 def format_signed(number: int) -> str:
@@ -227,3 +251,16 @@ def shorten(text: str, length: int) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def format_shape(shape: tuple[int, ...]) -> str:
+    """Dimensions, of a tensor of absurdly many only the first.
+
+    >>> format_shape((30522, 768)), format_shape(())
+    ('30522x768', 'scalar')
+    """
+    text = "x".join(map(str, shape[:_MAX_DIMS])) or "scalar"
+    return text if len(shape) <= _MAX_DIMS else f"{text}x... ({format_many(len(shape), 'dimension')})"
+
+
+_MAX_DIMS = 12

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from analyzer.errors import UsageError
 
-__all__ = ["EXPLANATIONS", "Explanation", "explain", "list_paragraphs"]
+__all__ = ["EXPLANATIONS", "Explanation", "explain", "list_paragraphs", "load_explanations"]
 
 _NEAREST = 3
 """Ids that are offered in the place of one that is not there."""
@@ -59,6 +59,11 @@ def explain(id_: str, option: str = "explain") -> Explanation:
     near = near or [known for known in EXPLANATIONS if id_ and id_ in known][:_NEAREST]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(f"{option} {id_}: no finding has this id; {hint}`onnxledger explain` lists all")
+
+
+def load_explanations() -> tuple[Explanation, ...]:
+    """The explanations of every kind of finding, in the order of the page of findings."""
+    return tuple(EXPLANATIONS.values())
 
 
 def _read() -> dict[str, Explanation]:

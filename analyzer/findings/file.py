@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx.defs
 
 from analyzer.findings.evidence import Evidence, labels, sum_elements
 from analyzer.ledger import Finding, Role, Severity
-from analyzer.model import Component, label
+from analyzer.model import (
+    DEFAULT_DOMAIN,
+    ONNX_DOMAINS,
+    Component,
+    Key,
+    StoredTensor,
+    is_runtime_domain,
+    label,
+)
+from analyzer.units import format_doing, format_many
 
 __all__ = [
     "UNREAD",
@@ -35,6 +44,9 @@ UNREAD = {
 }
 """What the reader notes of single tensors."""
 
+_ABSENT = frozenset({"external-escapes", "external-missing"})
+"""Of these the shapes are all that is known."""
+
 _PROTOBUF_DEPTH = 32
 """Nested graphs that protobuf's parsers read: 100 messages in each other, three for each graph."""
 
@@ -44,18 +56,26 @@ _OLD_OPSET = 7
 _HIGHEST = 1 << 16
 """No domain counts that far: ONNX itself is at 27 after nine years."""
 
-_RUNTIME_DOMAINS = ("com.microsoft", "com.ms.")
-
 
 def find_unread(evidence: Evidence) -> Iterator[Finding]:
     """What could not be read of single tensors."""
-    model = evidence.model
-    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for finding, key, sentence in model.unread:
-        grouped[finding, sentence].append(label(key))
-    for (finding, sentence), subjects in grouped.items():
-        tensors = "1 tensor" if len(subjects) == 1 else f"{len(subjects):,} tensors"
-        yield Finding(finding, UNREAD[finding], f"{sentence} ({tensors})", tuple(sorted(subjects)))
+    tensors = {entry.tensor.key: entry.tensor for entry in evidence.entries}
+    grouped: dict[tuple[str, str], list[Key]] = defaultdict(list)
+    for finding, key, sentence in evidence.model.unread:
+        grouped[finding, sentence].append(key)
+    for (finding, sentence), keys in grouped.items():
+        if finding in _ABSENT:
+            extent = _say_extent(len(keys), [tensors[key] for key in set(keys) if key in tensors])
+        else:
+            extent = "1 tensor" if len(keys) == 1 else f"each of {format_many(len(keys), 'tensor')}"
+        yield Finding(finding, UNREAD[finding], f"{sentence} ({extent})", tuple(sorted(map(label, keys))))
+
+
+def _say_extent(count: int, absent: Sequence[StoredTensor]) -> str:
+    """How much tensors are by their shapes, whose data cannot be looked at."""
+    nbytes = sum(tensor.logical_nbytes for tensor in absent)
+    said = [format_many(count, "tensor"), format_many(sum(tensor.numel for tensor in absent), "element")]
+    return ", ".join([*said, format_many(nbytes, "byte")] if nbytes else said)
 
 
 def find_empty(evidence: Evidence) -> Iterator[Finding]:
@@ -65,13 +85,15 @@ def find_empty(evidence: Evidence) -> Iterator[Finding]:
     if not nodes and not entries:
         yield Finding("empty-model", Severity.WARNING, "no nodes and no stored tensors")
     elif not any(entry.role is Role.PARAMETER for entry in entries):
-        yield Finding("weightless", Severity.NOTE, f"{nodes:,} nodes, but no stored tensor is a parameter")
+        message = f"{format_many(nodes, 'node')}, but no stored tensor is a parameter"
+        yield Finding("weightless", Severity.NOTE, message)
     misfits = {key for finding, key, _ in model.unread if finding == "payload-mismatch"}
+    misfits -= {key for finding, key, _ in model.unread if finding.startswith("external-")}
     stripped = [e for e in entries if e.tensor.key in misfits and e.tensor.numel and not e.tensor.nbytes]
     if stripped:
         message = (
-            f"{sum_elements(stripped):,} elements are in tensors that have a shape and no data: the weights are "
-            "not in the file"
+            f"{format_many(sum_elements(stripped), 'element')} in {format_many(len(stripped), 'tensor')} with a "
+            "shape and no data: the weights are not in the file"
         )
         yield Finding("weightless", Severity.WARNING, message, labels(stripped))
 
@@ -80,27 +102,25 @@ def find_names(evidence: Evidence) -> Iterator[Finding]:
     """Names that repeat, hide what they are, or are a caller's too."""
     model = evidence.model
     twice = {(tensor.graph_path, tensor.name) for tensor in model.tensors() if tensor.occurrence > 1}
-    for id_, names, words in (
-        ("duplicate-name", map(label, twice), "names are stored more than once in one graph"),
-        ("non-utf8-name", model.not_utf8, "names are no UTF-8; they are shown with their bytes escaped"),
-        (
-            "control-characters",
-            model.odd_names,
-            "names have control or invisible characters; they are shown escaped",
-        ),
+    for id_, names, verb, words in (
+        ("duplicate-name", map(label, twice), "are", "stored more than once in one graph"),
+        ("non-utf8-name", model.not_utf8, "are", "no UTF-8; shown with bytes escaped"),
+        ("control-characters", model.odd_names, "have", "control or invisible characters; shown escaped"),
     ):
         subjects = tuple(sorted(names))
         if subjects:
-            yield Finding(id_, Severity.WARNING, f"{len(subjects):,} {words}", subjects)
+            message = f"{format_doing(len(subjects), 'name', verb)} {words}"
+            yield Finding(id_, Severity.WARNING, message, subjects)
     for part, graphs in model.by_part():
         overridable = tuple(sorted(label((g.path, name)) for g in graphs for name in g.overridable))
         if overridable:
             why = (
                 "as this IR version demands"
                 if part.ir_version < 4
-                else "so whoever runs the model may replace them"
+                else "so whoever runs the model may give other values"
             )
-            message = f"{len(overridable):,} initializers are inputs of the graph too, {why}"
+            said = format_doing(len(overridable), "initializer", "are")
+            message = f"{said} among the graph's inputs too, {why}"
             yield Finding("initializer-is-input", Severity.NOTE, _of(part, message), overridable)
 
 
@@ -124,12 +144,12 @@ def _find_versions(part: Component) -> Iterator[Finding]:
             "imports no opset, so nothing says what its operators mean; the end of the file may be cut off"
         )
         yield Finding("no-opset", Severity.WARNING, _of(part, message))
-    newest = versions.get("ai.onnx", [])
+    newest = versions.get(DEFAULT_DOMAIN, [])
     if newest and 0 < max(newest) < _OLD_OPSET:
         message = f"opset {max(newest)} is older than {_OLD_OPSET}, the first that onnxruntime runs"
         yield Finding("old-opset", Severity.WARNING, _of(part, message))
     odd = [
-        f"{domain} {', '.join(map(str, found))}"
+        f"{domain} {', '.join(map(str, sorted(found)))}"
         for domain, found in sorted(versions.items())
         if len(set(found)) > 1 or not all(0 < version < _HIGHEST for version in found)
     ]
@@ -146,9 +166,9 @@ def find_functions(evidence: Evidence) -> Iterator[Finding]:
     calls, root = evidence.calls, evidence.model.root
     circular = tuple(sorted(label((c.function.path, "")).rstrip("/") for c in calls if c.is_recursive))
     if circular:
-        message = (
-            f"{len(circular):,} functions call themselves, directly or by others: no runtime can inline them"
-        )
+        said = format_doing(len(circular), "function", "call")
+        whom = "itself" if len(circular) == 1 else "themselves"
+        message = f"{said} {whom}, directly or by others: no runtime can inline that"
         yield Finding("recursive-function", Severity.WARNING, message, circular)
     counted = Counter(
         (root(c.function.path), (c.function.domain, c.function.name, c.function.overload)) for c in calls
@@ -156,7 +176,8 @@ def find_functions(evidence: Evidence) -> Iterator[Finding]:
     repeated = (key for key, times in counted.items() if times > 1)
     twice = tuple(sorted(label((path, ".".join(filter(None, names)))) for path, names in repeated))
     if twice:
-        message = f"{len(twice):,} functions are defined more than once; the first of each is taken for the called one"
+        said = format_doing(len(twice), "function", "are")
+        message = f"{said} defined more than once; the first of a name is taken for the called one"
         yield Finding("duplicate-function", Severity.WARNING, message, twice)
 
 
@@ -176,17 +197,18 @@ def find_wiring(evidence: Evidence) -> Iterator[Finding]:
     """Values that come from nowhere, too late, or twice."""
     wiring = evidence.wiring
     for values, id_, words in (
-        (wiring.undefined, "undefined-input", "are read and nothing provides them"),
-        (wiring.unsorted, "not-sorted", "are read before they are computed, or in a circle"),
+        (wiring.undefined, "undefined-input", "read and provided by nothing"),
+        (wiring.unsorted, "not-sorted", "read before being computed, or in a circle"),
         (
             wiring.repeated,
             "duplicate-output",
-            "are computed by more than one node, or by a node and given besides",
+            "computed by more than one node, or by a node and given besides",
         ),
     ):
         if values:
             subjects = tuple(sorted({label(value) for value in values}))
-            yield Finding(id_, Severity.WARNING, f"{len(subjects):,} values {words}", subjects)
+            message = f"{format_doing(len(subjects), 'value', 'are')} {words}"
+            yield Finding(id_, Severity.WARNING, message, subjects)
 
 
 def find_operators(evidence: Evidence) -> Iterator[Finding]:
@@ -201,19 +223,21 @@ def find_operators(evidence: Evidence) -> Iterator[Finding]:
     for (root, domain, op_type), nodes in used.items():
         if (root, domain, op_type) in local:
             continue
-        if domain in ("", "ai.onnx"):
+        if domain in ("", DEFAULT_DOMAIN):
             if not onnx.defs.has(op_type):
                 unknown[op_type] += nodes
-        elif not domain.startswith("ai.onnx."):
+        elif domain not in ONNX_DOMAINS:
             foreign[domain] += nodes
     if foreign:
-        where = (
-            "onnxruntime's own" if all(d.startswith(_RUNTIME_DOMAINS) for d in foreign) else "not ONNX's own"
-        )
-        message = f"{sum(foreign.values()):,} nodes use operators that are {where}"
-        subjects = tuple(f"{domain}: {nodes:,} nodes" for domain, nodes in sorted(foreign.items()))
-        yield Finding("custom-domain", Severity.NOTE, message, subjects)
+        where = "onnxruntime's own" if all(map(is_runtime_domain, foreign)) else "not ONNX's own"
+        used = "an operator that is" if foreign.total() == 1 else "operators that are"
+        message = f"{format_doing(foreign.total(), 'node', 'use')} {used} {where}"
+        yield Finding("custom-domain", Severity.NOTE, message, _count_nodes(foreign))
     if unknown:
-        message = f"{sum(unknown.values()):,} nodes name operators that ONNX does not define"
-        subjects = tuple(f"{op_type}: {nodes:,} nodes" for op_type, nodes in sorted(unknown.items()))
-        yield Finding("unknown-operator", Severity.WARNING, message, subjects)
+        named = "an operator" if unknown.total() == 1 else "operators"
+        message = f"{format_doing(unknown.total(), 'node', 'name')} {named} that ONNX does not define"
+        yield Finding("unknown-operator", Severity.WARNING, message, _count_nodes(unknown))
+
+
+def _count_nodes(counted: Counter[str]) -> tuple[str, ...]:
+    return tuple(f"{name}: {format_many(nodes, 'node')}" for name, nodes in sorted(counted.items()))

@@ -10,6 +10,7 @@ from analyzer.findings.evidence import Evidence, labels, sum_elements, sum_nbyte
 from analyzer.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, Key, label
 from analyzer.read.book import NODE_METADATA, UNKNOWN
+from analyzer.units import format_doing, format_many
 
 __all__ = ["find_bytes", "find_copies", "find_entries"]
 
@@ -54,6 +55,10 @@ def _is_double(entry: Entry, _: _Outputs) -> bool:
     return entry.role is Role.PARAMETER and entry.tensor.dtype in (DType.DOUBLE, DType.COMPLEX128)
 
 
+def _say_size(entries: Sequence[Entry]) -> str:
+    return f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
+
+
 _Rule = tuple[str, Severity, Callable[[Entry, _Outputs], bool], Callable[[Sequence[Entry]], str]]
 
 _ENTRY_RULES: tuple[_Rule, ...] = (
@@ -61,21 +66,21 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
         "unattributed",
         Severity.WARNING,
         _is_unattributed,
-        lambda found: f"{sum_elements(found):,} elements that no rule explains",
+        lambda found: f"{format_many(sum_elements(found), 'element')} that no rule explains",
     ),
     (
         "unused-initializer",
         Severity.WARNING,
         _is_unused,
-        lambda found: f"{sum_nbytes(found):,} bytes in initializers that no node reads",
+        lambda found: f"{_say_size(found)} in {format_many(len(found), 'initializer')} that no node reads",
     ),
     (
         "constant-weights",
         Severity.NOTE,
         _is_hidden_in_constant,
         lambda found: (
-            f"{sum(entry.parameters for entry in found):,} parameters are in Constant nodes, where tools that count "
-            "initializers miss them"
+            f"{format_doing(sum(entry.parameters for entry in found), 'parameter', 'are')} in Constant nodes, which "
+            "tools that count initializers miss"
         ),
     ),
     (
@@ -83,8 +88,8 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
         Severity.WARNING,
         _is_double,
         lambda found: (
-            f"{sum_elements(found):,} learned elements are stored in 64 bits; in 32 bits they would take "
-            f"{sum_nbytes(found) // 2:,} bytes less"
+            f"{format_doing(sum_elements(found), 'learned element', 'are')} stored in 64 bits; 32 bits would take "
+            f"{format_many(sum_nbytes(found) // 2, 'byte')} less"
         ),
     ),
 )
@@ -101,26 +106,28 @@ def find_bytes(evidence: Evidence) -> Iterator[Finding]:
     metadata = nbytes[NODE_METADATA]
     if metadata >= _STRIPPABLE:
         message = (
-            f"{metadata:,} bytes could be stripped: stack traces and notes on nodes, without which a model runs as "
-            "well (the notes tell subgraphs apart, so audit before you strip)"
+            f"{format_many(metadata, 'byte')} could be stripped: stack traces and notes on nodes, without which a "
+            "model runs as well (the notes tell subgraphs apart, so audit before you strip)"
         )
         yield Finding("strippable-metadata", Severity.NOTE, message, nbytes=metadata)
     if nbytes[UNKNOWN]:
-        message = f"{nbytes[UNKNOWN]:,} bytes are in fields that the ONNX format does not define: no reader sees them"
+        said = format_doing(nbytes[UNKNOWN], "byte", "are")
+        message = f"{said} in fields that the ONNX format does not define: no reader sees them"
         yield Finding("unknown-fields", Severity.WARNING, message, nbytes=nbytes[UNKNOWN])
     if booked.overlaps:
         pairs = tuple(sorted(f"{label(a.tensor.key)} and {label(b.tensor.key)}" for a, b in booked.overlaps))
-        message = (
-            f"{len(pairs):,} tensors begin within the external data of another; their bytes are booked once"
-        )
+        said = format_doing(len(pairs), "tensor", "begin")
+        message = f"{said} within the external data of another; their bytes are booked once"
         yield Finding("external-overlap", Severity.WARNING, message, pairs)
     if booked.orphans:
         names = {file.key: file.path for file in model.files}
         places = tuple(
-            f"{names[gap.file]}: {gap.length:,} bytes at offset {gap.offset:,}" for gap in booked.orphans
+            f"{names[gap.file]}: {format_many(gap.length, 'byte')} at offset {gap.offset:,}"
+            for gap in booked.orphans
         )
         orphaned = sum(gap.length for gap in booked.orphans)
-        message = f"{orphaned:,} bytes of external files belong to no tensor"
+        belong = "belongs" if orphaned == 1 else "belong"
+        message = f"{format_many(orphaned, 'byte')} of external files {belong} to no tensor"
         yield Finding("external-orphaned", Severity.WARNING, message, places, orphaned)
 
 
@@ -132,11 +139,13 @@ def find_copies(evidence: Evidence) -> Iterator[Finding]:
         if copies:
             named = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
             freed = evidence.freed(copies)
-            elements, nbytes = f"{sum_elements(copies):,} elements", f"{freed or 0:,} bytes"
+            elements, nbytes = sum_elements(copies), freed or 0
+            are = "is" if elements == 1 else "are"
             message = (
-                f"{nbytes} stand in more than one file: {elements} are stored again for another component{words}"
+                f"{format_doing(nbytes, 'byte', 'stand')} in more than one file: {format_many(elements, 'element')} "
+                f"{are} stored again for another component{words}"
                 if copies[0].is_duplicate
-                else f"{elements} ({nbytes}) are stored again, {words}"
+                else f"{format_many(elements, 'element')} ({format_many(nbytes, 'byte')}) {are} stored again, {words}"
             )
             yield Finding(finding, Severity.WARNING, message, tuple(sorted(named)), freed)
 

@@ -10,6 +10,7 @@ from analyzer.dtypes import DType
 from analyzer.findings.evidence import Evidence, labels, sum_elements
 from analyzer.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, Node, NoPayload, StoredTensor, label
+from analyzer.units import format_doing
 from analyzer.wiring import Wiring
 
 __all__ = ["find_runtime_weights", "find_values"]
@@ -23,13 +24,22 @@ def find_values(evidence: Evidence) -> Iterator[Finding]:
     values = evidence.values
     constant = [entry for entry in evidence.entries if entry.tensor.key in values.constant]
     if constant:
-        message = f"{sum_elements(constant):,} learned elements are in tensors of one value throughout"
+        message = f"{format_doing(sum_elements(constant), 'learned element', 'are')} in tensors of one value throughout"
+        is_most = _are_most(evidence.entries, constant)
+        message += ", most of the model: nobody trained it, or its weights were not loaded" if is_most else ""
         nbytes = None if values.sampled else _count_repeated(evidence, constant)
-        yield Finding("constant-filled", Severity.NOTE, message, labels(constant), nbytes)
+        severity = Severity.WARNING if is_most else Severity.NOTE
+        yield Finding("constant-filled", severity, message, labels(constant), nbytes)
     broken = [entry for entry in evidence.entries if entry.tensor.key in values.not_finite]
     if broken:
-        message = f"{len(broken):,} tensors hold NaN or infinity"
+        message = f"{format_doing(len(broken), 'tensor', 'hold')} NaN or infinity"
         yield Finding("nan-or-inf", Severity.WARNING, message, labels(broken))
+
+
+def _are_most(entries: Sequence[Entry], constant: Sequence[Entry]) -> bool:
+    """Whether matrices of one value are more than half of what is learned; vectors of one value a fresh model has."""
+    matrices = sum_elements(entry for entry in constant if len(entry.tensor.shape) > 1)
+    return 2 * matrices > sum_elements(entry for entry in entries if entry.role is Role.PARAMETER)
 
 
 def _count_repeated(evidence: Evidence, constant: Sequence[Entry]) -> int | None:
@@ -60,9 +70,10 @@ def find_runtime_weights(evidence: Evidence) -> Iterator[Finding]:
                 if decided is not None and decided[0] is Role.PARAMETER:
                     made[label((node.graph_path, node.outputs[0]))] = numel
     if made:
+        said = format_doing(sum(made.values()), "element", "are")
         message = (
-            f"{sum(made.values()):,} elements are made by ConstantOfShape when the model runs, where weights belong; "
-            "they are in no file, and not counted"
+            f"{said} made by ConstantOfShape when the model runs, where weights belong; what is in no file is not "
+            "counted"
         )
         yield Finding("runtime-weights", Severity.WARNING, message, tuple(sorted(made)))
 

@@ -9,15 +9,28 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from analyzer.errors import MissingExtraError
+from analyzer.errors import MissingExtraError, UsageError
 from analyzer.render.options import RenderOptions
 
 if TYPE_CHECKING:
-    from analyzer.report import Report
+    from analyzer.report import GraphReport, Report
 
-__all__ = ["FORMATS", "Format", "RenderOptions", "Special", "find_suffixes", "render", "to_document"]
+__all__ = [
+    "FORMATS",
+    "USUAL",
+    "Format",
+    "RenderOptions",
+    "Special",
+    "find_format",
+    "find_printed",
+    "find_suffixes",
+    "render_report",
+    "save_report",
+    "to_document",
+]
 
 
 Special: TypeAlias = Literal[
@@ -44,6 +57,8 @@ class Format:
     """The records that it is a form of, by the names of their classes; nothing: of all."""
     needs: str = ""
     """What it needs of the extra `report`, by the name that is imported."""
+    is_printed: bool = False
+    """Whether it is read on a terminal, so that `--format` takes it; every format has an `-o` path."""
 
     @property
     def render(self) -> Callable[[Report, RenderOptions], str | bytes]:
@@ -72,23 +87,81 @@ _WITH_FINDINGS: tuple[Special, ...] = (
 )
 
 FORMATS: dict[str, Format] = {
-    "json": Format(".json", "json:render_json"),
-    "text": Format(".txt", "text:render_text"),
-    "markdown": Format(".md", "markdown:render_markdown"),
-    "csv": Format(".csv", "csv:render_csv"),
+    "json": Format(".json", "json:render_json", is_printed=True),
+    "text": Format(".txt", "text:render_text", is_printed=True),
+    "markdown": Format(".md", "markdown:render_markdown", is_printed=True),
+    "csv": Format(".csv", "csv:render_csv", is_printed=True),
     "html": Format(".html", "html:render_html", needs="jinja2"),
     "sarif": Format(".sarif", "sarif:render_sarif", _WITH_FINDINGS),
     "junit": Format(".xml", "junit:render_junit", ("BudgetReport",)),
-    "latex": Format(".tex", "latex:render_latex", ("FormulaReport",)),
+    "latex": Format(".tex", "latex:render_latex", ("FormulaReport",), is_printed=True),
     "png": Format(".png", "plot:render_png", ("Timing",), "matplotlib"),
     "svg": Format(".svg", "plot:render_svg", ("Timing",), "matplotlib"),
 }
-"""Formats by name; those that are text are what `--format` takes."""
+"""Formats by name, in the order in which messages list them. `--format`, `-o` and `render_report` take what is here."""
+
+USUAL = "text"
+"""What is printed where no format is named."""
 
 
-def render(report: Report, style: str, options: RenderOptions | None = None) -> str | bytes:
-    """The report in the format of that name, with a final newline where it is text."""
-    return FORMATS[style].render(report, options or RenderOptions())
+def render_report(
+    report: Report | GraphReport, style: str, options: RenderOptions | None = None
+) -> str | bytes:
+    """A report in one of its formats: text that ends in a newline, or the bytes of a picture.
+
+    Args:
+        report: what a command answers, such as `Inspection`.
+        style: a name in `FORMATS`, of a format that such a report has; of a `GraphReport` one in
+            `analyzer.render.graph.FORMATS`.
+        options: rows, width, colour, and what stands beside it on a page; a `GraphReport` has none.
+
+    Raises:
+        UsageError: there is no such format of such a report.
+        MissingExtraError: the format needs what is not installed.
+    """
+    from analyzer.report import GraphReport
+
+    name = type(report).__name__
+    if isinstance(report, GraphReport):
+        from analyzer.render.graph import FORMATS as GRAPH_FORMATS
+
+        if style in GRAPH_FORMATS:
+            return GRAPH_FORMATS[style](report)
+        raise UsageError(f"{style}: no format of {name}; use one of {', '.join(GRAPH_FORMATS)}")
+    known = {key: each for key, each in FORMATS.items() if not each.reports or name in each.reports}
+    if style not in known:
+        raise UsageError(f"{style}: no format of {name}; use one of {', '.join(known)}")
+    known[style].check()
+    return known[style].render(report, options or RenderOptions())
+
+
+def save_report(report: Report | GraphReport, path: Path | str, options: RenderOptions | None = None) -> None:
+    """Write a report to a file, in the format of its suffix, as `FORMATS` has it.
+
+    Raises:
+        UsageError: the suffix names no format of such a report, or the file cannot be written.
+        MissingExtraError: the format needs what is not installed.
+    """
+    path = Path(path)
+    content = render_report(report, _style_of(report, path), options)
+    try:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _style_of(report: Report | GraphReport, path: Path) -> str:
+    from analyzer.render.graph import SUFFIXES
+    from analyzer.report import GraphReport
+
+    if not isinstance(report, GraphReport):
+        suffix = find_format(path, type(report).__name__).suffix
+        return next(name for name, each in FORMATS.items() if each.suffix == suffix)
+    if path.suffix not in SUFFIXES:
+        raise UsageError(
+            f"{path}: no format for the suffix {path.suffix!r}; use one of {', '.join(SUFFIXES)}"
+        )
+    return SUFFIXES[path.suffix]
 
 
 def to_document(report: Report) -> dict[str, Any]:
@@ -110,3 +183,36 @@ def find_suffixes(report: str | None) -> dict[str, Format]:
     (['.sarif', '.xml'], ['.png', '.svg'])
     """
     return {each.suffix: each for each in FORMATS.values() if not each.reports or report in each.reports}
+
+
+def find_printed(report: Special | None = None) -> tuple[str, ...]:
+    """What `--format` takes of a kind of report: the formats that are read on a terminal, the usual one first.
+
+    Args:
+        report: as `find_suffixes` takes it.
+
+    >>> find_printed()
+    ('text', 'json', 'markdown', 'csv')
+    >>> find_printed("FormulaReport")
+    ('text', 'json', 'markdown', 'csv', 'latex')
+    """
+    known = find_suffixes(report).values()
+    names = [name for name, each in FORMATS.items() if each.is_printed and each in known]
+    return tuple(sorted(names, key=lambda name: name != USUAL))
+
+
+def find_format(path: Path, report: str | None) -> Format:
+    """The format that a path asks for by its suffix.
+
+    Args:
+        path: where a report is to be written.
+        report: as `find_suffixes` takes it.
+
+    Raises:
+        UsageError: there is none.
+    """
+    formats = find_suffixes(report)
+    if path.suffix not in formats:
+        known = ", ".join(formats)
+        raise UsageError(f"{path}: no format for the suffix {path.suffix!r}; use one of {known}")
+    return formats[path.suffix]

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+from analyzer.budget.record import Contributor
 from analyzer.render import to_document
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.budget import sum_others
+from analyzer.render.sentences.findings import worst_first
 from analyzer.units import format_amount, format_count, printable
 
 if TYPE_CHECKING:
@@ -80,7 +83,8 @@ def _add_suite(
 
 
 def _properties(document: dict[str, Any], model: str | None) -> list[tuple[str, str]]:
-    found = [finding for finding in document["findings"] if finding["model"] == model]
+    findings = worst_first(document["findings"], lambda finding: finding["severity"])
+    found = [finding for finding in findings if finding["model"] == model]
     tool = document["tool"]
     return [
         ("tool", f"{tool['name']} {tool['version']}"),
@@ -103,29 +107,30 @@ def _add_case(suite: ET.Element, model: str, rule: dict[str, Any]) -> None:
 
 def _headline(rule: dict[str, Any]) -> str:
     """What is wrong, and what the project says to it."""
-    if isinstance(rule["observed"], int) and isinstance(rule["limit"], int):
-        observed, limit = (format_amount(rule[key], rule["unit"]) for key in ("observed", "limit"))
-        said = f"{observed}, allowed are at {rule['bound']} {limit}"
-    else:
-        said = rule["message"]
-    return " ".join(filter(None, [f"{said}.", rule["advice"]]))
+    return " ".join(filter(None, [f"{rule['message']}.", rule["advice"]]))
 
 
 def _details(rule: dict[str, Any]) -> list[str]:
     part = f" of {rule['group']}" if rule["group"] else ""
     lines = [f"metric: {rule['metric']}{part}", f"rule: {rule['origin']}"]
-    if rule["message"]:
-        lines.append(rule["message"])
+    if isinstance(rule["observed"], int) and isinstance(rule["limit"], int):
+        observed, limit = (format_amount(rule[key], rule["unit"]) for key in ("observed", "limit"))
+        lines += [f"observed: {observed}", f"limit: at {rule['bound']} {limit}"]
     if rule["baseline"] is not None:
         lines.append(f"baseline: {format_amount(rule['baseline'], rule['unit'])}")
     if rule["exceeded_by"] is not None:
         lines.append(f"exceeded by: {format_count(rule['exceeded_by'])}")
-    contributors = rule["contributors"]
-    for each in contributors[:_SHOWN]:
-        before = "" if each["baseline"] is None else f", was {format_count(each['baseline'])}"
-        lines.append(f"  {each['name']}: {format_count(each['value'])}{before}")
-    left = len(contributors) - _SHOWN
-    return [*lines, f"  [{format_count(left)} others]"] if left > 0 else lines
+    contributors = [Contributor(**each) for each in rule["contributors"]]
+    lines += map(_part, contributors[:_SHOWN])
+    if left := contributors[_SHOWN:]:
+        title, rest = sum_others(left, rule["metric"])
+        lines.append(f"  {title}" if rest is None else _part(rest))
+    return lines
+
+
+def _part(each: Contributor) -> str:
+    before = "" if each.baseline is None else f", was {format_count(each.baseline)}"
+    return f"  {each.name}: {format_count(each.value)}{before}"
 
 
 def _text(text: str) -> str:

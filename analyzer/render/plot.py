@@ -18,7 +18,15 @@ from analyzer.timing.growth import Growth, fit_growth
 from analyzer.timing.record import Timing
 from analyzer.timing.rows import TimeRow, make_rows, total_group
 from analyzer.timing.sweep import grow_latency, lengths
-from analyzer.units import format_many, format_ms, format_percent, printable, shorten
+from analyzer.units import (
+    format_count,
+    format_many,
+    format_ms,
+    format_others,
+    format_percent,
+    printable,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,7 +140,7 @@ def _draw_sweep(figure: Figure, timing: Timing) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda ms, _: f"{ms:,g}")
     ticks = _ticks(at, is_log=is_log)
-    axes.set_xticks(ticks, [f"{length:,}" for length in ticks])
+    axes.set_xticks(ticks, list(map(format_count, ticks)))
     axes.minorticks_off()
     axes.set_xlabel(_label(timing.axis or ""))
     axes.set_ylabel("ms in the mean profiled run")
@@ -179,7 +187,7 @@ def _lines(timing: Timing) -> Iterator[_Line]:
         )
     if left:
         others = [math.fsum(times) for times in zip(*(row.ms for row in left), strict=True)]
-        yield _grey(f"[{len(left)} others]", others, at, "*")
+        yield _grey(format_others(len(left)), others, at, "*")
     if timing.grouping.by == "group":
         left_out = [point.ungrouped.ms if point.ungrouped else 0.0 for point in timing.points]
         yield _grey(timing.grouping.ungrouped.name, left_out, at, "1")
@@ -275,7 +283,7 @@ def _bars(timing: Timing) -> Iterator[_Bars]:
     left = [bar for at, bar in enumerate(bars) if at not in kept]
     if left:
         parameters, nbytes = sum(bar.parameters for bar in left), sum(bar.nbytes for bar in left)
-        yield _Bars(f"[{len(left)} others]", math.fsum(bar.ms for bar in left), parameters, nbytes)
+        yield _Bars(format_others(len(left)), math.fsum(bar.ms for bar in left), parameters, nbytes)
     if point.ungrouped is not None:
         group = point.ungrouped.group
         yield _Bars(group.name, point.ungrouped.ms, group.parameters, group.nbytes)

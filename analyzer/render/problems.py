@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzer.ledger import Severity
+from analyzer.render.sentences.findings import worst_first
 
 __all__ = ["BUDGET", "UNREADABLE", "Problem", "list_problems"]
 
@@ -53,8 +54,7 @@ def list_problems(document: Mapping[str, Any]) -> tuple[Problem, ...]:
             return list_problems(document["reconcile"])
         case _:
             return ()
-    order = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
-    return tuple(sorted(found, key=lambda problem: order.index(problem.severity)))
+    return tuple(worst_first(found, lambda problem: problem.severity))
 
 
 def _of_rules(rules: list[dict[str, Any]]) -> Iterator[Problem]:

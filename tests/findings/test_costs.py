@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from analyzer.audit import audit_model
 from analyzer.group import group_by
 from analyzer.ledger import Ledger
-from analyzer.render import RenderOptions, render, to_document
+from analyzer.render import RenderOptions, render_report, to_document
 from analyzer.report import Inspection, SurveyReport
 from analyzer.survey import survey_models
 
@@ -90,15 +90,18 @@ def wasteful(folder: Path) -> Ledger:
 
 
 def text_of(ledger: Ledger) -> list[str]:
-    text = render(Inspection(ledger, group_by(ledger)), "text", RenderOptions())
+    text = render_report(Inspection(ledger, group_by(ledger)), "text", RenderOptions())
     return str(text).splitlines()
 
 
 def test_text_says_what_a_finding_costs_and_where_to_read_on(tmp_path):
     lines = text_of(wasteful(tmp_path))
 
-    start = next(i for i, line in enumerate(lines) if line.startswith("warning: 8,000 bytes in initializers"))
+    start = next(
+        i for i, line in enumerate(lines) if line.startswith("warning: 2,000 elements (8,000 bytes) in 1")
+    )
     assert lines[start + 1 :] == [
+        "[unused-initializer]",
         "  idle",
         "  costs 8,000 bytes",
         "",

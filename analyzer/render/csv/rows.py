@@ -113,7 +113,7 @@ def _models(document: Document) -> Iterator[Row]:
         row = dict.fromkeys(COLUMNS["survey"]) | model | model.get("totals", {})
         yield row | {
             "dtypes": [each["dtype"] for each in model.get("dtypes", ())],
-            "findings": [each["id"] for each in model.get("findings", ())],
+            "findings": list(dict.fromkeys(each["id"] for each in model.get("findings", ()))),
         }
 
 

@@ -10,7 +10,7 @@ from analyzer.formulas.record import FormulaReport, MatchedBy, Reason, Side
 from analyzer.formulas.rows import PartRow, TermRow
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Cell, Code, Column, Line, Row, Section, Table
-from analyzer.units import format_count, format_many, format_signed
+from analyzer.units import format_count, format_many, format_others, format_signed
 
 __all__ = ["check_section", "what_if_section"]
 
@@ -132,7 +132,7 @@ def _reasons(report: FormulaReport, options: RenderOptions) -> list[Line]:
     lines = [line for each in alike.values() for line in _told(each)]
     shown = lines[: options.rows] if options.rows else lines
     if left := len(lines) - len(shown):
-        shown.append(Line((f"[{format_count(left)} others, in JSON]",)))
+        shown.append(Line((f"[{format_many(left, 'other')}, in JSON]",)))
     rest = (report.checked.difference or 0) - sum(reason.elements for reason in reasons)
     if rest:
         shown.append(Line((f"{format_signed(rest)}: nothing explains it",)))
@@ -173,9 +173,7 @@ def _unmatched(report: FormulaReport, options: RenderOptions) -> Iterator[Line]:
         yield Line((f"{NO_TERM} {_TITLES[side.kind]}: ", Code(name), f" {format_count(elements)}"))
     if left := found[len(shown) :]:
         elements = sum(each for _, each in left)
-        yield Line(
-            (f"{NO_TERM} {_TITLES[side.kind]}: [{format_count(len(left))} others] {format_count(elements)}",)
-        )
+        yield Line((f"{NO_TERM} {_TITLES[side.kind]}: {format_others(len(left))} {format_count(elements)}",))
 
 
 def _short(key: str) -> str:

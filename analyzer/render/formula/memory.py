@@ -8,7 +8,7 @@ from analyzer.formulas.record import CacheSize, FormulaReport
 from analyzer.render.formula.math import show_math
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Column, Line, Piece, Row, Section, Table
-from analyzer.units import format_bytes, format_count, format_many
+from analyzer.units import format_bytes, format_count, format_many, format_others
 
 __all__ = ["cache_section", "memory_section"]
 
@@ -28,7 +28,7 @@ def memory_section(report: FormulaReport, options: RenderOptions) -> Section:
     ]
     if left := len(names) - shown:
         others = ((format_bytes(sum(column[shown:])),) for column in table)
-        rows.append(Row(((f"[{format_count(left)} others]",), *others)))
+        rows.append(Row(((format_others(left),), *others)))
     totals = ((format_bytes(each.nbytes),) for each in footprints)
     rows.append(Row((("total",), *totals), is_total=True))
     sentence = (

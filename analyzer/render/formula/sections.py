@@ -14,7 +14,7 @@ from analyzer.render.formula.math import show_math
 from analyzer.render.formula.memory import cache_section, memory_section
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Cell, Code, Column, Line, Math, Row, Section, Table
-from analyzer.units import format_count, format_share, short_count
+from analyzer.units import format_count, format_many, format_others, format_share, short_count
 
 __all__ = ["make_sections"]
 
@@ -187,11 +187,11 @@ def _terms(
             make_row(((part.name,), _part_expression(part, algebra)), *_sums([part]), 1) for part in seen
         ]
         if left := parts[len(seen) :] if seen else ():
-            made.append(make_row(((f"[{format_count(len(left))} others]",), ()), *_sums(left), 1))
+            made.append(make_row(((format_others(len(left)),), ()), *_sums(left), 1))
         budget = None if budget is None else budget - len(seen)
     if left_terms := rows[len(shown) :]:
         others = [part for row in left_terms for part in row.parts]
-        made.append(make_row(((f"[{format_count(len(left_terms))} others]",), ()), *_sums(others)))
+        made.append(make_row(((format_others(len(left_terms)),), ()), *_sums(others)))
     formula, total = report.formula, algebra.total(usual=True)
     cells = (("total",), () if total is None else (show_math(total),))
     made.append(make_row(cells, formula.total, formula.active, total=True))
@@ -229,7 +229,7 @@ def _uses(report: FormulaReport, rows: Sequence[TermRow]) -> Section:
     return tuple(
         Line(
             (
-                f"{row.name}: each is applied {format_count(row.count.uses)} times and counts once; "
+                f"{row.name}: each is applied {format_many(row.count.uses, 'time')} and counts once; "
                 f"{format_count(row.value * row.count.uses)} if each use had its own",
             )
         )
@@ -246,5 +246,5 @@ def _sources(rows: Sequence[TermRow], options: RenderOptions) -> Section:
     shown = parts[: options.rows or None]
     made = [Row(((part.name,), (part.source,))) for part in shown]
     if left := len(parts) - len(shown):
-        made.append(Row(((f"[{format_count(left)} others]",), ())))
+        made.append(Row(((format_others(left),), ())))
     return (Table((Column("part"), Column("source")), tuple(made)),)

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analyzer.units import format_bytes, format_count, format_share, printable, short_count, shorten
+from analyzer.units import (
+    format_bytes,
+    format_count,
+    format_many,
+    format_share,
+    printable,
+    short_count,
+    shorten,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -78,15 +86,15 @@ def make_box(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
         text = _why_empty(graph, vertex)
         return Box("empty", (Line(title, 12, "name"), Line(text, 11, "dim")), f"{name}: {text}")
     parameters, count = attributes["parameters"], len(attributes["members"])
-    exact = f"{format_count(parameters)} parameters"
-    each = exact if count == 1 else f"{count} x {format_count(parameters // count)} parameters"
+    exact = format_many(parameters, "parameter")
+    each = exact if count == 1 else f"{count} x {format_many(parameters // count, 'parameter')}"
     lines = [
         Line(title, 13, "name"),
         Line(each, 12, "text", _short_share(parameters, whole)),
         Line(_details(attributes, count), 11, "dim"),
     ]
     tooltip = [name, exact, format_share(parameters, whole), format_bytes(attributes["bytes"])]
-    tooltip += [f"{format_count(attributes['tensors'])} tensors, {format_count(attributes['nodes'])} nodes"]
+    tooltip += [f"{format_many(attributes['tensors'], 'tensor')}, {format_many(attributes['nodes'], 'node')}"]
     return Box("group", tuple(lines), "\n".join(tooltip), parameters / whole if whole else 0.0, count)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analyzer.render.graph.rows import vertex_ids
-from analyzer.units import format_bytes, format_count, printable, shorten
+from analyzer.units import format_bytes, format_count, format_many, printable, shorten
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -63,11 +63,11 @@ def _label(attributes: Mapping[str, Any]) -> tuple[str, ...]:
             return (
                 name,
                 f"{attributes['dtype']} {shape}",
-                f"{format_count(attributes['parameters'])} parameters",
+                format_many(attributes["parameters"], "parameter"),
             )
         case "group":
             sizes = (
-                f"{format_count(attributes['parameters'])} parameters, {format_bytes(attributes['bytes'])}"
+                f"{format_many(attributes['parameters'], 'parameter')}, {format_bytes(attributes['bytes'])}"
             )
             count = len(attributes["members"])
             return (name, sizes) if count == 1 else (name, f"{count} groups, {sizes}")

@@ -12,7 +12,7 @@ from analyzer.render.graph.boxes import INSET, LEADING, PADDING, Box, Line, make
 from analyzer.render.graph.graphviz import lay_out_by_graphviz
 from analyzer.render.graph.layers import Arrow
 from analyzer.render.graph.layout import Layout, Point, Size, lay_out
-from analyzer.units import format_bytes, format_count, printable, short_count, shorten
+from analyzer.units import format_bytes, format_count, format_many, printable, short_count, shorten
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -217,8 +217,8 @@ def _totals(about: Mapping[str, Any]) -> str:
     parameters = about["parameters"]
     grouped = f"by {about['by']}" + (f", depth {about['depth']}" if about["depth"] is not None else "")
     return (
-        f"{format_count(parameters)} parameters ({short_count(parameters)}), "
-        f"{format_bytes(about['bytes'])} in {format_count(about['tensors'])} tensors · {grouped}"
+        f"{format_many(parameters, 'parameter')} ({short_count(parameters)}), "
+        f"{format_bytes(about['bytes'])} in {format_many(about['tensors'], 'tensor')} · {grouped}"
     )
 
 

@@ -36,7 +36,7 @@ from analyzer.render.html.wording import (
     show_all,
     signed,
 )
-from analyzer.units import format_error
+from analyzer.units import format_doing, format_error
 
 __all__ = ["describe_export", "describe_reconciliation", "describe_recovery"]
 
@@ -201,7 +201,9 @@ def describe_recovery(view: View, beside: Beside) -> Section:
     lost, lossy = view.rows("lost"), view.rows("lossy")
     output = view.text("output")
     blocks: list[Block] = [
-        Answer(not lost, f"{amount(len(lost))} tensors were lost." if lost else "Nothing was lost."),
+        Answer(
+            not lost, f"{format_doing(len(lost), 'tensor', 'were')} lost." if lost else "Nothing was lost."
+        ),
         Tiles(
             (
                 Tile("Recovered", amount(recovered.count("tensors")), "tensors"),

@@ -37,6 +37,7 @@ from analyzer.render.html.wording import (
     show,
     show_all,
 )
+from analyzer.units import format_many
 
 __all__ = ["describe_inspection", "describe_survey"]
 
@@ -77,8 +78,8 @@ def _tiles(model: View, totals: View) -> Tiles:
 
 def _nested(model: View) -> str:
     functions, nested = model.count("functions"), model.count("nested_graphs")
-    said = [f"{amount(functions)} functions"] if functions else []
-    said += [f"{amount(nested)} nested graphs"] if nested else []
+    said = [format_many(functions, "function")] if functions else []
+    said += [format_many(nested, "nested graph")] if nested else []
     return ", ".join(said)
 
 
@@ -88,12 +89,14 @@ def _formula(beside: Beside, parameters: int | None) -> tuple[Block, ...]:
         return ()
     who = show(beside.formula.text("class")) or "The formula"
     if total == parameters:
-        return (Notes((f"{who} counts the same {amount(total)} parameters in closed form.",)),)
+        return (Notes((f"{who} counts the same {format_many(total, 'parameter')} in closed form.",)),)
     more = "more" if parameters > total else "fewer"
     difference = amount(abs(parameters - total))
     return (
         Notes(
-            (f"{who} counts {amount(total)} parameters in closed form: this file has {difference} {more}.",)
+            (
+                f"{who} counts {format_many(total, 'parameter')} in closed form: this file has {difference} {more}.",
+            )
         ),
     )
 

@@ -9,6 +9,7 @@ from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.render.html.blocks import Block, Cell, Column, Fact, Facts, Finding, Findings, Grid
 from analyzer.render.html.reading import View
 from analyzer.render.html.wording import bytes_of, cell, ms, share, show, texts
+from analyzer.render.sentences.findings import worst_first
 
 __all__ = [
     "Beside",
@@ -129,9 +130,8 @@ def describe_findings(view: View) -> tuple[Block, ...]:
 
 def list_findings(rows: Iterable[View], model: str = "") -> tuple[Finding, ...]:
     """Each with what the catalogue says of its kind; the gravest first."""
-    found = [_finding(row, model) for row in rows]
-    order = {"error": 0, "warning": 1, "note": 2}
-    return tuple(sorted(found, key=lambda each: (order.get(each.severity, 3), each.id)))
+    found = sorted((_finding(row, model) for row in rows), key=lambda each: each.id)
+    return tuple(worst_first(found, lambda each: each.severity))
 
 
 def _finding(row: View, model: str) -> Finding:

@@ -16,6 +16,7 @@ from analyzer.render.html.blocks import (
 from analyzer.render.html.parts import Beside, list_findings, name
 from analyzer.render.html.reading import View
 from analyzer.render.html.wording import amount, bytes_of, cell, show, show_all
+from analyzer.units import format_others
 
 __all__ = ["describe_check"]
 
@@ -88,7 +89,7 @@ def _contributors(rows: tuple[View, ...]) -> tuple[tuple[Cell, ...], ...]:
     if left:
         known = [before for _, _, before in left if before is not None]
         value = sum(value or 0 for _, value, _ in left)
-        found[_SHOWN:] = [(f"[{amount(len(left))} others]", value, sum(known) if known else None)]
+        found[_SHOWN:] = [(format_others(len(left)), value, sum(known) if known else None)]
     return tuple((title, cell(value), cell(before)) for title, value, before in found)
 
 

@@ -8,6 +8,7 @@ from analyzer.render.html.blocks import Cell
 from analyzer.units import (
     format_bytes,
     format_count,
+    format_many,
     format_ms,
     format_percent,
     format_ratio,
@@ -86,12 +87,12 @@ def both_bytes(nbytes: int | None) -> tuple[str, str]:
     """Bytes, short and exact."""
     if nbytes is None:
         return NONE, ""
-    return format_bytes(nbytes), f"{format_count(nbytes)} bytes" if abs(nbytes) >= 1024 else ""
+    return format_bytes(nbytes), format_many(nbytes, "byte") if abs(nbytes) >= 1024 else ""
 
 
 def bytes_of(nbytes: int | None) -> str:
     """Bytes in one text, exact."""
-    return NONE if nbytes is None else f"{format_count(nbytes)} bytes"
+    return NONE if nbytes is None else format_many(nbytes, "byte")
 
 
 def signed(count: int | None) -> str:

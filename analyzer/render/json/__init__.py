@@ -7,25 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analyzer.compare import Comparison
-from analyzer.formulas.record import FormulaReport
-from analyzer.render.json.bridge import document_reconciliation, document_recovery
-from analyzer.render.json.compare import document_comparison
-from analyzer.render.json.inspect import document_inspection
-from analyzer.render.json.parts import SCHEMA_VERSION, Document, head
-from analyzer.render.json.survey import document_survey
+from analyzer.render.json.parts import SCHEMA_VERSION, Document
+from analyzer.render.makers import find_maker
 from analyzer.render.options import RenderOptions
-from analyzer.report import (
-    BudgetReport,
-    ExportReport,
-    Inspection,
-    ReconcileReport,
-    RecoverReport,
-    Report,
-    SurveyReport,
-)
+
+if TYPE_CHECKING:
+    from analyzer.report import Report
 
 __all__ = ["SCHEMA_VERSION", "render_json", "to_document", "write_json"]
 
@@ -74,34 +63,26 @@ def _write(value: Any, indent: str, parts: list[str]) -> None:
 _compact = json.JSONEncoder(sort_keys=True, ensure_ascii=True, allow_nan=False).encode
 
 
+_MAKERS = {
+    "BudgetReport": "budget:document_budget",
+    "Comparison": "compare:document_comparison",
+    "ExportReport": "bridge:document_export",
+    "FormulaReport": "formula:document_formula",
+    "Inspection": "inspect:document_inspection",
+    "ReconcileReport": "bridge:document_reconciliation",
+    "RecoverReport": "bridge:document_recovery",
+    "SurveyReport": "survey:document_survey",
+    "Timing": "time:document_timed",
+    "TimingComparison": "time:document_timed",
+}
+"""What makes the document of each kind of report: a module of this folder, and its function."""
+
+
 def to_document(report: Report) -> Document:
-    """The report as plain dicts and lists, as its JSON Schema describes it."""
-    match report:
-        case Inspection():
-            return document_inspection(report)
-        case SurveyReport():
-            return document_survey(report)
-        case ReconcileReport():
-            return document_reconciliation(report)
-        case ExportReport():
-            return {
-                **head("export"),
-                "files": list(report.files),
-                "reconcile": document_reconciliation(report.reconcile),
-            }
-        case RecoverReport():
-            return document_recovery(report)
-        case Comparison():
-            return document_comparison(report)
-        case BudgetReport():
-            from analyzer.render.json.budget import document_budget
+    """The report as plain dicts and lists, as its JSON Schema describes it.
 
-            return document_budget(report)
-        case FormulaReport():
-            from analyzer.render.json.formula import document_formula  # sympy, which nothing else needs
-
-            return document_formula(report)
-        case _:
-            from analyzer.render.json.time import document_timed  # what only a timing needs
-
-            return document_timed(report)
+    Raises:
+        TypeError: it is no report.
+    """
+    made: Document = find_maker(__name__, _MAKERS, report)(report)
+    return made

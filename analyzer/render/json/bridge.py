@@ -2,89 +2,109 @@
 
 from __future__ import annotations
 
+from analyzer.manifest import Manifest, Parameter
 from analyzer.model import label
-from analyzer.recover import Lost, StateTensor, Unnamed
+from analyzer.reconcile.lines import BridgeRow, EntryLine, Nearest, ParameterLine
+from analyzer.recover.record import Lost, StateTensor, Unnamed
 from analyzer.render.json.groups import document_grouping
 from analyzer.render.json.parts import Document, head, list_findings, utf8
-from analyzer.report import ReconcileReport, RecoverReport
+from analyzer.report import ExportReport, ReconcileReport, RecoverReport
 
-__all__ = ["document_reconciliation", "document_recovery"]
+__all__ = ["document_export", "document_reconciliation", "document_recovery"]
+
+
+def document_export(report: ExportReport) -> Document:
+    """What `export` answers."""
+    return {
+        **head("export"),
+        "files": list(report.files),
+        "reconcile": document_reconciliation(report.reconcile),
+    }
 
 
 def document_reconciliation(report: ReconcileReport) -> Document:
     """What `reconcile` answers."""
     result = report.reconciliation
-    manifest, ledger = result.manifest, result.ledger
-    known = {parameter.name: parameter for parameter in manifest.parameters}
+    ledger = result.ledger
+    known = {parameter.name: parameter for parameter in result.manifest.parameters}
+    places = ((line, "/".join(line.key[0])) for line in result.entries)
     return {
         **head("reconcile", report.stamp),
         "model": {"path": str(ledger.model.path)},
-        "against": dict(manifest.source),
+        "against": dict(result.manifest.source),
         "balanced": result.balanced,
         "content": result.content,
         "compared": dict(result.compared),
-        "pytorch": {
-            "parameters": manifest.numel,
-            "trainable": manifest.trainable,
-            "buffers": manifest.buffer_numel,
-            "tied": [list(p.names) for p in manifest.parameters if p.tied],
-        },
+        "pytorch": _pytorch(result.manifest),
         "onnx": {
             "parameters": result.onnx_parameters,
             "parameters_alone": ledger.parameters,
             "stored_elements": ledger.stored_elements,
         },
-        "bridge": [
-            {
-                "line": row.line.value,
-                "tensors": row.tensors,
-                "elements": row.elements,
-                "parameter_delta": row.parameter_delta,
-                "stored_delta": row.stored_delta,
-                "bytes": row.nbytes,
-            }
-            for row in result.bridge
+        "bridge": list(map(_row, result.bridge)),
+        "parameters": [_settled(settled, known[settled.name]) for settled in result.parameters],
+        "tensors": [
+            _stored(line, path)
+            for line, path in sorted(places, key=lambda place: (place[1], place[0].key[1]))
         ],
-        "parameters": [
-            {
-                "name": settled.name,
-                "shape": list(known[settled.name].shape),
-                "elements": known[settled.name].numel,
-                "trainable": known[settled.name].trainable,
-                "line": settled.line.value,
-                "chain": [line.value for line in settled.chain],
-                "entries": [label(key) for key in settled.entries],
-                "decided_by": settled.decided_by,
-                "max_abs_error": settled.max_abs_error,
-                "compared": settled.compared,
-            }
-            for settled in result.parameters
-        ],
-        "tensors": sorted(
-            (
-                {
-                    "name": line.key[1],
-                    "graph_path": "/".join(line.key[0]),
-                    "line": line.line.value,
-                    "parameter": line.parameter,
-                    "decided_by": line.decided_by,
-                }
-                for line in result.entries
-            ),
-            key=lambda item: (str(item["graph_path"]), str(item["name"])),
-        ),
-        "nearest": [
-            {
-                "tensor": label(nearest.key),
-                "parameter": nearest.name,
-                "equal": nearest.equal,
-                "compared": nearest.compared,
-                "max_abs_error": nearest.max_abs_error,
-            }
-            for nearest in result.nearest
-        ],
+        "nearest": list(map(_nearest, result.nearest)),
         **document_grouping(report.grouping, result.onnx_parameters),
         "findings": list_findings(report.findings),
+    }
+
+
+def _pytorch(manifest: Manifest) -> Document:
+    return {
+        "parameters": manifest.numel,
+        "trainable": manifest.trainable,
+        "buffers": manifest.buffer_numel,
+        "tied": [list(p.names) for p in manifest.parameters if p.tied],
+    }
+
+
+def _row(row: BridgeRow) -> Document:
+    return {
+        "line": row.line.value,
+        "tensors": row.tensors,
+        "elements": row.elements,
+        "parameter_delta": row.parameter_delta,
+        "stored_delta": row.stored_delta,
+        "bytes": row.nbytes,
+    }
+
+
+def _settled(settled: ParameterLine, parameter: Parameter) -> Document:
+    return {
+        "name": settled.name,
+        "shape": list(parameter.shape),
+        "elements": parameter.numel,
+        "trainable": parameter.trainable,
+        "line": settled.line.value,
+        "chain": [line.value for line in settled.chain],
+        "entries": [label(key) for key in settled.entries],
+        "decided_by": settled.decided_by,
+        "max_abs_error": settled.max_abs_error,
+        "compared": settled.compared,
+    }
+
+
+def _stored(line: EntryLine, path: str) -> Document:
+    return {
+        "name": line.key[1],
+        "graph_path": path,
+        "line": line.line.value,
+        "parameter": line.parameter,
+        "decided_by": line.decided_by,
+    }
+
+
+def _nearest(nearest: Nearest) -> Document:
+    return {
+        "tensor": label(nearest.key),
+        "parameter": nearest.name,
+        "equal": nearest.equal,
+        "compared": nearest.compared,
+        "max_abs_error": nearest.max_abs_error,
     }
 
 

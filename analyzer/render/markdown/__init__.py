@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from analyzer.render.makers import find_maker
 from analyzer.render.markdown.writer import write_blocks
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Line
-from analyzer.report import Report
+
+if TYPE_CHECKING:
+    from analyzer.report import Report
 
 __all__ = ["LONGEST", "render_markdown"]
 
@@ -74,11 +77,5 @@ def _drop(blocks: list[Block]) -> str:
 
 
 def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
-    kind = type(report).__name__
-    if kind not in _MAKERS:
-        raise TypeError(f"no Markdown of a {kind}")
-    module, _, function = _MAKERS[kind].partition(":")
-    made: Iterator[Block] = getattr(importlib.import_module(f"analyzer.render.markdown.{module}"), function)(
-        report, options
-    )
+    made: Iterator[Block] = find_maker(__name__, _MAKERS, report)(report, options)
     return made

@@ -9,6 +9,7 @@ from analyzer.budget.record import AtLeast, BudgetReport, Contributor, Skipped, 
 from analyzer.render.markdown.parts import columns, cut, name, others, show_findings
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Column, Heading, Items, Line, Piece, Row, Strong, Table
+from analyzer.render.sentences.budget import count_unit, sum_others
 from analyzer.units import (
     format_bytes,
     format_count,
@@ -30,12 +31,12 @@ def show_budget(report: BudgetReport, options: RenderOptions) -> Iterator[Block]
         yield Line((Code(report.models[0]),))
     if report.verdicts:
         yield _rules(report, ample)
+    for verdict in cut(report.failed, ample)[0]:
+        yield from _failure(verdict, limit, has_models=len(report.models) > 1)
     told = [*_unreadable(report), *map(_unevaluated, report.unevaluated)]
     shown, left = cut(told, ample)
     if shown:
         yield Items((*shown, *([(others(left),)] if left else [])))
-    for verdict in cut(report.failed, ample)[0]:
-        yield from _failure(verdict, limit, has_models=len(report.models) > 1)
     yield from _findings(report, limit)
 
 
@@ -48,10 +49,13 @@ def _answer(report: BudgetReport) -> str:
     counts = Counter(verdict.status for verdict in report.verdicts)
     what = "rule" if len(report.models) <= 1 else "verdict"
     asked = format_many(len(report.verdicts), what)
+    lost = [f"{format_many(len(report.unreadable), 'model')} cannot be read"] if report.unreadable else []
     if report.failed:
-        return f"FAIL, {format_count(len(report.failed))} of {asked}"
-    if report.unreadable:
-        return f"NO ANSWER, {format_many(len(report.unreadable), 'model')} cannot be read"
+        unknown = len(report.unevaluated)
+        lost = [f"{format_count(unknown)} not evaluated", *lost] if unknown else lost
+        return ", ".join([f"FAIL, {format_count(len(report.failed))} of {asked}", *lost])
+    if lost:
+        return f"NO ANSWER, {lost[0]}"
     if report.unevaluated:
         return f"NO ANSWER, {format_count(len(report.unevaluated))} of {asked} not evaluated"
     if not report.passed:
@@ -183,21 +187,26 @@ def _failure(verdict: Verdict, limit: int, *, has_models: bool) -> Iterator[Bloc
 
 def _contributors(verdict: Verdict, limit: int) -> Table:
     """The largest parts, or changes, the largest first; they and the others sum to the total where they can."""
-    shown = list(cut(verdict.contributors, limit)[0])
+    shown, left = cut(verdict.contributors, limit)
     has_baseline = any(each.baseline is not None for each in verdict.contributors)
     rows = [_contributor(each, verdict.unit, has_baseline=has_baseline) for each in shown]
+    if left:
+        title, together = sum_others(left, verdict.rule.metric)
+        if together is None:
+            rows.append(Row(((title,), (), *([(), ()] if has_baseline else []))))
+        else:
+            rows.append(_contributor(together, verdict.unit, has_baseline=has_baseline))
     total = _total(verdict)
     if total is not None:
-        rest = _rest(total, shown)
+        rest = _rest(total, verdict.contributors)
         if rest.value or rest.baseline:
             rows.append(_contributor(rest, verdict.unit, has_baseline=has_baseline))
         rows.append(_contributor(total, verdict.unit, has_baseline=has_baseline, is_total=True))
-    elif left := verdict.contributors[len(shown) :]:
-        rows.append(Row(((others(left),), (), *([(), ()] if has_baseline else []))))
     before = [Column("baseline", is_number=True)] if has_baseline else []
     change = [Column("change", is_number=True)] if has_baseline else []
+    now = Column("now" if has_baseline else count_unit(verdict.unit), is_number=True)
     title = "largest changes" if has_baseline else "largest parts"
-    return Table((Column(title), *before, Column("now", is_number=True), *change), tuple(rows))
+    return Table((Column(title), *before, now, *change), tuple(rows))
 
 
 def _contributor(each: Contributor, unit: Unit, *, has_baseline: bool, is_total: bool = False) -> Row:
@@ -224,11 +233,13 @@ def _total(verdict: Verdict) -> Contributor | None:
     return None if rest.value < 0 or (rest.baseline or 0) < 0 else total
 
 
-def _rest(total: Contributor, shown: Sequence[Contributor]) -> Contributor:
-    value = total.value - sum(each.value for each in shown)
+def _rest(total: Contributor, parts: Sequence[Contributor]) -> Contributor:
+    """What no part is: beside a baseline what is as it was there, which is no change."""
+    value = total.value - sum(each.value for each in parts)
     if total.baseline is None:
         return Contributor("[others]", value)
-    return Contributor("[others]", value, total.baseline - sum(each.baseline or 0 for each in shown))
+    baseline = total.baseline - sum(each.baseline or 0 for each in parts)
+    return Contributor("[unchanged]" if value == baseline else "[others]", value, baseline)
 
 
 # findings

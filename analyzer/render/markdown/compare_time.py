@@ -8,8 +8,8 @@ from analyzer.compare import Pair, Status
 from analyzer.render.markdown.parts import columns, cut, name, others, show_sides, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Heading, Items, Line, Table
+from analyzer.render.sentences.groups import tell_rule
 from analyzer.render.text.compare_time import is_something, list_others
-from analyzer.render.text.groups import show_rule
 from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
 from analyzer.units import format_count, format_ms, format_percent, format_signed_ms, shorten
 
@@ -30,8 +30,8 @@ def show_timing_comparison(report: TimingComparison, options: RenderOptions) -> 
     unlike = [(f"not measured alike: {row.what} is {row.a} in a, {row.b} in b",) for row in shown]
     if unlike:
         yield Items((*unlike, *([(others(left),)] if left else [])))
-    for rule in show_rule(report.match, *report.origins):
-        yield Line((str(rule),))
+    for rule in tell_rule(report.match, *report.origins):
+        yield Line((rule,))
     points, left_points = cut(report.points, options.rows)
     for point in points:
         yield _table(report, point, options.rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.artifact.components import ComponentTotals
 from analyzer.group.keys import ACCOUNTS
-from analyzer.ledger import Entry, Grouping, Ledger, Role
+from analyzer.ledger import Entry, Grouping, Ledger, Role, Severity
 from analyzer.model import label
 from analyzer.render.markdown.parts import (
     columns,
@@ -19,10 +19,10 @@ from analyzer.render.markdown.parts import (
 )
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Fold, Heading, Line, Row, Table
+from analyzer.render.sentences.findings import count_severities
 from analyzer.render.text import show_basis, show_facts
-from analyzer.render.text.tables import show_shape
 from analyzer.report import Inspection
-from analyzer.units import format_bytes, format_count, format_many, format_share
+from analyzer.units import format_bytes, format_count, format_many, format_shape, format_share
 
 __all__ = ["show_inspection"]
 
@@ -31,14 +31,17 @@ def show_inspection(report: Inspection, options: RenderOptions) -> Iterator[Bloc
     """From top to bottom; the first line answers."""
     ledger, rows = report.ledger, options.rows
     total = f"{format_many(ledger.parameters, 'parameter')}, {format_bytes(ledger.file_nbytes)}"
-    yield Heading((total,))
+    errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
+    yield Heading((", ".join(filter(None, [total, count_severities(errors)])),))
     yield Line((Code(str(ledger.model.path)), f": {show_facts(ledger).plain}"))
     if report.grouping.by == ACCOUNTS:
         yield _accounts(report.grouping, ledger)
     else:
         yield from show_group_table(report.grouping, ledger.parameters, rows)
     if report.components:
-        yield Fold(f"{len(report.components):,} components", (_components(report.components, ledger, rows),))
+        yield Fold(
+            format_many(len(report.components), "component"), (_components(report.components, ledger, rows),)
+        )
     yield Fold("Roles, and every byte on disk", (_roles(ledger), _rest(ledger)))
     if ledger.entries:
         yield Fold(
@@ -127,23 +130,24 @@ def _rest(ledger: Ledger) -> Table:
 
 def _largest(ledger: Ledger, limit: int) -> Table:
     """The largest tensors, under the names that PyTorch knows them by where the file tells."""
-    ordered = sorted(ledger.entries, key=lambda entry: (-entry.tensor.nbytes, entry.tensor.key))
+    ordered = sorted(ledger.entries, key=lambda entry: entry.tensor.by_size)
     shown, left = cut(ordered, limit)
     rows = [_tensor(entry) for entry in shown]
     if left:
         rows.append(Row(((others(left),), (), (), (), *_counts(left))))
     rows.append(Row((("total",), (), (), (), *_counts(ordered)), is_total=True))
-    titles = ("tensor", "role", "dtype", "shape", "stored", "bytes")
+    titles = ("tensor", "role", "dtype", "shape", "stored", "logical bytes", "bytes")
     return Table(columns(*titles, words=4), tuple(rows))
 
 
 def _tensor(entry: Entry) -> Row:
     tensor = entry.tensor
     called = (Code(", ".join(entry.sources) or label(tensor.key)),)
-    shape = show_shape(tensor.shape)
+    shape = format_shape(tensor.shape)
     return Row((called, (entry.role.value,), (tensor.dtype.name,), (shape,), *_counts([entry])))
 
 
 def _counts(entries: Sequence[Entry]) -> Iterator[Cell]:
     yield (format_count(sum(entry.tensor.numel for entry in entries)),)
+    yield (format_count(sum(entry.tensor.logical_nbytes for entry in entries)),)
     yield (format_count(sum(entry.tensor.nbytes for entry in entries)),)

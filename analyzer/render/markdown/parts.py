@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.group.tree import TreeRow, build_tree, cut_rows, sum_groups
-from analyzer.ledger import Finding, Group, Grouping, Severity
+from analyzer.ledger import Finding, Group, Grouping
 from analyzer.render.pieces import Block, Cell, Code, Column, Fold, Items, Line, Piece, Row, Strong, Table
-from analyzer.render.text.groups import heading
+from analyzer.render.sentences.findings import count_severities, worst_first
+from analyzer.render.sentences.groups import heading
 from analyzer.units import format_bytes, format_count, format_many, format_share
 
 __all__ = [
     "columns",
-    "count_severities",
     "cut",
     "list_names",
     "name",
@@ -110,26 +109,17 @@ def _group_cells(group: Group, parameters: int, sign: int = 1) -> Iterator[Cell]
 # findings
 
 
-_WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
-
-
-def count_severities(findings: Sequence[Finding]) -> str:
-    """How many of each severity there are, the worst first.
-
-    >>> count_severities([Finding("a", Severity.NOTE, ""), Finding("b", Severity.ERROR, "")])
-    '1 error, 1 note'
-    """
-    counts = Counter(finding.severity for finding in findings)
-    return ", ".join(format_many(counts[each], each.value) for each in _WORST_FIRST if counts[each])
-
-
 def show_findings(findings: Sequence[Finding], limit: int) -> Iterator[Block]:
     """A fold with a sentence for each, the worst first, what it is about, and how to mend it."""
     if not findings:
         return
-    ordered = sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
+    ordered = worst_first(findings, lambda finding: finding.severity)
     shown, left = cut(ordered, limit)
-    items = [_finding(finding, min(limit or _SUBJECTS, _SUBJECTS)) for finding in shown]
+    told: dict[tuple[str, ...], str] = {}
+    items = [
+        _finding(finding, told.setdefault(finding.subjects, finding.id), min(limit or _SUBJECTS, _SUBJECTS))
+        for finding in shown
+    ]
     items += [(others(left),)] if left else []
     yield Fold(f"Findings: {count_severities(findings)}", (Items(tuple(items)),))
 
@@ -138,10 +128,12 @@ _SUBJECTS = 5
 """Tensors that a finding's sentence names."""
 
 
-def _finding(finding: Finding, limit: int) -> Cell:
-    message = finding.message.removeprefix(f"{finding.id}: ")
-    pieces: list[Piece] = [Strong(finding.severity.value), " ", Code(finding.id), f": {message}"]
-    if finding.subjects:
+def _finding(finding: Finding, known: str, limit: int) -> Cell:
+    """One finding; `known` is the first that told of the same."""
+    pieces: list[Piece] = [Strong(finding.severity.value), " ", Code(finding.id), f": {finding.message}"]
+    if known != finding.id and len(finding.subjects) > 1:
+        pieces += [f": the same {format_count(len(finding.subjects))} as under ", Code(known)]
+    elif finding.subjects:
         pieces += [": ", *list_names(finding.subjects, limit)]
     pieces.append(f". Mending it saves {format_bytes(finding.nbytes)}." if finding.nbytes else ".")
     return (*pieces, *_mend(finding.id))

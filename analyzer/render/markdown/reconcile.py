@@ -18,9 +18,8 @@ from analyzer.render.markdown.parts import (
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Piece, Row, Table
 from analyzer.render.text.bridge import show_verdict
-from analyzer.render.text.tables import show_shape
 from analyzer.report import ExportReport, ReconcileReport
-from analyzer.units import format_count, format_error, format_many, format_signed
+from analyzer.units import format_count, format_error, format_many, format_shape, format_signed
 
 __all__ = ["show_export", "show_reconciliation"]
 
@@ -104,7 +103,7 @@ def _nearest(result: Reconciliation, limit: int) -> Table:
         Row(
             (
                 (Code(label(each.key)),),
-                (show_shape(tensors[each.key].shape),),
+                (format_shape(tensors[each.key].shape),),
                 (Code(each.name),),
                 (f"{format_count(each.equal)} of {format_count(each.compared)}",),
                 (format_error(each.max_abs_error),),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.reconcile import Line as BridgeLine
-from analyzer.recover import Recovery, StateTensor
+from analyzer.recover.record import Recovery, StateTensor
 from analyzer.render.markdown.parts import columns, cut, list_names, others, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Row, Table
@@ -20,7 +20,7 @@ __all__ = ["show_recovery"]
 def show_recovery(report: RecoverReport, options: RenderOptions) -> Iterator[Block]:
     """From top to bottom; the first line answers."""
     recovery = report.recovery
-    of = len(recovery.tensors) + len(recovery.lost)
+    of = len(recovery.tensors) + len(recovery.lost) + len(recovery.unnamed)
     head = "recovered" if recovery.is_whole else "NOT ALL RECOVERED"
     counts = f"{format_count(len(recovery.tensors))} of {format_many(of, 'tensor')}"
     yield Heading((f"{head}: {counts}, {format_bytes(recovery.nbytes)}",))

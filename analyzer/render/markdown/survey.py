@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from analyzer.ledger import Severity
 from analyzer.render.markdown.parts import columns, cut, name, others, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Row, Strong, Table
-from analyzer.render.text.survey import common_folder, count_findings, main_dtype, name_rows
+from analyzer.render.sentences.findings import worst_first
+from analyzer.render.sentences.survey import common_folder, count_findings, main_dtype, name_rows
 from analyzer.report import SurveyReport
 from analyzer.survey import Survey
 from analyzer.units import format_bytes, format_count, format_many
@@ -59,8 +59,8 @@ def _findings(survey: Survey, limit: int) -> Table:
     models = Counter(
         kind for row in survey.readable for kind in {(found.severity, found.id) for found in row.findings}
     )
-    order = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
-    shown, left = cut(sorted(models, key=lambda kind: (order.index(kind[0]), kind[1])), limit)
+    ordered = worst_first(sorted(models, key=lambda kind: kind[1]), lambda kind: kind[0])
+    shown, left = cut(ordered, limit)
     rows = [
         text_row(Code(kind), severity.value, format_count(models[severity, kind])) for severity, kind in shown
     ]

@@ -8,8 +8,8 @@ from analyzer.render.markdown.parts import columns, name, text_row
 from analyzer.render.markdown.time import closed_line, show_measuring
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Line, Piece, Row, Table
-from analyzer.render.text.groups import heading, show_rule
-from analyzer.render.text.sweep import list_others, show_doubts, show_formula, show_inputs
+from analyzer.render.sentences.groups import heading, tell_rule
+from analyzer.render.sentences.timing import list_others, show_formula, tell_doubts, tell_inputs
 from analyzer.timing.growth import FEWEST, Growth, Order
 from analyzer.timing.record import Timing
 from analyzer.timing.rows import TimeRow, make_rows
@@ -30,8 +30,8 @@ def show_sweep(timing: Timing, options: RenderOptions) -> Iterator[Block]:
     span = f"{format_count(first.value or 0)} to {format_count(last.value or 0)}"
     yield Heading((f"{times} at {axis} {span} on {provider}, {device}",))
     yield Line((Code(timing.path),))
-    for rule in show_rule(timing.grouping.match, timing.grouping.origin):
-        yield Line((str(rule),))
+    for rule in tell_rule(timing.grouping.match, timing.grouping.origin):
+        yield Line((rule,))
     yield _times(timing, rows, axis)
     yield from closed_line(closed)
     yield Line(
@@ -39,10 +39,10 @@ def show_sweep(timing: Timing, options: RenderOptions) -> Iterator[Block]:
             "ms are kernel times of the mean profiled run, which all lines sum to; plain runs are without profiling.",
         )
     )
-    for doubt in show_doubts(timing):
-        yield Line((doubt.plain,))
+    for doubt in tell_doubts(timing):
+        yield Line((doubt,))
     yield _growths(timing, rows, axis)
-    fed = [Line((text.plain,)) for text in show_inputs(timing)]
+    fed = [Line((text,)) for text in tell_inputs(timing)]
     yield Fold("How it was measured", (*fed, *show_measuring(timing, last, options.rows)))
 
 

@@ -8,20 +8,19 @@ from analyzer.ledger import Group
 from analyzer.render.markdown.parts import columns, cut, name, others, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Line, Row, Table
-from analyzer.render.text.groups import heading, show_rule
-from analyzer.render.text.tables import show_shape
-from analyzer.render.text.time import (
+from analyzer.render.sentences.groups import heading, tell_rule
+from analyzer.render.sentences.timing import (
     describe_fill,
     is_blank,
-    show_axes,
-    show_elsewhere,
-    show_head,
-    show_memory,
-    show_settling,
+    tell_axes,
+    tell_elsewhere,
+    tell_head,
+    tell_memory,
+    tell_settling,
 )
 from analyzer.timing.record import KernelTime, Point, Timing
 from analyzer.timing.rows import TimeRow, make_rows, total_group
-from analyzer.units import format_count, format_many, format_ms, format_percent
+from analyzer.units import format_count, format_many, format_ms, format_percent, format_shape
 
 __all__ = ["closed_line", "show_measuring", "show_timing"]
 
@@ -38,8 +37,8 @@ def show_timing(timing: Timing, options: RenderOptions) -> Iterator[Block]:
     yield Heading((f"{format_ms(point.latency.median)} ms on {provider}, {device}",))
     yield Line((Code(timing.path),))
     yield _latencies(point)
-    for rule in show_rule(timing.grouping.match, timing.grouping.origin):
-        yield Line((str(rule),))
+    for rule in tell_rule(timing.grouping.match, timing.grouping.origin):
+        yield Line((rule,))
     rows, closed = make_rows(timing, limit)
     yield _groups(timing, point, rows)
     yield from closed_line(closed)
@@ -61,20 +60,20 @@ def closed_line(closed: int) -> Iterator[Block]:
 
 def show_measuring(timing: Timing, point: Point, limit: int) -> Iterator[Block]:
     """What ran where, and what it was fed."""
-    for text in show_head(timing):
-        yield Line((str(text),))
+    for text in tell_head(timing):
+        yield Line((text,))
     shown, left = cut(point.feeds, limit)
-    rows = [text_row(Code(f.name), f.dtype, show_shape(f.shape), describe_fill(f)) for f in shown]
+    rows = [text_row(Code(f.name), f.dtype, format_shape(f.shape), describe_fill(f)) for f in shown]
     if left:
         rows.append(text_row(others(left), "", "", ""))
     yield Table(columns("input", "dtype", "shape", "filled with", words=4), tuple(rows))
-    for axes in show_axes(point):
-        yield Line((axes.plain,))
+    for axes in tell_axes(point):
+        yield Line((axes,))
 
 
 def _how(timing: Timing, point: Point) -> Iterator[Block]:
-    for text in (*show_settling(timing, point), *show_elsewhere(timing, point), *show_memory(timing, point)):
-        yield Line((text.plain,))
+    for text in (*tell_settling(timing, point), *tell_elsewhere(timing, point), *tell_memory(timing, point)):
+        yield Line((text,))
 
 
 def _latencies(point: Point) -> Table:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.artifact.components import ComponentTotals
+from analyzer.budget.record import BudgetReport
 from analyzer.compare import Comparison
 from analyzer.formulas.record import FormulaReport
 from analyzer.ledger import Entry, Ledger, Role
@@ -23,9 +24,8 @@ from analyzer.render.text.compare import show_comparison
 from analyzer.render.text.groups import show_groups
 from analyzer.render.text.recover import show_recovery
 from analyzer.render.text.survey import show_survey
-from analyzer.render.text.tables import make_table, show_findings, show_name, show_shape
+from analyzer.render.text.tables import make_table, show_findings, show_name
 from analyzer.report import (
-    BudgetReport,
     ExportReport,
     Inspection,
     ReconcileReport,
@@ -33,7 +33,16 @@ from analyzer.report import (
     Report,
     SurveyReport,
 )
-from analyzer.units import format_bytes, format_count, format_share, printable, short_count
+from analyzer.units import (
+    format_bytes,
+    format_count,
+    format_many,
+    format_others,
+    format_shape,
+    format_share,
+    printable,
+    short_count,
+)
 
 __all__ = ["RenderOptions", "render_text", "show_basis", "show_facts"]
 
@@ -99,11 +108,12 @@ def _inspection(report: Inspection, options: RenderOptions) -> list[RenderableTy
     if report.components:
         parts += [_components(report.components, ledger), Text("")]
     if report.grouping.by == "bytes":
-        parts += [show_accounts(report.grouping, ledger), Text("")]
+        parts += [show_accounts(report.grouping, ledger)]
     else:
         parts += [*show_groups(report.grouping, ledger, options), Text("")]
-        parts += [show_roles(ledger), Text("")]
-    parts += [_largest(ledger, options)]
+        parts += [show_roles(ledger)]
+    if ledger.entries:
+        parts += [Text(""), _largest(ledger, options)]
     return parts + show_findings(report.findings, options)
 
 
@@ -115,15 +125,17 @@ def show_facts(ledger: Ledger) -> Text:
         for domain, version in part.opsets:
             versions[domain].add(version)
     opsets = ", ".join(f"{domain} {_each(found)}" for domain, found in versions.items())
-    facts = [f"{format_count(len(model.components))} components"] if model.components else []
+    facts = [format_many(len(model.components), "component")] if model.components else []
     facts += [model.producer or "unknown producer", f"IR {_each(part.ir_version for part in model.parts)}"]
     facts.append(f"opset {opsets or 'none'}")
-    facts.append(f"{format_count(sum(1 for _ in model.nodes()))} nodes")
+    facts.append(format_many(sum(1 for _ in model.nodes()), "node"))
     if model.nested_graphs:
-        facts.append(f"{format_count(model.nested_graphs)} nested graphs")
+        facts.append(format_many(model.nested_graphs, "nested graph"))
     if model.functions:
         sites = sum(call.sites for call in ledger.calls)
-        facts.append(f"{format_count(len(model.functions))} functions called by {format_count(sites)} nodes")
+        facts.append(
+            f"{format_many(len(model.functions), 'function')} called by {format_many(sites, 'node')}"
+        )
     if model.traffic is None:
         facts.append(f"{format_bytes(ledger.file_nbytes)} on disk")
     else:
@@ -137,16 +149,17 @@ def _each(numbers: Iterable[int]) -> str:
 
 def _traffic(traffic: Traffic) -> str:
     where = f", sent on to {traffic.redirected_to}" if traffic.redirected_to else ""
-    return f"{format_bytes(traffic.nbytes)} of it read in {format_count(traffic.requests)} requests{where}"
+    return f"{format_bytes(traffic.nbytes)} of it read in {format_many(traffic.requests, 'request')}{where}"
 
 
 def _headline(ledger: Ledger) -> Text:
     short = f" ({short_count(ledger.parameters)})" if ledger.parameters >= 1000 else ""
-    text = Text(f"{format_count(ledger.parameters)} parameters{short}", style="bold")
-    text.append(
-        f", {format_count(ledger.stored_elements)} elements in {format_count(len(ledger.entries))} stored tensors",
-        style="not bold",
+    text = Text(f"{format_many(ledger.parameters, 'parameter')}{short}", style="bold")
+    elements, tensors = (
+        format_many(ledger.stored_elements, "element"),
+        format_many(len(ledger.entries), "stored tensor"),
     )
+    text.append(f", {elements} in {tensors}", style="not bold")
     return text
 
 
@@ -191,11 +204,11 @@ def _components(components: Sequence[ComponentTotals], ledger: Ledger) -> Table:
 
 def _largest(ledger: Ledger, options: RenderOptions) -> Table:
     """The largest tensors under the names that PyTorch knows them by, where the file tells."""
-    ordered = sorted(ledger.entries, key=lambda entry: (-entry.tensor.nbytes, entry.tensor.key))
+    ordered = sorted(ledger.entries, key=lambda entry: entry.tensor.by_size)
     shown = ordered[: options.rows] if options.rows else ordered
     table = make_table("largest tensors", "dtype", "shape", "stored")
     for entry in shown:
-        shape = show_shape(entry.tensor.shape)
+        shape = format_shape(entry.tensor.shape)
         component = "/".join(ledger.model.root(entry.tensor.graph_path))
         table.add_row(
             _describe(entry, component, options),
@@ -206,14 +219,17 @@ def _largest(ledger: Ledger, options: RenderOptions) -> Table:
     left = ordered[len(shown) :]
     if left:
         elements = sum(entry.tensor.numel for entry in left)
-        table.add_row(f"[{format_count(len(left))} others]", "", "", format_count(elements))
+        table.add_row(format_others(len(left)), "", "", format_count(elements))
     return table
 
 
 def _describe(entry: Entry, component: str, options: RenderOptions) -> Text:
     """What a person calls the tensor: its PyTorch name; else its own, with the module that reads it."""
     text = show_name(", ".join(entry.sources) or label(entry.tensor.key))
+    tensor = entry.tensor
     notes = [] if entry.role is Role.PARAMETER else [entry.role.value]
+    if not tensor.nbytes and tensor.logical_nbytes:
+        notes.append(f"0 B of {format_bytes(tensor.logical_nbytes)}")
     if entry.sources and component:
         notes.append(f"in {component}")
     if not entry.sources and entry.scope:

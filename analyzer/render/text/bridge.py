@@ -11,9 +11,17 @@ from analyzer.model import label
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.options import RenderOptions
 from analyzer.render.text.groups import show_groups
-from analyzer.render.text.tables import make_table, show_findings, show_name, show_shape
+from analyzer.render.text.tables import make_table, show_findings, show_name
 from analyzer.report import ReconcileReport
-from analyzer.units import format_count, format_error, format_signed, printable
+from analyzer.units import (
+    format_count,
+    format_error,
+    format_many,
+    format_others,
+    format_shape,
+    format_signed,
+    printable,
+)
 
 __all__ = ["show_reconciliation", "show_verdict"]
 
@@ -50,7 +58,7 @@ def show_verdict(result: Reconciliation) -> Text:
         text.append(f", except {format_count(result.undescribed)} that PyTorch's side does not describe")
     sampled = result.compared["sampled"]
     if result.content == "full" and sampled:
-        text.append(f"; {format_count(sampled)} elements at fixed positions only, as no values are at hand")
+        text.append(f"; {format_many(sampled, 'element')} at fixed positions only, as no values are at hand")
     if source.get("parameters_by") == BY_NAMES:
         text.append("; parameters told from buffers by their names")
     return text
@@ -104,10 +112,10 @@ def _nearest(result: Reconciliation, rows: int) -> Text:
     shown = result.nearest[: rows or None]
     for nearest in shown:
         name = show_name(label(nearest.key)).plain
-        text.append(f"\n  {name} {show_shape(tensors[nearest.key].shape)}", style="not bold")
-        equal = f"{format_count(nearest.equal)} of {format_count(nearest.compared)} elements equal"
+        text.append(f"\n  {name} {format_shape(tensors[nearest.key].shape)}", style="not bold")
+        equal = f"{format_count(nearest.equal)} of {format_many(nearest.compared, 'element')} equal"
         error = "" if nearest.max_abs_error is None else f", off by {format_error(nearest.max_abs_error)}"
         text.append(f"\n    {show_name(nearest.name).plain}: {equal}{error}", style="not bold")
     if len(shown) < len(result.nearest):
-        text.append(f"\n  [{format_count(len(result.nearest) - len(shown))} others]", style="not bold")
+        text.append(f"\n  {format_others(len(result.nearest) - len(shown))}", style="not bold")
     return text

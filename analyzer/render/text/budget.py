@@ -22,6 +22,7 @@ from analyzer.budget.record import (
     Verdict,
 )
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.budget import count_unit, sum_others
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.units import (
     format_bytes,
@@ -168,22 +169,18 @@ def _says_more(verdict: Verdict) -> bool:
     return verdict.status is not Status.FAIL or not is_plain or verdict.rule.origin == "--strict"
 
 
-_COUNTED_BY = {Unit.OPERATORS: "nodes", Unit.DOMAINS: "nodes", Unit.DTYPES: "tensors"}
-"""What says how much of a name there is."""
-
-
 def _contributors(verdict: Verdict, options: RenderOptions) -> Table:
     contributors = verdict.contributors
     has_baseline = any(each.baseline is not None for each in contributors)
-    unit = _COUNTED_BY.get(verdict.unit, verdict.unit.value)
+    unit = count_unit(verdict.unit)
     columns = ["largest changes", unit, "baseline", "change"] if has_baseline else ["largest", unit]
     table = make_table(*columns)
     shown = contributors[: options.rows] if options.rows else contributors
     for each in shown:
         table.add_row(show_name(each.name), *_values(each, has_baseline))
-    left = len(contributors) - len(shown)
-    if left:
-        table.add_row(f"[{format_count(left)} others]", *[""] * (len(columns) - 1))
+    if left := contributors[len(shown) :]:
+        title, rest = sum_others(left, verdict.rule.metric)
+        table.add_row(title, *([] if rest is None else _values(rest, has_baseline)))
     return table
 
 

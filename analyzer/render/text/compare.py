@@ -21,9 +21,17 @@ from analyzer.compare import (
 from analyzer.ledger import Entry
 from analyzer.model import label
 from analyzer.render.options import RenderOptions
-from analyzer.render.text.groups import show_rule
-from analyzer.render.text.tables import make_table, show_name, show_shape
-from analyzer.units import format_count, format_many, format_ratio, format_signed, printable_name
+from analyzer.render.sentences.groups import tell_rule
+from analyzer.render.text.tables import make_table, show_name
+from analyzer.units import (
+    format_count,
+    format_many,
+    format_others,
+    format_ratio,
+    format_shape,
+    format_signed,
+    printable_name,
+)
 
 __all__ = ["list_notes", "show_comparison", "show_sentences"]
 
@@ -31,7 +39,7 @@ __all__ = ["list_notes", "show_comparison", "show_sentences"]
 def show_comparison(report: Comparison, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text of `compare`, from top to bottom."""
     parts: list[RenderableType] = [show_name(f"a = {report.a}"), show_name(f"b = {report.b}")]
-    parts += [*show_rule(report.match, *report.origins), Text(""), _parameters(report, options)]
+    parts += [*map(Text, tell_rule(report.match, *report.origins)), Text(""), _parameters(report, options)]
     if any(map(_is_recoded, report.groups)):
         parts += [Text(""), _bytes(report, options)]
     differing = [pair for pair in report.tensors if pair.status is not Status.UNCHANGED]
@@ -82,7 +90,7 @@ def _groups(
         table.add_row(show_name(pair.name), *_columns(count(pair)))
     if left:
         others = Pair(sum(pair.a for pair in left), sum(pair.b for pair in left))
-        table.add_row(f"[{format_count(len(left))} others]", *_columns(others))
+        table.add_row(format_others(len(left)), *_columns(others))
     for pair in (report.ungrouped, report.overlap):
         if _is_something(count(pair)):
             table.add_row(show_name(pair.name), *_columns(count(pair)))
@@ -113,7 +121,7 @@ def _tensors(differing: Sequence[TensorPair], options: RenderOptions) -> Table:
     left = differing[len(shown) :]
     if left:
         others = sum(pair.nbytes.difference for pair in left)
-        table.add_row(f"[{format_count(len(left))} others]", "", format_signed(others))
+        table.add_row(format_others(len(left)), "", format_signed(others))
     return table
 
 
@@ -131,7 +139,7 @@ def list_notes(pair: TensorPair) -> Iterator[str]:
     """What differs between the two, or what the one is that is there."""
     if pair.a is None or pair.b is None:
         tensor = pair.entry.tensor
-        yield f"{tensor.dtype.name} {show_shape(tensor.shape)}"
+        yield f"{tensor.dtype.name} {format_shape(tensor.shape)}"
         yield from _copies((("", pair.entry),))
         return
     a, b = pair.a.tensor, pair.b.tensor
@@ -140,13 +148,13 @@ def list_notes(pair: TensorPair) -> Iterator[str]:
     if Change.DTYPE in pair.changed:
         yield f"{a.dtype.name} to {b.dtype.name}"
     if Change.SHAPE in pair.changed:
-        yield f"{show_shape(a.shape)} to {show_shape(b.shape)}"
+        yield f"{format_shape(a.shape)} to {format_shape(b.shape)}"
     if Change.ROLE in pair.changed:
         yield f"{pair.a.role.value} to {pair.b.role.value}"
     if Change.VALUES in pair.changed:
         yield "other values"
     if Change.PARAMETERS in pair.changed and Change.SHAPE not in pair.changed:
-        yield f"{format_count(pair.parameters.a)} to {format_count(pair.parameters.b)} parameters"
+        yield f"{format_count(pair.parameters.a)} to {format_many(pair.parameters.b, 'parameter')}"
     if Change.PARAMETERS in pair.changed:
         yield from _copies(((" in a", pair.a), (" in b", pair.b)))
 
@@ -165,7 +173,12 @@ def show_sentences(report: Comparison) -> Iterator[Text]:
     """How many groups and tensors changed, and how far they were compared."""
     for what, pairs in (("groups", report.groups), ("tensors", report.tensors)):
         counts = count_statuses(pairs)
-        told = ", ".join(f"{format_count(count)} {status.value}" for status, count in counts.items() if count)
+        words = {status: status.value for status in Status}
+        if what == "groups":  # what tensors hold is compared by tensor
+            words[Status.UNCHANGED] += " in count and bytes"
+        told = ", ".join(
+            f"{format_count(count)} {words[status]}" for status, count in counts.items() if count
+        )
         yield Text(f"{what}: {told or 'none'}")
     yield from _values(report)
     if report.nodes is None:
@@ -187,4 +200,8 @@ def _values(report: Comparison) -> Iterator[Text]:
     where = "whole" if values.content == "full" else "at fixed positions"
     unknown = f", {format_many(values.unknown, 'tensor')} could not be" if values.unknown else ""
     alike = format_many(values.equal + values.differing, "tensor")
-    yield Text(f"values compared {where}: {alike}, {format_count(values.differing)} differ{unknown}")
+    apart = sum(pair.status is Status.CHANGED and pair.changed != (Change.VALUES,) for pair in report.tensors)
+    others = (
+        f"; not those of {format_many(apart, 'tensor')} of another type, shape, role or size" if apart else ""
+    )
+    yield Text(f"values compared {where}: {alike}, {format_count(values.differing)} differ{unknown}{others}")

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from analyzer.compare import Pair, Status
 from analyzer.render.options import RenderOptions
-from analyzer.render.text.groups import show_rule
+from analyzer.render.sentences.groups import tell_rule
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
 from analyzer.units import format_ms, format_percent, format_signed_ms, printable, short_count, shorten
@@ -25,7 +25,7 @@ def show_timing_comparison(report: TimingComparison, options: RenderOptions) -> 
         Text(printable(f"not measured alike: {row.what} is {row.a} in a, {row.b} in b"))
         for row in report.measured
     ]
-    parts += show_rule(report.match, *report.origins)
+    parts += map(Text, tell_rule(report.match, *report.origins))
     for point in report.points:
         parts += [Text(""), _table(report, point, is_wide=options.width >= _WIDE)]
     told = "ms are kernel times of the mean profiled run, which all lines sum to"

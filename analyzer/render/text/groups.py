@@ -13,12 +13,13 @@ from rich.text import Text
 from analyzer.group.branches import fold_names
 from analyzer.group.keys import choose_key
 from analyzer.group.tree import TreeRow, build_tree, cut_rows, find_reuse, sum_groups
-from analyzer.ledger import Blocks, Group, Grouping, Ledger, Match
+from analyzer.ledger import Blocks, Group, Grouping, Ledger
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.groups import heading, tell_rule
 from analyzer.render.text.tables import make_table, show_name
-from analyzer.units import format_bytes, format_count, format_share, printable
+from analyzer.units import format_bytes, format_count, format_doing, format_many, format_share
 
-__all__ = ["heading", "show_groups", "show_rule"]
+__all__ = ["show_groups"]
 
 
 def show_groups(grouping: Grouping, ledger: Ledger, options: RenderOptions) -> list[RenderableType]:
@@ -28,18 +29,14 @@ def show_groups(grouping: Grouping, ledger: Ledger, options: RenderOptions) -> l
     counted = replace(grouping, groups=tuple(g for g in grouping.groups if g.tensors or is_own))
     shown, closed = cut_rows(build_tree(counted), 0 if is_own else options.rows)
     is_wide = options.width >= _WIDE or not any(row.level or row.count > 1 for row in shown)
-    parts = [*show_rule(grouping.match, grouping.origin), _table(grouping, shown, ledger.parameters, is_wide)]
+    parts: list[RenderableType] = [
+        *map(Text, tell_rule(grouping.match, grouping.origin)),
+        _table(grouping, shown, ledger.parameters, is_wide),
+    ]
     lines = [*_closed(closed), *_blocks(grouping, ledger), *_reuse(find_reuse(ledger), options.rows)]
-    return [*parts, Text(""), *lines] if lines else parts
-
-
-def show_rule(match: Match | None, *origins: str | None) -> list[RenderableType]:
-    """Where the user's groups come from, and which of them have an entry; nothing where there are none."""
-    if match is None:
-        return []
-    rule = {"all": "all that match", "first": "the first that matches"}[match]
-    named = " and ".join(printable(origin) for origin in dict.fromkeys(origins) if origin is not None)
-    return [Text(f"Groups{' from ' if named else ''}{named}, each tensor in {rule}")]
+    if lines:
+        parts += [Text(""), *lines]
+    return parts
 
 
 _WIDE = 100
@@ -69,13 +66,6 @@ _INDENT, _DEEPEST_INDENT = 2, 6
 """Columns of a level, and how many levels are told apart: names need room."""
 
 
-def heading(grouping: Grouping) -> str:
-    """The keys, and the depth; blocks at depth 1 have none to tell."""
-    keys = grouping.by.replace(",", ", ")
-    is_plain = grouping.depth is None or (grouping.by, grouping.depth) == ("block", 1)
-    return keys if is_plain else f"{keys}, depth {grouping.depth}"
-
-
 def _count(row: TreeRow) -> str:
     """Parameters; of a row that stands for several groups how many there are, and the parameters of each."""
     if row.count == 1 or not row.parameters:
@@ -99,7 +89,9 @@ def _columns(group: Group, parameters: int, is_wide: bool, sign: int = 1) -> tup
 
 def _closed(closed: int) -> Iterator[Text]:
     if closed:
-        yield Text(f"{format_count(closed)} rows under these are not shown; -n 0 shows all")
+        yield Text(
+            f"{format_many(closed, 'row')} under these {'is' if closed == 1 else 'are'} not shown; -n 0 shows all"
+        )
 
 
 def _blocks(grouping: Grouping, ledger: Ledger) -> Iterator[Text]:
@@ -133,11 +125,11 @@ def _reuse(reused: Sequence[TreeRow], rows: int) -> Iterator[Text]:
         if row.count > 1:
             times = f"are each used {format_count(total.applications)} times"
         yield show_name(
-            f"{total.name} {times}: {format_count(total.parameters)} parameters, "
+            f"{total.name} {times}: {format_many(total.parameters, 'parameter')}, "
             f"{format_count(total.unshared_parameters)} if each use had its own"
         )
     if len(shown) < len(saved):
-        yield Text(f"[{format_count(len(saved) - len(shown))} others are used more than once]")
+        yield Text(f"[{format_doing(len(saved) - len(shown), 'other', 'are')} used more than once]")
 
 
 _FEW = 5

@@ -11,11 +11,18 @@ from rich.text import Text
 
 from analyzer.model import label
 from analyzer.reconcile import Line
-from analyzer.recover import Recovery, StateTensor
+from analyzer.recover.record import Recovery, StateTensor
 from analyzer.render.options import RenderOptions
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.report import RecoverReport
-from analyzer.units import format_bytes, format_count, format_error, printable
+from analyzer.units import (
+    format_bytes,
+    format_count,
+    format_error,
+    format_many,
+    format_others,
+    printable,
+)
 
 __all__ = ["list_reasons", "show_recovery", "show_source"]
 
@@ -67,11 +74,11 @@ def show_source(recovery: Recovery) -> Text:
 
 def _verdict(report: RecoverReport) -> Text:
     recovery = report.recovery
-    of = len(recovery.tensors) + len(recovery.lost)
+    of = len(recovery.tensors) + len(recovery.lost) + len(recovery.unnamed)
     head = "recovered" if recovery.is_whole else "NOT ALL RECOVERED"
     text = Text(head, style="bold green" if recovery.is_whole else "bold red")
-    numbers = f"{format_count(len(recovery.tensors))} of {format_count(of)} tensors"
-    numbers += f", {format_count(recovery.numel)} elements, {format_bytes(recovery.nbytes)}"
+    numbers = f"{format_count(len(recovery.tensors))} of {format_many(of, 'tensor')}"
+    numbers += f", {format_many(recovery.numel, 'element')}, {format_bytes(recovery.nbytes)}"
     text.append(f": {numbers}", style="not bold default")
     if report.output is not None:
         text.append(f"\nwritten to {printable(report.output)}", style="not bold default")
@@ -125,5 +132,5 @@ def _listed(reasons: Mapping[str, Sequence[str]], options: RenderOptions) -> lis
         parts += [Text(""), Text(printable(reason), style="bold")]
         parts += [Text("  ").append_text(show_name(name)) for name in shown]
         if len(names) > len(shown):
-            parts.append(Text(f"  [{format_count(len(names) - len(shown))} others]"))
+            parts.append(Text(f"  {format_others(len(names) - len(shown))}"))
     return parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,19 +9,22 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.ledger import Severity
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.findings import WORST_FIRST, worst_first
+from analyzer.render.sentences.survey import common_folder, count_findings, main_dtype, name_rows
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.survey import Survey
 from analyzer.units import (
     format_bytes,
     format_count,
+    format_many,
+    format_others,
     printable,
     short_count,
     shorten,
 )
 
-__all__ = ["common_folder", "count_findings", "main_dtype", "name_rows", "show_survey"]
+__all__ = ["show_survey"]
 
 _GAP = 3
 """Between two columns."""
@@ -42,12 +44,12 @@ def show_survey(survey: Survey, options: RenderOptions) -> list[RenderableType]:
     for row in shown:
         parts += [Text(""), Text("unreadable: ", style="bold").append(printable(row.error), style="not bold")]
     if left := len(survey.unreadable) - len(shown):
-        parts += [Text(""), Text(f"[{format_count(left)} others] unreadable")]
+        parts += [Text(""), Text(f"{format_others(left)} unreadable")]
     return parts
 
 
 def _head(survey: Survey, folder: str) -> Text:
-    text = _plural(len(survey.rows), "model")
+    text = format_many(len(survey.rows), "model")
     if survey.unreadable:
         text += f", {format_count(len(survey.unreadable))} unreadable"
     return show_name(f"{folder}: {text}" if folder else text)
@@ -55,19 +57,8 @@ def _head(survey: Survey, folder: str) -> Text:
 
 def _totals(survey: Survey) -> Text:
     short = f" ({short_count(survey.parameters)})" if survey.parameters >= 1000 else ""
-    text = Text(f"{format_count(survey.parameters)} parameters{short}", style="bold")
-    return text.append(f", {format_count(survey.stored_elements)} elements stored", style="not bold")
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
-
-
-def common_folder(survey: Survey) -> str:
-    """What all names begin with, which the table then leaves out; "" where they have no folder in common."""
-    folders = [row.path.split("/")[:-1] for row in survey.rows]
-    together = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
-    return "/".join(names[0] for names in together)
+    text = Text(f"{format_many(survey.parameters, 'parameter')}{short}", style="bold")
+    return text.append(f", {format_many(survey.stored_elements, 'element')} stored", style="not bold")
 
 
 def _table(survey: Survey, folder: str, options: RenderOptions) -> Table:
@@ -89,49 +80,22 @@ def _table(survey: Survey, folder: str, options: RenderOptions) -> Table:
     return table
 
 
-def name_rows(survey: Survey, folder: str, rows: int) -> list[tuple[str, Survey]]:
-    """The largest models in their own order, the others together, all together: each with its name."""
-    models = survey.readable
-    order = sorted(range(len(models)), key=lambda i: (-models[i].parameters, -models[i].file_nbytes, i))
-    shown = sorted(order[: rows or None])
-    named = [(models[i].path.removeprefix(f"{folder}/"), Survey((models[i],))) for i in shown]
-    if left := [models[i] for i in order[len(shown) :]]:
-        named.append((f"[{format_count(len(left))} others]", Survey(tuple(left))))
-    return [*named, ("total", survey)]
-
-
 def _findings(survey: Survey) -> Table:
     """What the letters and counts of the models' rows are about; JSON has each model's sentences."""
     models = Counter(
         kind for row in survey.readable for kind in {(found.severity, found.id) for found in row.findings}
     )
     table = make_table("finding", "severity", "models")
-    for severity, name in sorted(models, key=lambda kind: (_WORST_FIRST.index(kind[0]), kind[1])):
+    for severity, name in worst_first(sorted(models, key=lambda kind: kind[1]), lambda kind: kind[0]):
         table.add_row(name, severity.value, format_count(models[severity, name]))
     return table
 
 
-def count_findings(survey: Survey) -> str:
-    """How many of each severity, the worst first; "-" where there are none."""
-    counts = Counter(finding.severity for finding in survey.findings)
-    return ", ".join(_plural(counts[kind], kind.value) for kind in _WORST_FIRST if counts[kind]) or "-"
-
-
 def _count_findings_briefly(survey: Survey) -> str:
     counts = Counter(finding.severity for finding in survey.findings)
-    return " ".join(f"{counts[kind]}{kind.value[0].upper()}" for kind in _WORST_FIRST if counts[kind]) or "-"
+    return " ".join(f"{counts[kind]}{kind.value[0].upper()}" for kind in WORST_FIRST if counts[kind]) or "-"
 
 
-def main_dtype(survey: Survey) -> str:
-    """The element type of most parameters, and how many others there are."""
-    parameters: Counter[str] = Counter()
-    for row in survey.readable:
-        parameters.update({group.name: group.parameters for group in row.dtypes if group.parameters})
-    first, *others = sorted(parameters, key=lambda name: (-parameters[name], name)) or ["-"]
-    return f"{first} +{len(others)}" if others else first
-
-
-_WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _PARAMETERS = {"parameters": lambda survey: format_count(survey.parameters)}
 _STORED = {"stored": lambda survey: format_count(survey.stored_elements)}
 _ON_DISK = {"on disk": lambda survey: format_bytes(survey.file_nbytes), "dtype": main_dtype}

@@ -11,9 +11,10 @@ from rich.text import Text
 
 from analyzer.ledger import Finding
 from analyzer.render.options import RenderOptions
-from analyzer.units import format_count, printable, printable_name
+from analyzer.render.sentences.findings import worst_first
+from analyzer.units import format_count, format_many, format_others, printable, printable_name
 
-__all__ = ["make_table", "show_findings", "show_name", "show_shape"]
+__all__ = ["make_table", "show_findings", "show_name"]
 
 
 def make_table(*columns: str) -> Table:
@@ -32,29 +33,32 @@ def show_name(name: str, style: str = "") -> Text:
     return Text(printable_name(name), style=style)
 
 
-def show_shape(shape: tuple[int, ...]) -> str:
-    """Dimensions, of a tensor of absurdly many only the first."""
-    text = "x".join(map(str, shape[:_MAX_DIMS])) or "scalar"
-    return text if len(shape) <= _MAX_DIMS else f"{text}x... ({format_count(len(shape))} dimensions)"
-
-
-_MAX_DIMS = 12
-
-
 def show_findings(findings: Sequence[Finding], options: RenderOptions) -> list[RenderableType]:
-    """A paragraph for each finding, with the first of its subjects and what it costs; then where to read of them."""
+    """A paragraph for each finding, worst first, with its subjects and what it costs; then where to read of them."""
     parts: list[RenderableType] = []
-    for finding in findings:
+    told: dict[tuple[str, ...], str] = {}
+    for finding in worst_first(findings, lambda each: each.severity):
         head = Text(f"{finding.severity.value}: ", style="bold")
         head.append(printable(f"{finding.message} [{finding.id}]"), style="not bold")
         parts += [Text(""), head]
-        shown = finding.subjects[: options.rows] if options.rows else finding.subjects
-        parts += [Text(f"  {printable(subject)}") for subject in shown]
-        if len(finding.subjects) > len(shown):
-            parts.append(Text(f"  [{format_count(len(finding.subjects) - len(shown))} others]"))
+        known = told.setdefault(finding.subjects, finding.id)
+        if known != finding.id and len(finding.subjects) > 1:
+            parts.append(Text(f"  the same {format_count(len(finding.subjects))} as under [{known}]"))
+        else:
+            parts += _subjects(finding.subjects, options)
         if finding.nbytes:
-            parts.append(Text(f"  costs {format_count(finding.nbytes)} bytes", style="bold"))
+            parts.append(Text(f"  costs {format_many(finding.nbytes, 'byte')}", style="bold"))
     return [*parts, Text(""), Text(_READ_ON)] if parts else []
+
+
+def _subjects(subjects: Sequence[str], options: RenderOptions) -> list[RenderableType]:
+    shown = subjects[: options.rows] if options.rows else subjects
+    parts: list[RenderableType] = [Text(f"  {printable(subject)}") for subject in shown]
+    return (
+        parts
+        if len(shown) == len(subjects)
+        else [*parts, Text(f"  {format_others(len(subjects) - len(shown))}")]
+    )
 
 
 _READ_ON = "onnxledger explain ID says what each means, costs, and how to mend it"

@@ -1,0 +1,35 @@
+"""What the formats of `check` say alike: what a rule's parts are counted in, and what those not shown sum to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyzer.budget.record import Contributor, Unit
+from analyzer.units import format_others
+
+__all__ = ["count_unit", "sum_others"]
+
+_COUNTED_BY = {Unit.OPERATORS: "nodes", Unit.DOMAINS: "nodes", Unit.DTYPES: "tensors"}
+"""What says how much of a name there is."""
+
+_NO_SUMS = {"ir-version", "largest-tensor-bytes", "opset"}
+"""Metrics whose parts are no summands."""
+
+
+def count_unit(unit: Unit) -> str:
+    """What the parts of a rule are counted in."""
+    return _COUNTED_BY.get(unit, unit.value)
+
+
+def sum_others(left: Sequence[Contributor], metric: str) -> tuple[str, Contributor | None]:
+    """The name of the row of those that are not shown, and what they are together where that is a number.
+
+    >>> sum_others([Contributor("a", 3), Contributor("b", 2)], "bytes")
+    ('[2 others]', Contributor(name='[2 others]', value=5, baseline=None))
+    """
+    title = format_others(len(left))
+    if metric in _NO_SUMS:
+        return title, None
+    before = sum(each.baseline or 0 for each in left)
+    has_baseline = any(each.baseline is not None for each in left)
+    return title, Contributor(title, sum(each.value for each in left), before if has_baseline else None)
