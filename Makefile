@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden screenshots bench matrix subgraphs formulas hostile fuzz sizes files dev clean
+.PHONY: help demo test check format golden screenshots bench matrix subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,21 +68,33 @@ formulas: .venv/.installed  ## closed forms of published models beside PyTorch's
 hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/hostile.md
 	$(BIN)/python benchmarks/hostile.py --markdown docs/hostile.md $(ARGS)
 
+packages: .venv/.installed  ## install the wheel as users do: each extra alone, pipx, the oldest versions (ARGS="pipx" is one step)
+	PYTHONPATH=tests JOBS=$(JOBS) TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python -m installs $(ARGS)
+
 fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
 	$(BIN)/python tests/fuzz/fuzz_read.py --seconds $(SECONDS) $(ARGS)
 
+coverage: .venv/.installed  ## every test, and which lines and branches of analyzer/ none of them reaches (ARGS="..." goes to pytest)
+	$(BIN)/coverage erase
+	$(PYTEST) --cov=analyzer --cov-branch --cov-report= $(ARGS)
+	$(BIN)/coverage report
+
+mutants: .venv/.installed  ## change one place of the rules at a time, and see whether a test fails (ARGS="reconcile.split": that module)
+	PYTHONPATH=tests $(BIN)/python -m mutants --processes $(JOBS) $(ARGS)
+
 sizes: .venv/.installed  ## files, lines and functions: how many, the median, the longest
 	@PYTHONPATH=tests $(BIN)/python -m house
 
-files: .venv/.installed  ## rewrite README's list of files from the sentences that the modules open with
+files: .venv/.installed  ## rewrite README's list of files, and in the schemas the values that the code has
 	PYTHONPATH=tests $(BIN)/python -m house --write
+	PYTHONPATH=tests $(BIN)/python -m schema_values
 
 dev: .venv/.installed  ## make the virtual environment in .venv
 	@echo "ready: source $(BIN)/activate"
 
 clean:  ## remove build outputs and caches, not .venv
-	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf build dist .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # PyTorch goes first and without its dependencies: its own index need not have them at the pinned versions. The

@@ -18,28 +18,43 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from analyzer.artifact import find_components as find_components
     from analyzer.audit import audit_model as audit_model
+    from analyzer.audit import file_digests as file_digests
     from analyzer.budget.evaluate import check_budget as check_budget
+    from analyzer.budget.gate import check_models as check_models
+    from analyzer.budget.gate import judge_findings as judge_findings
     from analyzer.budget.limits import parse_limit as parse_limit
     from analyzer.budget.record import BudgetReport as BudgetReport
     from analyzer.budget.record import Rule as Rule
+    from analyzer.budget.record import Unit as Unit
     from analyzer.budget.record import Verdict as Verdict
+    from analyzer.checkpoints.checkpoint import open_checkpoint as open_checkpoint
+    from analyzer.checkpoints.weights import Original as Original
     from analyzer.collapse import collapse_graph as collapse_graph
+    from analyzer.collapse.own import label_own as label_own
     from analyzer.compare import Comparison as Comparison
     from analyzer.compare import compare_ledgers as compare_ledgers
+    from analyzer.compare import group_alike as group_alike
+    from analyzer.config import Config as Config
+    from analyzer.config import load_config as load_config
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
     from analyzer.findings.catalog import Explanation as Explanation
     from analyzer.findings.catalog import explain as explain
+    from analyzer.findings.catalog import load_explanations as load_explanations
     from analyzer.formulas.check import check_formula as check_formula
     from analyzer.formulas.counting import count_config as count_config
     from analyzer.formulas.derived import derive_formula as derive_formula
     from analyzer.formulas.record import Checked as Checked
     from analyzer.formulas.record import Formula as Formula
+    from analyzer.formulas.record import FormulaReport as FormulaReport
     from analyzer.graph import build_graph as build_graph
     from analyzer.group import group_by as group_by
     from analyzer.group.keys import label_members as label_members
+    from analyzer.group.patterns import OwnGroups as OwnGroups
     from analyzer.group.patterns import group_by_patterns as group_by_patterns
     from analyzer.group.patterns import parse_patterns as parse_patterns
+    from analyzer.group.presets import find_preset as find_preset
     from analyzer.group.tree import build_tree as build_tree
     from analyzer.ledger import Blocks as Blocks
     from analyzer.ledger import Entry as Entry
@@ -55,19 +70,34 @@ if TYPE_CHECKING:
     from analyzer.read import read_model as read_model
     from analyzer.reconcile import Reconciliation as Reconciliation
     from analyzer.reconcile import reconcile_ledger as reconcile_ledger
-    from analyzer.recover import Recovery as Recovery
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
+    from analyzer.recover.ownnames import read_own_names as read_own_names
+    from analyzer.recover.record import Recovery as Recovery
+    from analyzer.render import render_report as render_report
+    from analyzer.render import save_report as save_report
+    from analyzer.render import to_document as to_document
+    from analyzer.render.options import RenderOptions as RenderOptions
+    from analyzer.report import ExportReport as ExportReport
+    from analyzer.report import GraphReport as GraphReport
+    from analyzer.report import Inspection as Inspection
+    from analyzer.report import ReconcileReport as ReconcileReport
+    from analyzer.report import RecoverReport as RecoverReport
+    from analyzer.report import SurveyReport as SurveyReport
     from analyzer.saved import load_report as load_report
+    from analyzer.saved import read_any_report as read_any_report
     from analyzer.survey import Survey as Survey
     from analyzer.survey import Surveyed as Surveyed
     from analyzer.survey import Unreadable as Unreadable
+    from analyzer.survey import find_models as find_models
     from analyzer.survey import survey_models as survey_models
     from analyzer.timing.compare import TimingComparison as TimingComparison
     from analyzer.timing.compare import compare_timings as compare_timings
     from analyzer.timing.inputs.shapes import parse_shapes as parse_shapes
     from analyzer.timing.record import Timing as Timing
     from analyzer.timing.record import TimingSettings as TimingSettings
+    from analyzer.timing.request import Schedule as Schedule
+    from analyzer.timing.running.apart import Limits as Limits
     from analyzer.timing.saved import load_timing as load_timing
     from analyzer.timing.timer import time_model as time_model
 
@@ -76,25 +106,39 @@ __all__ = [
     "BudgetReport",
     "Checked",
     "Comparison",
+    "Config",
     "Entry",
     "Explanation",
+    "ExportReport",
     "Finding",
     "Formula",
+    "FormulaReport",
+    "GraphReport",
     "Group",
     "Grouping",
+    "Inspection",
     "Ledger",
+    "Limits",
     "Manifest",
     "Model",
     "OnnxLedgerError",
+    "Original",
+    "OwnGroups",
+    "ReconcileReport",
     "Reconciliation",
+    "RecoverReport",
     "Recovery",
+    "RenderOptions",
     "Role",
     "Rule",
+    "Schedule",
     "Survey",
+    "SurveyReport",
     "Surveyed",
     "Timing",
     "TimingComparison",
     "TimingSettings",
+    "Unit",
     "Unreadable",
     "Verdict",
     "audit_model",
@@ -102,28 +146,44 @@ __all__ = [
     "build_tree",
     "check_budget",
     "check_formula",
+    "check_models",
     "collapse_graph",
     "compare_ledgers",
     "compare_timings",
     "count_config",
     "derive_formula",
     "explain",
+    "file_digests",
+    "find_components",
+    "find_models",
+    "find_preset",
+    "group_alike",
     "group_by",
     "group_by_patterns",
+    "judge_findings",
     "label_members",
+    "label_own",
+    "load_config",
+    "load_explanations",
     "load_manifest",
     "load_report",
     "load_timing",
+    "open_checkpoint",
     "parse_limit",
     "parse_patterns",
     "parse_shapes",
+    "read_any_report",
     "read_model",
+    "read_own_names",
     "reconcile_ledger",
     "recover_state",
+    "render_report",
     "save_manifest",
+    "save_report",
     "save_state",
     "survey_models",
     "time_model",
+    "to_document",
 ]
 
 _MODULES = {
@@ -131,25 +191,39 @@ _MODULES = {
     "BudgetReport": "budget.record",
     "Checked": "formulas.record",
     "Comparison": "compare",
+    "Config": "config",
     "Entry": "ledger",
     "Explanation": "findings.catalog",
+    "ExportReport": "report",
     "Finding": "ledger",
     "Formula": "formulas.record",
+    "FormulaReport": "formulas.record",
+    "GraphReport": "report",
     "Group": "ledger",
     "Grouping": "ledger",
+    "Inspection": "report",
     "Ledger": "ledger",
+    "Limits": "timing.running.apart",
     "Manifest": "manifest",
     "Model": "model",
     "OnnxLedgerError": "errors",
+    "Original": "checkpoints.weights",
+    "OwnGroups": "group.patterns",
+    "ReconcileReport": "report",
     "Reconciliation": "reconcile",
-    "Recovery": "recover",
+    "RecoverReport": "report",
+    "Recovery": "recover.record",
+    "RenderOptions": "render.options",
     "Role": "ledger",
     "Rule": "budget.record",
+    "Schedule": "timing.request",
     "Survey": "survey",
+    "SurveyReport": "report",
     "Surveyed": "survey",
     "Timing": "timing.record",
     "TimingComparison": "timing.compare",
     "TimingSettings": "timing.record",
+    "Unit": "budget.record",
     "Unreadable": "survey",
     "Verdict": "budget.record",
     "audit_model": "audit",
@@ -157,28 +231,44 @@ _MODULES = {
     "build_tree": "group.tree",
     "check_budget": "budget.evaluate",
     "check_formula": "formulas.check",
+    "check_models": "budget.gate",
     "collapse_graph": "collapse",
     "compare_ledgers": "compare",
     "compare_timings": "timing.compare",
     "count_config": "formulas.counting",
     "derive_formula": "formulas.derived",
     "explain": "findings.catalog",
+    "file_digests": "audit",
+    "find_components": "artifact",
+    "find_models": "survey",
+    "find_preset": "group.presets",
+    "group_alike": "compare",
     "group_by": "group",
     "group_by_patterns": "group.patterns",
+    "judge_findings": "budget.gate",
     "label_members": "group.keys",
+    "label_own": "collapse.own",
+    "load_config": "config",
+    "load_explanations": "findings.catalog",
     "load_manifest": "manifest",
     "load_report": "saved",
     "load_timing": "timing.saved",
+    "open_checkpoint": "checkpoints.checkpoint",
     "parse_limit": "budget.limits",
     "parse_patterns": "group.patterns",
     "parse_shapes": "timing.inputs.shapes",
+    "read_any_report": "saved",
     "read_model": "read",
+    "read_own_names": "recover.ownnames",
     "reconcile_ledger": "reconcile",
     "recover_state": "recover",
+    "render_report": "render",
     "save_manifest": "manifest",
+    "save_report": "render",
     "save_state": "recover",
     "survey_models": "survey",
     "time_model": "timing.timer",
+    "to_document": "render",
 }
 
 

@@ -61,39 +61,43 @@ def audit_model(
         limit = MAX_OBJECTS if max_objects is None else max_objects
         is_folder = artifact or is_artifact(path)
         model = (_read_artifact if is_folder else read_model)(path, max_objects=limit)
-        content = content or ("sampled" if model.traffic is None else "none")
-        wiring = connect(model)
-        companions = find_companions(model, wiring)
-        entries = classify(model, wiring, companions)
-        entries = find_copies(model, entries, wiring, content, progress)
-        flow = follow_data(model, wiring)
-        traced = scope_nodes(model)
-        entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
-        scopes = {place: scope for place, (scope, _) in (near | traced).items()}
-        calls = count_calls(model)
-        entries = count_applications(model, entries, wiring, flow, scopes, calls)
-        booked = book_bytes(model, entries)
-        values = look_at_values(entries, content, progress)
-        if model.traffic is not None and content != "none":
-            main = model.sources[model.files[0].key]
-            main.check()  # contents were read after the reader had made sure that the file is what it was
-            model = dataclasses.replace(model, traffic=main.traffic)
-        ledger = Ledger(
-            model=model,
-            entries=entries,
-            accounts=booked.accounts,
-            findings=find(Evidence(model, entries, wiring, booked, values, calls)),
-            wiring=wiring,
-            node_scopes=scopes,
-            traced_scopes={place: scope for place, (scope, _) in traced.items()},
-            shared_nbytes=booked.shared,
-            content=content,
-            calls=calls,
-        )
+        ledger = _enter(model, content or ("sampled" if model.traffic is None else "none"), progress)
         blocks = find_blocks(ledger)
         ledger = dataclasses.replace(ledger, entries=lend_scopes(ledger.entries, blocks), blocks=blocks)
     _check(ledger)
     return ledger
+
+
+def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], None] | None) -> Ledger:
+    """The stages between reading and blocks."""
+    wiring = connect(model)
+    companions = find_companions(model, wiring)
+    entries = classify(model, wiring, companions)
+    entries = find_copies(model, entries, wiring, content, progress)
+    flow = follow_data(model, wiring)
+    traced = scope_nodes(model)
+    entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
+    scopes = {place: scope for place, (scope, _) in (near | traced).items()}
+    calls = count_calls(model)
+    entries = count_applications(model, entries, wiring, flow, scopes, calls)
+    booked = book_bytes(model, entries)
+    values = look_at_values(entries, content, progress)
+    if model.traffic is not None and content != "none":
+        main = model.sources[model.files[0].key]
+        main.check()  # contents were read after the reader had made sure that the file is what it was
+        model = dataclasses.replace(model, traffic=main.traffic)
+    return Ledger(
+        model=model,
+        entries=entries,
+        accounts=booked.accounts,
+        findings=find(Evidence(model, entries, wiring, booked, values, calls)),
+        wiring=wiring,
+        node_scopes=scopes,
+        traced_scopes={place: scope for place, (scope, _) in traced.items()},
+        shared_nbytes=booked.shared,
+        content=content,
+        calls=calls,
+    )
 
 
 def _read_artifact(folder: Path | str, *, max_objects: int) -> Model:
@@ -135,7 +139,12 @@ def _check(ledger: Ledger) -> None:
 
 
 def file_digests(model: Model) -> dict[str, str]:
-    """SHA-256 of each of the model's files, in hexadecimal, by its path in `model.files`."""
+    """SHA-256 of each of the model's files, in hexadecimal, by its path in `model.files`.
+
+    Raises:
+        UsageError: the model is remote, and not all of it was read.
+        OSError: a file cannot be read any more.
+    """
     if model.traffic is not None:
         raise UsageError(f"{model.path}: a digest needs every byte; download the file and name it")
     digests = {}

@@ -6,7 +6,6 @@ Exit codes: 0 answered and clean, 1 a finding, 2 could not answer.
 from __future__ import annotations
 
 import io
-import os
 import sys
 import traceback
 
@@ -22,7 +21,7 @@ from analyzer.commands.graph import graph
 from analyzer.commands.inspect import inspect
 from analyzer.commands.reconcile import reconcile
 from analyzer.commands.recover import recover
-from analyzer.commands.terminal import EXIT_NO_ANSWER, say
+from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
 from analyzer.commands.time import time
 from analyzer.errors import ConfigError, OnnxLedgerError
 from analyzer.version import version
@@ -48,15 +47,15 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has left; without this Python complains once more while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output has left
+        drop(sys.stdout)
         sys.exit(EXIT_NO_ANSWER)
     except ConfigError as error:
         _explain(*(f"onnxledger: {mistake}" for mistake in error.mistakes))
     except OnnxLedgerError as error:
         _explain(f"onnxledger: {error}")
     except OSError as error:
+        drop_unwritten(sys.stdout)
         _explain(f"onnxledger: {error.filename or 'the report'}: {error.strerror or error}")
     except Exception as error:  # noqa: BLE001 - a defect of ours must not look like a finding, nor print a traceback
         _explain(

@@ -57,8 +57,25 @@ class Content:
     """`cast_digest` of a float32 tensor in narrower types, by the type's ONNX name: FLOAT16, BFLOAT16."""
 
 
+class _Named:
+    """What parameters and buffers have in common."""
+
+    __slots__ = ()
+    name: str
+    shape: tuple[int, ...]
+    tied: tuple[str, ...]
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.tied)
+
+
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(_Named):
     """One learned tensor, under all the names that PyTorch knows it by."""
 
     name: str
@@ -78,17 +95,9 @@ class Parameter:
     row_digests: str | None = None
     """Base64 uint64 `row_digests` of a table that an export may cut or gather: embeddings, tokens, position tables."""
 
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name, *self.tied)
-
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(_Named):
     """State that is not learned: what `named_buffers()` holds."""
 
     name: str
@@ -99,14 +108,6 @@ class Buffer:
     tied: tuple[str, ...] = ()
     read: bool | None = None
     content: Content | None = None
-
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name, *self.tied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +221,15 @@ def split_name(name: str) -> tuple[str, str]:
     return ".".join(parts[:length]), ".".join(parts[length:])
 
 
-def save_manifest(manifest: Manifest, path: Path) -> None:
-    """Write `manifest` as sorted, indented JSON; the file appears whole or not at all."""
+def save_manifest(manifest: Manifest, path: Path | str) -> None:
+    """Write `manifest` as sorted, indented JSON; the file appears whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     document = {"kind": KIND, "schema_version": SCHEMA_VERSION, **_to_json(manifest)}
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
+    path = Path(path)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
@@ -296,25 +302,9 @@ def _check(manifest: Manifest) -> None:
         if tensor.content is not None:
             _check_content(tensor, tensor.content)
     for parameter in manifest.parameters:
-        if type(parameter.trainable) is not bool:
-            raise TypeError(f"{parameter.name}: trainable {parameter.trainable!r}")
-        if parameter.read not in (True, False, None):
-            raise TypeError(f"{parameter.name}: read {parameter.read!r}")
-        for text in (parameter.channel_projections, parameter.channel_norms):
-            if text is not None and decode_values(text, np.dtype("<f8")).shape != parameter.shape[:1]:
-                raise ValueError(
-                    f"{parameter.name}: not one channel statistic for each of {parameter.shape[:1]}"
-                )
-        if parameter.row_digests is not None and parameter.shape:
-            rows = parameter.numel // max(1, parameter.shape[-1])
-            if decode_values(parameter.row_digests, np.dtype("<u8")).size != rows:
-                raise ValueError(f"{parameter.name}: not one digest for each of {rows} rows")
+        _check_parameter(parameter)
     for norm in manifest.batch_norms:
-        if type(norm.eps) not in (int, float) or not math.isfinite(norm.eps):
-            raise TypeError(f"{norm.module}: eps {norm.eps!r}")
-        for name in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
-            if name is not None and name not in named:
-                raise ValueError(f"{norm.module}: no tensor {name!r}")
+        _check_batch_norm(norm, named)
     for weight_norm in manifest.weight_norms:
         _check_weight_norm(weight_norm, named)
     for name, text in manifest.values.items():
@@ -325,6 +315,28 @@ def _check(manifest: Manifest) -> None:
     for path in manifest.modules:
         if path not in owners:
             raise ValueError(f"modules: no tensor of {path!r}")
+
+
+def _check_parameter(parameter: Parameter) -> None:
+    if type(parameter.trainable) is not bool:
+        raise TypeError(f"{parameter.name}: trainable {parameter.trainable!r}")
+    if parameter.read not in (True, False, None):
+        raise TypeError(f"{parameter.name}: read {parameter.read!r}")
+    for text in (parameter.channel_projections, parameter.channel_norms):
+        if text is not None and decode_values(text, np.dtype("<f8")).shape != parameter.shape[:1]:
+            raise ValueError(f"{parameter.name}: not one channel statistic for each of {parameter.shape[:1]}")
+    if parameter.row_digests is not None and parameter.shape:
+        rows = parameter.numel // max(1, parameter.shape[-1])
+        if decode_values(parameter.row_digests, np.dtype("<u8")).size != rows:
+            raise ValueError(f"{parameter.name}: not one digest for each of {rows} rows")
+
+
+def _check_batch_norm(norm: BatchNorm, named: Mapping[str, Parameter | Buffer]) -> None:
+    if type(norm.eps) not in (int, float) or not math.isfinite(norm.eps):
+        raise TypeError(f"{norm.module}: eps {norm.eps!r}")
+    for name in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+        if name is not None and name not in named:
+            raise ValueError(f"{norm.module}: no tensor {name!r}")
 
 
 def _check_weight_norm(norm: WeightNorm, named: Mapping[str, Parameter | Buffer]) -> None:

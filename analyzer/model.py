@@ -18,6 +18,8 @@ from analyzer.dtypes import DType
 from analyzer.ranges import Source, Traffic
 
 __all__ = [
+    "DEFAULT_DOMAIN",
+    "ONNX_DOMAINS",
     "Carrier",
     "Component",
     "Extent",
@@ -34,8 +36,24 @@ __all__ = [
     "StoredTensor",
     "ValueType",
     "Vertex",
+    "is_runtime_domain",
     "label",
 ]
+
+DEFAULT_DOMAIN = "ai.onnx"
+"""What the domain of ONNX's own operators is called, which files may leave empty."""
+
+ONNX_DOMAINS = frozenset(
+    {
+        "",
+        DEFAULT_DOMAIN,
+        "ai.onnx.ml",
+        "ai.onnx.preview",
+        "ai.onnx.preview.training",
+        "ai.onnx.training",
+    }
+)
+"""The domains whose operators ONNX itself defines; `ai.onnx.contrib` is onnxruntime-extensions'."""
 
 GraphPath = tuple[str, ...]
 """Where a graph lives: () is the main graph; `("If_3.then_branch",)` a nested graph; `("function:domain:name",)` a
@@ -65,6 +83,15 @@ def label(key: Key) -> str:
     """
     path, name = key
     return "/".join((*path, name))
+
+
+def is_runtime_domain(domain: str) -> bool:
+    """Whether a domain's operators are onnxruntime's own.
+
+    >>> is_runtime_domain("com.microsoft.nchwc"), is_runtime_domain("com.microsoftware")
+    (True, False)
+    """
+    return domain == "com.microsoft" or domain.startswith(("com.microsoft.", "com.ms."))
 
 
 class Carrier(enum.StrEnum):
@@ -163,6 +190,11 @@ class StoredTensor:
         """Bytes that the elements need as such, whatever their encoding; 0 for strings."""
         return self.dtype.nbytes(self.numel)
 
+    @property
+    def by_size(self) -> tuple[int, int, Key]:
+        """A key that sorts the largest first: the most elements, whether or not their data is there."""
+        return -self.numel, -max(self.nbytes, self.logical_nbytes), self.key
+
 
 class Node(NamedTuple):
     """One node, keyed by position: names may be empty or repeated. A tuple, as there are many."""
@@ -190,10 +222,7 @@ class Node(NamedTuple):
     @property
     def is_standard(self) -> bool:
         """Whether the operator is one that ONNX or onnxruntime defines: of any other, a name says nothing."""
-        return self.domain in _STANDARD or self.domain.startswith(("com.microsoft", "com.ms."))
-
-
-_STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml"})
+        return self.domain in ONNX_DOMAINS or is_runtime_domain(self.domain)
 
 
 class ValueType(NamedTuple):

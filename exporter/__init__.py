@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from exporter.inputs import example_inputs as example_inputs
     from exporter.original import census_config as census_config
     from exporter.original import census_source as census_source
+    from exporter.presets import preset_config as preset_config
     from exporter.sources import ResolvedModel as ResolvedModel
     from exporter.sources import SourceOptions as SourceOptions
     from exporter.sources import read_source_config as read_source_config
@@ -34,6 +35,7 @@ __all__ = [
     "export_model",
     "export_source",
     "field_names",
+    "preset_config",
     "read_source_config",
     "resolve_source",
     "take_census",
@@ -51,6 +53,7 @@ _MODULES = {
     "export_model": "export",
     "export_source": "export",
     "field_names": "classes",
+    "preset_config": "presets",
     "read_source_config": "sources",
     "resolve_source": "sources",
     "take_census": "census",

@@ -27,7 +27,7 @@ from analyzer.content import (
 from analyzer.dtypes import DType
 from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm, split_name
 from exporter.reads import Reads
-from exporter.values import TORCH_DTYPES
+from exporter.values import AS_INTEGERS, TORCH_DTYPES
 from exporter.weights import is_batch_norm
 
 __all__ = ["Tied", "group_ties", "take_census", "with_reads"]
@@ -36,16 +36,6 @@ _T = TypeVar("_T")
 
 Progress = Callable[[int, int], None]
 """Called with the tensors described so far and their number."""
-
-# numpy has no type for these: the census only needs their bytes.
-_AS_INTEGERS = {
-    torch.bfloat16: torch.int16,
-    torch.float8_e4m3fn: torch.uint8,
-    torch.float8_e4m3fnuz: torch.uint8,
-    torch.float8_e5m2: torch.uint8,
-    torch.float8_e5m2fnuz: torch.uint8,
-    torch.float8_e8m0fnu: torch.uint8,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +194,8 @@ def _has_data(tensor: torch.Tensor) -> bool:
 def _array(tensor: torch.Tensor) -> Array:
     """The tensor's bytes as numpy, without a copy where it lies in CPU memory."""
     plain = tensor.detach().cpu()
-    if plain.dtype in _AS_INTEGERS:
-        plain = plain.contiguous().view(_AS_INTEGERS[plain.dtype])
+    if plain.dtype in AS_INTEGERS:
+        plain = plain.contiguous().view(AS_INTEGERS[plain.dtype])
     return plain.numpy()
 
 

@@ -59,7 +59,7 @@ class ExportedFiles:
 
 def export_source(
     source: str,
-    directory: Path,
+    directory: Path | str,
     *,
     model_class: str | None = None,
     random_weights: bool = False,
@@ -80,8 +80,7 @@ def export_source(
     Without `optimize` the graph stays as it was traced; `fuse` puts onnxruntime's own operators for that provider
     in it; `generation` makes the components of a generation loop, each a file, instead of one forward pass.
 
-    Files of the same names and the models of an earlier export are replaced; a failure leaves the directory as it
-    was.
+    Files of the same names and an earlier export's models are replaced; a failure leaves the directory as it was.
 
     Raises:
         SourceError: SOURCE names nothing that can be built.
@@ -89,15 +88,11 @@ def export_source(
         UsageError: the options contradict each other.
         MissingExtraError: the export extra is not installed.
     """
-    made = EngineOptions(static=static, opset=opset, optimize=optimize, fuse=fuse, generation=generation)
+    made = EngineOptions(static, opset, optimize, fuse, generation)
+    directory = Path(directory)
     _check(directory, via, made)
     options = SourceOptions(
-        model_class=model_class,
-        random_weights=random_weights,
-        fresh_init=fresh_init,
-        seed=seed,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
+        model_class, random_weights, fresh_init, seed, dtype, trust_remote_code=trust_remote_code
     )
     say(f"building {source}")
     resolved = resolve_source(source, options, say)
@@ -106,7 +101,7 @@ def export_source(
 
 def export_model(
     resolved: ResolvedModel,
-    directory: Path,
+    directory: Path | str,
     *,
     static: bool = False,
     opset: int | None = None,
@@ -121,8 +116,10 @@ def export_model(
     Raises:
         ExportError: there are no example inputs, or the exporter failed.
         UsageError: `via` names no exporter, or one that cannot take this model or these options.
+        MissingExtraError: the export extra is not installed.
     """
-    options = EngineOptions(static=static, opset=opset, optimize=optimize, fuse=fuse, generation=generation)
+    options = EngineOptions(static, opset, optimize, fuse, generation)
+    directory = Path(directory)
     _check(directory, via, options)
     engine = _choose_engine(resolved, via)
     refuse_unsupported(engine, options)
@@ -135,22 +132,97 @@ def export_model(
     inputs = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
     if not static:
         inputs = widen_batch(resolved.model, inputs)
-    say(f"counting the parameters of {resolved.class_name}")
-    manifest = take_census(resolved.model, {**provenance(resolved), **_making(engine, options)})
     with _staging(directory) as folder:
-        say(f"exporting {resolved.class_name} through {engine}")
-        manifest = with_reads(manifest, _run_engine(engine, resolved, inputs, folder, options, say))
-        _write_companions(resolved, engine, folder, options, say)
-        names = _component_files(folder)
-        for name in names:
-            _check_written(folder / name, inputs, options, engine, say)
-        save_manifest(manifest, folder / MANIFEST_FILE)
-        models = tuple(directory / name for name in names)
-        artifact = directory if options.generation else models[0]
+        manifest = _Export(resolved, inputs, engine, options, say).write(folder)
+        models = tuple(directory / name for name in _component_files(folder))
+        artifact = directory if generation else models[0]
         say(f"writing {artifact}")
         files = tuple(directory / path.name for path in sorted(folder.iterdir()))
         _move_in(folder, directory)
     return ExportedFiles(artifact, models, directory / MANIFEST_FILE, manifest, files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """What is exported, how, and who is told."""
+
+    resolved: ResolvedModel
+    inputs: ExampleInputs
+    engine: str
+    options: EngineOptions
+    say: Say
+
+    def write(self, folder: Path) -> Manifest:
+        """Fill a folder with all files of the export."""
+        resolved = self.resolved
+        self.say(f"counting the parameters of {resolved.class_name}")
+        manifest = take_census(resolved.model, {**provenance(resolved), **_making(self.engine, self.options)})
+        self.say(f"exporting {resolved.class_name} through {self.engine}")
+        manifest = with_reads(manifest, self._run(folder))
+        self._write_companions(folder)
+        for name in _component_files(folder):
+            self._check_written(folder / name)
+        save_manifest(manifest, folder / MANIFEST_FILE)
+        return manifest
+
+    def _run(self, folder: Path) -> Reads:
+        resolved, options = self.resolved, self.options
+        if options.generation:
+            return export_components(resolved.model, self.inputs, folder, options, self.say)
+        try:
+            with quiet_descriptors():
+                return ENGINES[self.engine](resolved.model, self.inputs, folder, options)
+        except Exception as error:
+            able = [name for name in ENGINES if name != "transformers" or resolved.config]
+            others = [name for name in able if name != self.engine]
+            raise ExportError(
+                f"{resolved.class_name}: the export through {self.engine} failed: {first_line(error)}; "
+                f"try --via {' or --via '.join(others)}"
+                + ("" if options.static else ", or --static")
+                + (", or leave out --fuse" if options.fuse else "")
+            ) from error
+
+    def _check_written(self, path: Path) -> None:
+        """An exporter that cannot do as asked only warns: it keeps its own opset, or fixes an axis."""
+        options, inputs = self.options, self.inputs
+        model = onnx.load(path, load_external_data=False)
+        written = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+        if options.opset is not None and written != options.opset:
+            raise ExportError(
+                f"opset {options.opset} was asked for and {self.engine} wrote {written}; "
+                f"ask for {written}, or try another --via"
+            )
+        for value in model.graph.input if not options.static else ():
+            for axis in _varying_axes(value.name, inputs, is_step=path.name == STEP_FILE):
+                dim = value.type.tensor_type.shape.dim[axis]
+                size = dim.dim_param or str(dim.dim_value)
+                if size.isdigit():  # torch writes some fixed axes as a name of digits
+                    place = f" in {path.name}" if options.generation else ""
+                    self.say(f"axis {axis} of {value.name}{place} came out fixed, at {size}")
+
+    def _write_companions(self, folder: Path) -> None:
+        """config.json, from which the same class can be rebuilt, and export.json, which names the artifact's files."""
+        resolved = self.resolved
+        config = resolved.config
+        if config is not None:
+            config.architectures = [resolved.class_name]
+            config.dtype = DTYPES[resolved.dtype]
+            with quiet():
+                config.save_pretrained(folder)
+        if self.options.generation:
+            try:
+                with quiet():
+                    resolved.model.generation_config.save_pretrained(folder)  # type: ignore[union-attr,operator]
+            except ValueError as error:  # transformers writes none that contradicts itself, as some do
+                self.say(f"generation_config.json is left out: {first_line(error)}")
+        if self.engine != "transformers":
+            metadata = {"architecture": resolved.class_name, "packages": versions()}
+            document = {
+                "schema_version": 1,
+                "export_format": "onnx",
+                "components": {"model": {"file": MODEL_FILE, "metadata": metadata}},
+            }
+            (folder / NOTE_FILE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _check(directory: Path, via: str | None, options: EngineOptions) -> None:
@@ -185,47 +257,6 @@ def _give_pad_token(resolved: ResolvedModel, say: Say) -> None:
         say(f"{resolved.class_name}: the config names no padding token, using {config.pad_token_id}")
 
 
-def _run_engine(
-    engine: str,
-    resolved: ResolvedModel,
-    inputs: ExampleInputs,
-    folder: Path,
-    options: EngineOptions,
-    say: Say,
-) -> Reads:
-    if options.generation:
-        return export_components(resolved.model, inputs, folder, options, say)
-    try:
-        with quiet_descriptors():
-            return ENGINES[engine](resolved.model, inputs, folder, options)
-    except Exception as error:
-        others = [name for name in ENGINES if name != engine and (name != "transformers" or resolved.config)]
-        raise ExportError(
-            f"{resolved.class_name}: the export through {engine} failed: {first_line(error)}; "
-            f"try --via {' or --via '.join(others)}"
-            + ("" if options.static else ", or --static")
-            + (", or leave out --fuse" if options.fuse else "")
-        ) from error
-
-
-def _check_written(path: Path, inputs: ExampleInputs, options: EngineOptions, engine: str, say: Say) -> None:
-    """An exporter that cannot do as asked only warns: it keeps its own opset, or fixes an axis."""
-    model = onnx.load(path, load_external_data=False)
-    written = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
-    if options.opset is not None and written != options.opset:
-        raise ExportError(
-            f"opset {options.opset} was asked for and {engine} wrote {written}; "
-            f"ask for {written}, or try another --via"
-        )
-    for value in model.graph.input if not options.static else ():
-        for axis in _varying_axes(value.name, inputs, is_step=path.name == STEP_FILE):
-            dim = value.type.tensor_type.shape.dim[axis]
-            size = dim.dim_param or str(dim.dim_value)
-            if size.isdigit():  # torch writes some fixed axes as a name of digits
-                place = f" in {path.name}" if options.generation else ""
-                say(f"axis {axis} of {value.name}{place} came out fixed, at {size}")
-
-
 def _varying_axes(name: str, inputs: ExampleInputs, *, is_step: bool) -> tuple[int, ...]:
     """The axes of a graph's input that should not come out fixed.
 
@@ -247,34 +278,6 @@ def _component_files(folder: Path) -> tuple[str, ...]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return ()
     return tuple(name for name in names if Path(name).name == name and name.endswith(".onnx"))
-
-
-def _write_companions(
-    resolved: ResolvedModel, engine: str, folder: Path, options: EngineOptions, say: Say
-) -> None:
-    """config.json, from which the same class can be rebuilt, and export.json, which names the artifact's files."""
-    config = resolved.config
-    if config is not None:
-        config.architectures = [resolved.class_name]
-        config.dtype = DTYPES[resolved.dtype]
-        with quiet():
-            config.save_pretrained(folder)
-    if options.generation:
-        try:
-            with quiet():
-                resolved.model.generation_config.save_pretrained(folder)  # type: ignore[union-attr,operator]
-        except (
-            ValueError
-        ) as error:  # transformers writes none that contradicts itself, as some checkpoints' do
-            say(f"generation_config.json is left out: {first_line(error)}")
-    if engine != "transformers":
-        metadata = {"architecture": resolved.class_name, "packages": versions()}
-        document = {
-            "schema_version": 1,
-            "export_format": "onnx",
-            "components": {"model": {"file": MODEL_FILE, "metadata": metadata}},
-        }
-        (folder / NOTE_FILE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _making(engine: str, options: EngineOptions) -> dict[str, str]:

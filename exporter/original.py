@@ -45,16 +45,8 @@ def census_source(
         UsageError: the options contradict each other.
         MissingExtraError: transformers is needed and not installed.
     """
-    options = SourceOptions(
-        model_class=model_class,
-        random_weights=random_weights,
-        fresh_init=fresh_init,
-        seed=seed,
-        dtype=dtype,
-        meta=meta,
-        meta_without_weights=True,
-        trust_remote_code=trust_remote_code,
-    )
+    made = (model_class, random_weights, fresh_init, seed, dtype, meta)
+    options = SourceOptions(*made, meta_without_weights=True, trust_remote_code=trust_remote_code)
     path = Path(source).expanduser()
     kind = checkpoint_kind(path)
     if kind is not None and not options.needs_no_checkpoint:

@@ -11,7 +11,7 @@ from torch import nn
 from analyzer.content import Array
 from analyzer.dtypes import DType
 
-__all__ = ["TORCH_DTYPES", "TensorWeights", "named_tensors", "weights_of"]
+__all__ = ["AS_INTEGERS", "TORCH_DTYPES", "TensorWeights", "named_tensors", "weights_of"]
 
 TORCH_DTYPES: Mapping[torch.dtype, DType] = {
     torch.float32: DType.FLOAT,
@@ -36,7 +36,7 @@ TORCH_DTYPES: Mapping[torch.dtype, DType] = {
     torch.float8_e8m0fnu: DType.FLOAT8E8M0,
 }
 
-_AS_INTEGERS = {
+AS_INTEGERS = {
     torch.bfloat16: torch.int16,
     torch.float8_e4m3fn: torch.uint8,
     torch.float8_e4m3fnuz: torch.uint8,
@@ -62,7 +62,7 @@ class TensorWeights:
         if element is None:
             return None
         plain = tensor.detach().cpu().resolve_conj().resolve_neg()
-        integers = _AS_INTEGERS.get(plain.dtype)
+        integers = AS_INTEGERS.get(plain.dtype)
         array = plain.numpy() if integers is None else plain.view(integers).numpy().view(element)
         return array.astype(element, copy=False)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import onnx
+from encoding import is_repeated
 from google.protobuf.message import Message
 
 from analyzer.read.book import (
@@ -36,7 +37,7 @@ def framed(message: Message, field: str, item: Message) -> int:
     alone = type(message)()
     (
         getattr(alone, field).add()
-        if message.DESCRIPTOR.fields_by_name[field].is_repeated
+        if is_repeated(message.DESCRIPTOR.fields_by_name[field])
         else getattr(alone, field)
     ).CopyFrom(item)
     return alone.ByteSize() - item.ByteSize()
@@ -101,7 +102,7 @@ class Bookkeeper:
         messages = ("t", "g", "sparse_tensor", "tensors", "graphs", "sparse_tensors")
         self.nbytes[nodes] += a.ByteSize() - taken(a, *messages)
         for field in messages:
-            repeated = a.DESCRIPTOR.fields_by_name[field].is_repeated
+            repeated = is_repeated(a.DESCRIPTOR.fields_by_name[field])
             for item in getattr(a, field) if repeated else [getattr(a, field)] * a.HasField(field):
                 frame = framed(a, field, item)
                 if field in ("g", "graphs"):

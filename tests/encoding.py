@@ -109,15 +109,22 @@ def _shuffle(fields: list[tuple[int, bytes]], chance: random.Random) -> list[tup
     return [(number, waiting[number].pop(0)) for number in order]
 
 
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Whether it holds a list; older protobuf says it by a label, of which newer protobuf warns."""
+    if hasattr(field, "is_repeated"):
+        return field.is_repeated
+    return field.label == field.LABEL_REPEATED
+
+
 def _fields(message: Message, ways: Ways) -> Iterator[tuple[int, bytes]]:
     """(number, bytes) of each field."""
     for field, value in message.ListFields():
         number = field.number
         if field.message_type is not None:
-            for item in value if field.is_repeated else [value]:
-                for piece in _pieces(item, ways, may_split=not field.is_repeated):
+            for item in value if is_repeated(field) else [value]:
+                for piece in _pieces(item, ways, may_split=not is_repeated(field)):
                     yield number, _block(number, piece, ways)
-        elif not field.is_repeated:
+        elif not is_repeated(field):
             if ways.repeated and ways.chance.random() < 0.2:
                 yield number, _scalar(field, type(value)(), ways)
             yield number, _scalar(field, value, ways)

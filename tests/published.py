@@ -139,9 +139,18 @@ def _printed(count: int, printed: str | None) -> str:
 
 
 def render_page(page: str) -> str:
-    """The page with tables that say what is counted now."""
-    page = _put_into(page, "families", render_families(load_families().values()))
-    return _put_into(page, "models", render_models(load_published().values()))
+    """The page with tables, and with numbers in its sentences, that say what is counted now."""
+    families, models = load_families(), load_published()
+    page = _put_into(page, "families", render_families(families.values()))
+    page = _put_into(page, "models", render_models(models.values()))
+    for count, sentence in (
+        (len(families), r"\d+(?= \[families\])"),
+        (len(models), r"(?<=\[)\d+(?= published models\])"),
+        (len(models), r"^\d+(?= models, each with)"),
+    ):
+        page, places = re.subn(sentence, str(count), page, flags=re.MULTILINE)
+        assert places == 1, f"the page says {places} times what {sentence} finds"
+    return page
 
 
 _END = "<!-- end -->"

@@ -237,12 +237,14 @@ def test_no_part_of_a_printable_name_is_a_command(name):
 def test_no_broken_line_begins_with_a_command(hostile, monkeypatch, width):
     from analyzer.audit import audit_model
     from analyzer.group import group_by
-    from analyzer.render import RenderOptions, render
+    from analyzer.render import RenderOptions, render_report
     from analyzer.report import Inspection
 
     ledger = audit_model(hostile / "model.onnx")
 
-    text = render(Inspection(ledger, group_by(ledger, "scope")), "text", RenderOptions(rows=0, width=width))
+    text = render_report(
+        Inspection(ledger, group_by(ledger, "scope")), "text", RenderOptions(rows=0, width=width)
+    )
 
     assert list(read_commands(str(text))) == []
 

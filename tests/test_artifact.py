@@ -415,16 +415,17 @@ def test_functions_of_one_name_are_two_and_called_where_they_are(tmp_path):
     ]
     assert "duplicate-function" not in finding_ids(ledger)
     (found,) = [finding for finding in ledger.findings if finding.id == "custom-domain"]
-    assert found.subjects == ("my: 1 nodes",)  # only the one who does not define it
+    assert found.subjects == ("my: 1 node",)  # only the one who does not define it
 
 
-def test_a_component_without_nodes_hands_out_its_tensors(tmp_path):
+def test_a_component_without_nodes_explains_nothing_of_what_it_hands_out(tmp_path):
     table = helper.make_graph([], "g", [], [helper.make_tensor_value_info("t", 1, [3])])
     table.initializer.append(numpy_helper.from_array(ramp(3), "t"))
 
     ledger = join(tmp_path, model={"w": ramp(3, 3)}, table=helper.make_model(table))
 
-    assert entry(ledger, "t", "table").decided_by == "structure:graph-output"
+    assert entry(ledger, "t", "table").decided_by == "none:no-rule"
+    assert "unused-initializer" not in finding_ids(ledger)
 
 
 def test_depth_of_graphs_is_counted_within_a_file(tmp_path):

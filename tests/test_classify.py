@@ -8,6 +8,7 @@ import pytest
 from models import FOLDED_FROM, INPUT_KIND, audit, dynamo_like, entry, ramp, text_model, with_origins
 from onnx import helper
 
+from analyzer.audit import audit_model
 from analyzer.ledger import Evidence, Role
 
 MATMUL = 'g (float[1,3] x) => (float[1,2] y) {{ ["{node}"] y = MatMul(x, "{name}") }}'
@@ -61,6 +62,32 @@ def test_pytorch_name_decides_where_no_note_does(tmp_path, name, role, rule):
     assert (found.role.value, found.decided_by, found.sources) == (role, rule, (name,))
 
 
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        *("A_log", "D", "dt_bias", "alpha", "beta", "b_0", "w_0", "in_proj_bias", "logit_scale"),
+        *("class_embedding", "cls_token", "distillation_token", "mask_token", "masked_spec_embed"),
+        *("pos_embed", "position_embedding", "position_embeddings"),
+        *("weight_g", "weight_v", "original0", "original1"),
+        *("weight_ih_l0", "weight_hh_l0", "weight_hr_l0", "bias_ih_l0", "bias_hh_l1_reverse"),
+    ],
+)
+def test_last_part_of_a_name_tells_what_is_learned(tmp_path, leaf):
+    found = entry(audit(tmp_path, matmul(f"net.{leaf}")), f"net.{leaf}")
+
+    assert (found.role, found.decided_by, found.sources) == (
+        Role.PARAMETER,
+        "name:parameter",
+        (f"net.{leaf}",),
+    )
+
+
+def test_float_that_is_called_quantized_is_no_weights_codes(tmp_path):
+    found = entry(audit(tmp_path, matmul("fc.weight_quantized")), "fc.weight_quantized")
+
+    assert (found.decided_by, found.sources) == ("structure:MatMul[1]", ())
+
+
 def test_integers_under_a_weights_name_are_judged_by_structure(tmp_path):
     proto = text_model(
         'g (float[2,3] x) => (float[6] y) { y = Reshape(x, "fc.weight") }', {"fc.weight": np.array([6])}
@@ -98,6 +125,16 @@ def test_dotted_name_in_a_file_of_pytorch_is_state(tmp_path, array, role):
     assert (found.role.value, found.decided_by, found.sources) == (role, "name:state-dict", ("mod.table",))
 
 
+def test_operator_tells_the_role_of_state_whose_name_does_not(tmp_path):
+    proto = matmul("mod.table")
+    proto.producer_name = "pytorch"
+
+    found = entry(audit(tmp_path, proto), "mod.table")
+
+    assert (found.role, found.decided_by) == (Role.PARAMETER, "structure:MatMul[1]")
+    assert (found.sources, found.scope) == (("mod.table",), "mod")
+
+
 def test_dotted_name_in_a_file_of_another_producer_says_nothing(tmp_path):
     proto = text_model('g () => (float[3,2] y) { y = Relu("mod.table") }', {"mod.table": ramp(3, 2)})
 
@@ -118,6 +155,7 @@ def test_what_nothing_explains_is_unattributed_and_told(tmp_path):
 
     found = entry(ledger, "w")
     assert (found.role, found.decided_by, found.parameters) == (Role.UNATTRIBUTED, "none:no-rule", 0)
+    assert (found.scope, found.scoped_by) == ("", Evidence.NONE)
     assert "unattributed" in [finding.id for finding in ledger.findings]
 
 
@@ -129,7 +167,7 @@ def test_initializer_that_nothing_reads_is_judged_by_its_name_alone(tmp_path):
     ledger = audit(tmp_path, proto)
 
     assert entry(ledger, "fc.weight").role is Role.PARAMETER
-    assert entry(ledger, "w").role is Role.UNATTRIBUTED
+    assert (entry(ledger, "w").role, entry(ledger, "w").read_by) == (Role.UNATTRIBUTED, "")
 
 
 def test_every_rule_names_its_evidence(tmp_path):
@@ -190,7 +228,7 @@ def test_four_bit_weight_counts_its_logical_elements(tmp_path, k, n, blocks):
 
     ledger = audit(tmp_path, proto)
 
-    assert entry(ledger, "w").parameters == ledger.parameters == k * n
+    assert entry(ledger, "w").parameters == entry(ledger, "w").logical_numel == ledger.parameters == k * n
     assert entry(ledger, "w").tensor.numel == n * blocks * 16
     assert entry(ledger, "s").role is Role.QUANTIZATION
 
@@ -294,22 +332,63 @@ def test_an_operator_of_an_unknown_domain_says_nothing_by_its_name(tmp_path):
     assert entry(audit(tmp_path, proto), "w").decided_by == "none:no-rule"
 
 
-def test_tensor_that_a_model_without_nodes_hands_out_is_learned(tmp_path):
-    proto = text_model("g () => (float[2] w, int64[2] n) <float[2] w = {1, 2}, int64[2] n = {1, 2}> { }")
+def test_names_behind_those_of_inlined_graphs_tell_as_without_them(tmp_path):
+    weights = {
+        f"F0::branch__{name}": np.arange(1, 3, dtype=np.float32) for name in ("stft.window_buffer", "fc.bias")
+    }
+    buffer, bias = weights
+    proto = text_model(
+        f'g (float[2] x) => (float[2] z) {{ y = Mul(x, "{buffer}") z = Add(y, "{bias}") }}', weights
+    )
 
     ledger = audit(tmp_path, proto)
 
-    assert (entry(ledger, "w").role, entry(ledger, "w").decided_by) == (
-        Role.PARAMETER,
-        "structure:graph-output",
+    assert (entry(ledger, buffer).role, entry(ledger, buffer).decided_by) == (Role.BUFFER, "name:buffer")
+    assert (entry(ledger, bias).role, entry(ledger, bias).scope) == (Role.PARAMETER, "F0::branch__fc")
+
+
+def test_each_file_of_an_artifact_is_judged_as_what_wrote_it_names_things(tmp_path):
+    for file, producer in (("decoder", "tf2onnx"), ("encoder", "pytorch")):
+        proto = text_model(
+            "g (float[1,3] x) => (float[1,2] y) { h = MatMul(x, w) y = Add(h, final_logits_bias) }",
+            {"w": ramp(3, 2), "final_logits_bias": ramp(1, 2)},
+        )
+        proto.producer_name = producer
+        onnx.save(proto, tmp_path / f"{file}.onnx")
+
+    ledger = audit_model(tmp_path, artifact=True)
+
+    assert [(e.tensor.graph_path[0], e.decided_by) for e in ledger.entries if e.tensor.name != "w"] == [
+        ("decoder", "structure:Add-vector"),
+        ("encoder", "name:buffer"),
+    ]
+
+
+def test_scale_is_in_the_scope_of_the_codes_that_it_belongs_to(tmp_path):
+    proto = text_model(
+        'g (float[1,2] x) => (float[1,3] y) { d = DequantizeLinear("fc.weight_quantized", s) y = MatMul(x, d) }',
+        {"fc.weight_quantized": np.ones((2, 3), "i1"), "s": np.float32(0.1)},
     )
-    assert entry(ledger, "n").role is Role.UNATTRIBUTED
+
+    found = entry(audit(tmp_path, proto), "s")
+
+    assert (found.scope, found.scoped_by) == ("fc", "structure:scale")
 
 
-def test_tensor_that_a_model_with_nodes_hands_out_is_not_explained(tmp_path):
-    proto = text_model("g (float[2] x) => (float[2] w, float[2] y) <float[2] w = {1, 2}> { y = Relu(x) }")
+@pytest.mark.parametrize("nodes", ["", "y = Relu(x)"])
+def test_tensor_that_a_model_hands_out_is_not_learned_for_that(tmp_path, nodes):
+    outputs = "float[2] logits, float[2] y" if nodes else "float[2] logits"
+    proto = text_model(f"g (float[2] x) => ({outputs}) <float[2] logits = {{1, 2}}> {{ {nodes} }}")
 
-    assert entry(audit(tmp_path, proto), "w").role is Role.UNATTRIBUTED
+    ledger = audit(tmp_path, proto)
+
+    assert (entry(ledger, "logits").role, ledger.parameters) == (Role.UNATTRIBUTED, 0)
+
+
+def test_name_tells_what_is_learned_in_a_model_without_nodes(tmp_path):
+    proto = text_model('g () => (float[2] "wte.weight") <float[2] "wte.weight" = {1, 2}> { }')
+
+    assert entry(audit(tmp_path, proto), "wte.weight").decided_by == "name:parameter"
 
 
 def test_scale_that_the_graph_annotates_is_quantization(tmp_path):
@@ -338,7 +417,9 @@ def test_buffer_of_the_outermost_module_has_a_name_without_dots(tmp_path, name, 
     )
     proto.producer_name = producer
 
-    assert entry(audit(tmp_path, proto), name).decided_by == rule
+    found = entry(audit(tmp_path, proto), name)
+
+    assert (found.decided_by, found.sources) == (rule, (name,) if rule == "name:buffer" else ())
 
 
 def test_shape_that_was_folded_from_a_weight_and_others_is_a_constant(tmp_path):
@@ -347,6 +428,39 @@ def test_shape_that_was_folded_from_a_weight_and_others_is_a_constant(tmp_path):
     found = entry(audit(tmp_path, dynamo_like(proto, folded={"s": ["fc.weight", "val_3"]})), "s")
 
     assert (found.role, found.decided_by) == (Role.CONSTANT, "provenance:folded-shape")
+
+
+@pytest.mark.parametrize(
+    ("props", "role", "rule"),
+    [
+        ({INPUT_KIND: "PARAMETER"}, "parameter", "provenance:input-spec"),
+        ({FOLDED_FROM: "['fc.num_batches_tracked']"}, "buffer", "provenance:folded-from"),
+        ({FOLDED_FROM: "['fc.weight']"}, "constant", "provenance:folded-shape"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["i1", "i8"])
+def test_integers_are_a_shape_only_where_they_were_folded_from_a_weight(tmp_path, props, role, rule, dtype):
+    proto = text_model(
+        "g (float[2,3] x) => (float[6] y) { y = Zap(x, val_9) }", {"val_9": np.array([6, 7], dtype)}
+    )
+
+    found = entry(audit(tmp_path, with_origins(proto, {"val_9": props})), "val_9")
+
+    assert (found.role.value, found.decided_by) == (role, rule)
+
+
+@pytest.mark.parametrize("noted", ["val_9", "val_9_quantized"])
+def test_codes_are_what_their_note_says_or_that_on_the_float_that_they_stand_for(tmp_path, noted):
+    proto = text_model(
+        "g (float[1,2] x) => (float[1,3] y) { d = DequantizeLinear(val_9_quantized, s) y = MatMul(x, d) }",
+        {"val_9_quantized": np.ones((2, 3), "i1"), "s": np.float32(0.1)},
+    )
+
+    ledger = audit(tmp_path, with_origins(proto, {noted: {FOLDED_FROM: "['fc.weight']"}}))
+
+    found = entry(ledger, "val_9_quantized")
+    assert (found.role, found.decided_by) == (Role.PARAMETER, "provenance:folded-from")
+    assert (found.sources, found.scoped_by) == (("fc.weight",), "provenance:folded-from")
 
 
 # what PyTorch's tracer makes

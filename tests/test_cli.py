@@ -317,6 +317,14 @@ def test_streams_that_cannot_be_written_to_end_without_a_traceback(
     assert result.returncode == code
     assert "Traceback" not in result.stderr
     assert "internal error" not in result.stderr
+    assert "Exception ignored" not in result.stderr
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2> /dev/full", "> /dev/full 2> /dev/full"])
+def test_a_refusal_that_nobody_can_be_told_of_is_still_no_answer(redirection: str) -> None:
+    command = f'"{sys.executable}" -m analyzer inspect missing.onnx {redirection}'
+
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 2
 
 
 def test_metadata_that_is_no_list_is_no_scope(model: Path) -> None:

@@ -43,29 +43,7 @@ def test_the_python_blocks_of_the_readme_run(
     (workplace / "block.py").write_text("\n".join(blocks))
     output = documents.run("python3 block.py", workplace)
 
-    groups, terms = map(ast.literal_eval, output.splitlines())
-    assert groups == {"embeddings": 23_837_184, "encoder": 85_054_464, "pooler": 590_592}
-    assert terms == {"embeddings": 23_837_184, "blocks": 85_054_464, "pooler": 590_592}
-
-
-def test_the_readme_lists_every_module() -> None:
-    listed = set(
-        re.findall(r"^\| `((?:analyzer|exporter)/[\w/.]+)`", documents.DOCUMENTS[0].read_text(), re.MULTILINE)
-    )
-
-    modules = {
-        str(path.relative_to(documents.ROOT))
-        for package in ("analyzer", "exporter")
-        for path in (documents.ROOT / package).glob("*.py")
-        if not path.name.startswith("__")
-    }
-    folders = {
-        f"{path.parent.relative_to(documents.ROOT)}/"
-        for package in ("analyzer", "exporter")
-        for path in (documents.ROOT / package).glob("*/__init__.py")
-    }
-
-    assert listed == modules | folders
+    assert ast.literal_eval(output) == {"embeddings": 23_837_184, "encoder": 85_054_464, "pooler": 590_592}
 
 
 @pytest.mark.parametrize("name", sorted(command.commands))
@@ -80,7 +58,45 @@ def test_every_command_has_help_and_stands_in_the_readme(name: str) -> None:
     )
 
 
-def test_documents_name_only_files_that_exist() -> None:
-    for document in (documents.ROOT / "README.md", *sorted((documents.ROOT / "docs").glob("*.md"))):
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"
+PAGES = (
+    documents.ROOT / "README.md",
+    documents.ROOT / "CONTRIBUTING.md",
+    *sorted((documents.ROOT / "docs").glob("*.md")),
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_links_only_to_files_and_headings_that_exist(page: Path) -> None:
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", prose(page)):
+        name, _, heading = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        assert not heading or file.suffix != ".md" or heading in headings(file), target
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_readme_is_short_before_its_list_of_files() -> None:
+    text = documents.DOCUMENTS[0].read_text(encoding="utf-8").partition("<!-- the files")[0]
+
+    assert len(text.splitlines()) <= 300
+
+
+def test_every_benchmark_and_every_target_that_measures_stands_on_its_page() -> None:
+    page = (documents.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    scripts = {path.name for path in (documents.ROOT / "benchmarks").glob("*.py")}
+    measuring = {"bench", "formulas", "fuzz", "hostile", "matrix", "sizes", "subgraphs"}
+    makefile = (documents.ROOT / "Makefile").read_text(encoding="utf-8")
+
+    assert measuring <= set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    assert not [name for name in sorted(scripts) if name not in page]
+    assert not [name for name in sorted(measuring) if f"`make {name}" not in page]

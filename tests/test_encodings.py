@@ -551,6 +551,80 @@ def test_integer_convolution_is_scaled_after_it(tmp_path):
 
 
 @pytest.mark.time
+@pytest.mark.parametrize(
+    ("names", "is_swapped"),
+    [(("w", "v"), False), (("w_quantized", "v_quantized"), False), (("w_quantized", "v_quantized"), True)],
+    ids=["by place", "by name", "by name at the other's place"],
+)
+def test_table_that_an_integer_product_reads_has_its_own_of_two_scales(tmp_path, names, is_swapped):
+    table, weight = names
+    x = {"i": np.arange(5)}
+    scales = {"w_scale": np.float32(0.5), "v_scale": np.float32(0.25)}
+    nodes = [
+        helper.make_node("Mul", sorted(scales, reverse=not is_swapped), ["m"]),
+        helper.make_node("Gather", [table, "i"], ["g"]),
+        helper.make_node("MatMulInteger", ["g", weight, "z"], ["p"]),
+        helper.make_node("Cast", ["p"], ["c"], to=TensorProto.FLOAT),
+        node("Mul", ["c", "m"]),
+    ]
+    codes = {table: integers(0, 255, 5, 4, dtype="u1"), weight: integers(-90, 90, 4, 3, dtype="i1")}
+    proto = model(nodes, {**codes, **scales, "z": np.uint8(7)}, x)
+
+    left, right = decode(tmp_path, proto, table), decode(tmp_path, proto, weight)
+
+    np.testing.assert_array_equal(left, (codes[table].astype("f4") - 7) * 0.5)
+    np.testing.assert_array_equal(right, codes[weight] * np.float32(0.25))
+    np.testing.assert_allclose(left @ right, run(proto, x), rtol=1e-5)
+
+
+def test_table_that_an_integer_convolution_reads_is_followed_past_its_turn(tmp_path):
+    nodes = [
+        helper.make_node("Gather", ["w", "i"], ["g"]),
+        helper.make_node("Transpose", ["g"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("ConvInteger", ["t", "v", "z"], ["p"]),
+        helper.make_node("Cast", ["p"], ["c"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["s", "u"], ["m"]),
+        node("Mul", ["c", "m"]),
+    ]
+    w, v, scales = integers(0, 255, 5, 4, dtype="u1"), integers(-90, 90, 3, 4, 1, dtype="i1"), positive(3)
+    tensors = {"w": w, "v": v, "z": np.uint8(7), "s": np.float32(0.5), "u": scales, "i": np.array([[1, 2]])}
+    proto = model(nodes, tensors)
+
+    np.testing.assert_array_equal(decode(tmp_path, proto), (w.astype("f4") - 7) * 0.5)
+    np.testing.assert_array_equal(decode(tmp_path, proto, "v"), v * scales.reshape(3, 1, 1))
+
+
+@pytest.mark.parametrize("op", ["QLinearMatMul", "QLinearConv"])
+def test_table_that_a_quantized_product_reads_has_its_scale_there(tmp_path, op):
+    nodes = [
+        helper.make_node("Gather", ["w", "i"], ["g"]),
+        node(op, ["g", "s", "z", "v", "u", "t", "a", "b"]),
+    ]
+    w = integers(0, 255, 5, 4, dtype="u1")
+    proto = model(nodes, {"w": w, "s": np.float32(0.5), "z": np.uint8(7), "i": np.array([[1, 2]])})
+
+    np.testing.assert_array_equal(decode(tmp_path, proto), (w.astype("f4") - 7) * 0.5)
+
+
+def test_one_number_for_both_operands_of_an_integer_product_is_the_scale_of_neither(tmp_path):
+    nodes = [
+        helper.make_node("Gather", ["w", "i"], ["g"]),
+        helper.make_node("MatMulInteger", ["g", "v"], ["p"]),
+        helper.make_node("Cast", ["p"], ["c"], to=TensorProto.FLOAT),
+        node("Mul", ["c", "s"]),
+    ]
+    tensors = {
+        "w": integers(0, 9, 5, 4, dtype="u1"),
+        "v": integers(-9, 9, 4, 3, dtype="i1"),
+        "s": np.float32(0.5),
+    }
+    proto = model(nodes, {**tensors, "i": np.array([1])})
+
+    assert find(tmp_path, proto, "w") is None
+    assert find(tmp_path, proto, "v") is None
+
+
+@pytest.mark.time
 @pytest.mark.parametrize(("scales", "is_left"), [(1, False), (5, False), (1, True)])
 def test_quantized_product(tmp_path, scales, is_left):
     eye = np.eye(4, dtype="i1") if not is_left else np.eye(5, dtype="i1")

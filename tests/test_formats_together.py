@@ -13,10 +13,10 @@ from commands import run_here
 
 from analyzer.cli import command
 from analyzer.manifest import save_manifest
-from analyzer.render import FORMATS, find_suffixes
+from analyzer.render import FORMATS, USUAL, Special, find_printed, find_suffixes
 from analyzer.render.json import render_json
 
-TEXTS = ("text", "json", "markdown", "csv")
+TEXTS = find_printed()
 
 
 @pytest.fixture
@@ -165,20 +165,25 @@ def test_a_pull_request_that_grows_by_3_percent_gets_its_comment(tmp_path: Path)
     assert "| **total** | **4,000** | **4,120** | **+120 (+3.00 %)** |\n" in comment
 
 
-@pytest.mark.parametrize("name", sorted({*command.commands} - {"graph"}))
-def test_format_offers_what_can_be_read_on_a_terminal(name: str) -> None:
-    """Pages, pictures and what other programs read are files: `-o` alone asks for them."""
-    styles = [each for each in command.commands[name].params if each.name == "style"]
+OF_THEIR_OWN: dict[str, Special] = {"check": "BudgetReport", "formula": "FormulaReport"}
 
-    for style in styles:
-        assert isinstance(style.type, click.Choice)
-        assert not {"html", "png", "svg"} & set(style.type.choices)
-        assert set(style.type.choices) <= set(FORMATS)
-        assert style.default == "text"
-    if name in ("inspect", "reconcile", "recover", "compare", "time", "export"):
-        (style,) = styles
-        assert isinstance(style.type, click.Choice)
-        assert tuple(style.type.choices) == TEXTS
+
+@pytest.mark.parametrize("name", sorted({*command.commands} - {"graph", "explain"}))
+def test_format_takes_what_the_registry_says_is_printed(name: str) -> None:
+    """Pages, pictures and what other programs read are files: `-o` alone asks for them."""
+    (style,) = (each for each in command.commands[name].params if each.name == "style")
+
+    assert isinstance(style.type, click.Choice)
+    assert tuple(style.type.choices) == find_printed(OF_THEIR_OWN.get(name))
+    assert not {"html", "png", "svg", "sarif", "junit"} & set(style.type.choices)
+    assert style.default == style.type.choices[0] == USUAL
+
+
+def test_every_printed_format_is_text_of_the_file_that_its_suffix_asks_for(model: Path, tmp_path: Path) -> None:
+    for name in TEXTS:
+        path = tmp_path / f"a{FORMATS[name].suffix}"
+        result = run_here("inspect", model, "--format", name, "-o", path)
+        assert result.stdout == path.read_text(encoding="utf-8")
 
 
 def test_every_report_has_markdown_and_csv() -> None:

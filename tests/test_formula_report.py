@@ -18,7 +18,7 @@ from analyzer.commands.formula import formula
 from analyzer.formulas.family import family_names, load_family
 from analyzer.formulas.language import FUNCTIONS
 from analyzer.formulas.record import BLOCK, Certainty, Checked, FormulaReport, Reason, Side
-from analyzer.render import FORMATS, RenderOptions, find_suffixes
+from analyzer.render import FORMATS, RenderOptions, find_printed, find_suffixes
 from analyzer.render.json import render_json, to_document
 from analyzer.render.latex import render_latex
 from analyzer.render.markdown import render_markdown
@@ -415,7 +415,7 @@ def test_only_formulas_have_mathematics() -> None:
 
 
 @everyone
-@pytest.mark.parametrize("name", ["text", "json", "markdown", "csv", "latex"])
+@pytest.mark.parametrize("name", find_printed("FormulaReport"))
 def test_a_second_run_prints_the_same(make: Make, name: str) -> None:
     first, second = (FORMATS[name].render(make(), RenderOptions()) for _ in range(2))
     assert first == second

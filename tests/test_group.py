@@ -11,7 +11,7 @@ from models import audit, ramp, text_model
 
 from analyzer import group
 from analyzer.errors import LedgerError, UsageError
-from analyzer.group import group_by
+from analyzer.group import group_by, total_by
 from analyzer.group.keys import ACCOUNTS, KEYS, choose_key, label_order
 from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run, natural_order
 
@@ -83,6 +83,12 @@ def test_groups_sum_to_the_totals_at_every_depth_and_key(ledger, by, depth):
     }
 
 
+def test_bytes_of_what_is_learned_leave_out_constants(ledger):
+    found = {part.name: (part.learned_nbytes, part.nbytes) for part in group_by(ledger, depth=1).groups}
+
+    assert found == {"embeddings": (84, 84), "encoder": (96, 96), "pooler": (24, 24), "[unscoped]": (0, 2)}
+
+
 def test_nodes_are_counted_in_their_scope_and_sum_up(ledger):
     groups = {part.name: part.nodes for part in group_by(ledger, depth=1).groups}
 
@@ -111,6 +117,17 @@ def test_default_depth_goes_deeper_until_there_are_three_groups(tmp_path, names,
     )
 
     assert group_by(audit(tmp_path, proto)).depth == depth
+
+
+def test_default_depth_is_that_of_the_parameters_whatever_scopes_buffers_have(tmp_path):
+    names = ["model.a.weight", "model.b.weight", "x.running_var", "y.running_var"]
+    nodes = " ".join(f'h{i + 1} = MatMul(h{i}, "{name}")' for i, name in enumerate(names))
+    proto = text_model(
+        f"g (float[2,2] h0) => (float[2,2] h4) {{ {nodes} }}",
+        {name: ramp(2, 2, start=5 * i) for i, name in enumerate(names)},
+    )
+
+    assert group_by(audit(tmp_path, proto)).depth == 2
 
 
 @pytest.mark.parametrize(
@@ -160,7 +177,10 @@ def with_blocks(ledger: Ledger, *, count: int = 2) -> Ledger:
     ],
 )
 def test_blocks_and_roles_group_by_what_was_found(ledger, by, depth, groups):
-    assert parameters(group_by(with_blocks(ledger), by, depth)) == groups
+    grouping = group_by(with_blocks(ledger), by, depth)
+
+    assert list(parameters(grouping).items()) == list(groups.items())
+    assert grouping.depth == (None if by == "role" else depth or 1)
 
 
 def test_two_keys_are_two_parts_of_one_name(ledger):
@@ -282,6 +302,40 @@ def test_trainable_and_frozen_sum_to_the_groups_parameters(ledger):
     assert (groups["pooler"].trainable, groups["pooler"].frozen) == (6, 0)
 
 
+def test_trainable_and_frozen_sum_to_the_accounts_parameters(ledger):
+    known = {((), name): (name, "layer.0" not in name) for name in WEIGHTS}
+
+    groups = {part.name: part for part in group_by(ledger, "bytes", known=known).groups}
+
+    assert (groups["parameter"].trainable, groups["parameter"].frozen) == (39, 12)
+    assert all(part.nodes == 0 for part in groups.values())
+
+
+@pytest.mark.parametrize("by", ["scope", "bytes"])
+def test_keys_leave_nothing_out_and_count_nothing_twice(ledger, by):
+    known = {((), name): (name, True) for name in WEIGHTS}
+    for trainable, grouping in ((None, group_by(ledger, by)), (0, group_by(ledger, by, known=known))):
+        nothing = (0, 0, 0, 0, trainable, trainable)
+
+        for part in (grouping.ungrouped, grouping.overlap):
+            found = (part.parameters, part.nbytes, part.tensors, part.nodes, part.trainable, part.frozen)
+            assert (part.name, found) == ("", nothing)
+
+
+def test_totals_by_a_text_are_in_natural_order_and_say_nothing_of_nodes(ledger):
+    texts = {name: f"layer.{number}" for number, name in zip((10, 2, 2, 9, 9, 1), WEIGHTS, strict=True)}
+    entries = [entry for entry in ledger.entries if entry.tensor.name in WEIGHTS]
+
+    totals = total_by(entries, lambda entry: texts[entry.tensor.name])
+
+    assert [(part.name, part.parameters, part.nodes) for part in totals] == [
+        ("layer.1", 6, 0),
+        ("layer.2", 12, 0),
+        ("layer.9", 12, 0),
+        ("layer.10", 21, 0),
+    ]
+
+
 # order
 
 
@@ -320,4 +374,14 @@ def test_groups_that_do_not_sum_up_are_a_defect_and_no_result(ledger, monkeypatc
     monkeypatch.setattr(group, "total_entries", lambda label, entries, nodes, known: Group("".join(label)))
 
     with pytest.raises(LedgerError, match="groups by scope do not sum up: parameters 0"):
+        group_by(ledger)
+
+
+def test_nodes_that_are_in_no_group_are_a_defect_and_no_result(ledger, monkeypatch):
+    count = group.total_entries
+    monkeypatch.setattr(
+        group, "total_entries", lambda label, entries, nodes, known: count(label, entries, 0, known)
+    )
+
+    with pytest.raises(LedgerError, match="groups by scope do not sum up: nodes 0"):
         group_by(ledger)

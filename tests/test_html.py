@@ -22,7 +22,7 @@ import timings
 from analyzer.errors import UsageError
 from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.group import group_by
-from analyzer.render import RenderOptions, render, to_document
+from analyzer.render import RenderOptions, render_report, to_document
 from analyzer.render.html import SECTIONS, render_documents, render_html
 from analyzer.render.html.page import LIBRARY
 from analyzer.render.html.parts import Beside
@@ -206,7 +206,7 @@ def test_every_kind_of_document_has_its_section() -> None:
 def test_it_is_what_the_format_of_that_name_gives(tmp_path: Path) -> None:
     report = inspection(tmp_path)
 
-    assert render(report, "html") == render_html(report)
+    assert render_report(report, "html") == render_html(report)
 
 
 # what it says

@@ -159,7 +159,7 @@ def test_groups_in_common_are_a_finding_and_none_where_the_first_has_all(ledger)
 
     (finding,) = find_overlap(group_by_patterns(ledger, patterns))
 
-    assert finding.message == "6 parameters in 2 tensors are counted in more than one group"
+    assert finding.message == "6 parameters are counted in more than one group (2 tensors)"
     assert find_overlap(group_by_patterns(ledger, patterns, match="first")) == ()
 
 

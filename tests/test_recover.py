@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ from analyzer.dtypes import DType
 from analyzer.errors import LedgerError, MissingExtraError, ModelReadError, UsageError
 from analyzer.manifest import BatchNorm, WeightNorm
 from analyzer.reconcile import ContentMode
+from analyzer.reconcile.lines import Computed
 from analyzer.recover.ownnames import read_own_names
 from analyzer.schemas import load_schema
 
@@ -378,6 +380,25 @@ def test_a_product_of_direction_and_length_gives_neither_back(tmp_path: Path) ->
     assert {*reasons(recovery).values()} == {"a direction times a length: only the product is in the file"}
 
 
+def test_what_a_rule_cannot_take_back_is_lost_and_the_rest_is_written(tmp_path: Path) -> None:
+    """A rule that explains a tensor need not be able to undo what was done: nobody is promised its values."""
+    weight = noise(64)
+    proto = text_model(
+        'g (float[64] x) => (float[64] y) { h = Mul(x, val_0) y = Add(h, "fc.bias") }',
+        {"val_0": 1 + weight, "fc.bias": W.reshape(-1)[:1]},
+    )
+    known = manifest_of(parameter("norm.weight", weight), parameter("fc.bias", W.reshape(-1)[:1]))
+    result = reconcile_ledger(audit_model(save(tmp_path, proto)), known, "full")
+    (piece,) = result.parameters[0].pieces
+    square = replace(piece, computed=Computed("w^2"))
+    squared = replace(result.parameters[0], pieces=(square,))
+
+    recovery = recover_state(replace(result, parameters=(squared, *result.parameters[1:])))
+
+    assert reasons(recovery) == {"norm.weight": "stored as w^2, which nothing takes back"}
+    assert_same(state_of(recovery, tmp_path), {"fc.bias": W.reshape(-1)[:1]})
+
+
 def test_a_cut_table_says_how_many_rows_are_left(tmp_path: Path) -> None:
     rows = noise(9, 8)
     proto = text_model(
@@ -519,6 +540,37 @@ def test_without_values_square_codes_under_their_name_may_be_transposed(tmp_path
     assert reasons(recovery) == {
         "fc.weight": "fc.weight_quantized may be its transpose, and what was compared does not say"
     }
+
+
+UNSCALED = """g (int64[2] i) => (float[2,6] y) {
+    g = Gather("wte.weight_quantized", i)
+    y = Cast<to=1>(g)
+}"""
+
+
+def test_codes_without_a_scale_are_no_weight_by_their_own_name(tmp_path: Path) -> None:
+    codes = quantized("wte.weight", W)["wte.weight_quantized"]
+
+    recovery = alone(tmp_path, text_model(UNSCALED, {"wte.weight_quantized": codes}))
+
+    assert recovery.tensors == ()
+    assert [unnamed.reason for unnamed in recovery.unnamed] == [
+        "wte.weight, codes of which nothing says the scale"
+    ]
+
+
+@pytest.mark.parametrize("content", ["none", "full"])
+@pytest.mark.parametrize("name", ["wte.weight_quantized", "wte.weight"])
+def test_codes_without_a_scale_are_no_weight_of_pytorch(
+    tmp_path: Path, name: str, content: ContentMode
+) -> None:
+    codes = quantized("wte.weight", W)["wte.weight_quantized"]
+    proto = text_model(UNSCALED.replace("wte.weight_quantized", name), {name: codes})
+
+    recovery = recovery_of(tmp_path, proto, manifest_of(parameter("wte.weight", W)), content)
+
+    assert recovery.tensors == ()
+    assert list(reasons(recovery)) == ["wte.weight"]
 
 
 def test_without_values_a_convolution_may_be_multiplied_with_a_batchnorm_that_is_gone(tmp_path: Path) -> None:
@@ -688,7 +740,7 @@ def test_the_state_dict_is_written_and_the_report_says_so(model: Path, tmp_path:
     result = run_here("recover", model, "-o", tmp_path / "m.safetensors", "-o", tmp_path / "report.json")
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert "recovered: 1 of 1 tensors, 24 elements, 96 B\n" in result.stdout
+    assert "recovered: 1 of 1 tensor, 24 elements, 96 B\n" in result.stdout
     assert_same(load_file(tmp_path / "m.safetensors"), {"fc.weight": W})
     document = validated((tmp_path / "report.json").read_text())
     assert document["output"] == str(tmp_path / "m.safetensors")
@@ -723,6 +775,17 @@ def test_what_is_lost_is_written_in_part_and_exits_1(model: Path, tmp_path: Path
     ]
     assert [*load_file(tmp_path / "m.safetensors")] == ["fc.weight"]
     assert "NOT ALL RECOVERED" in run_here("recover", model, "-o", tmp_path / "m.safetensors").stdout
+
+
+def test_what_has_no_name_is_among_what_there_was_to_recover(model: Path, tmp_path: Path) -> None:
+    other = "g (float[1,6] x) => (float[1,4] y) { h = MatMul(x, val_0) y = MatMul(h, val_1) }"
+    save(tmp_path, text_model(other, {"val_0": W.T.copy(), "val_1": ramp(4, 4, start=90)}))
+
+    for name in ("text", "markdown"):
+        result = run_here("recover", model, "-o", tmp_path / "m.safetensors", "--format", name)
+
+        assert result.returncode == 1
+        assert "NOT ALL RECOVERED: 1 of 2 tensors" in result.stdout
 
 
 def test_lossless_refuses_what_was_rounded_and_writes_nothing(model: Path, tmp_path: Path) -> None:

@@ -365,6 +365,17 @@ def test_a_file_url_is_a_local_file(tmp_path):
     assert source.name == str(path)
 
 
+@pytest.mark.parametrize("location", ["w%2ebin", "w.bin?x=1", "w.bin#x"])
+def test_characters_that_a_server_may_read_otherwise_are_named(memory, location):
+    with pytest.raises(ExternalDataError, match=r"has a \?, # or % in it.*; rename the file"):
+        open_remote(memory).sibling(location)
+
+
+def test_the_folder_of_the_model_is_no_data(memory):
+    with pytest.raises(ExternalDataError, match=r"'sub/\.\.' is the model's own folder"):
+        open_remote(memory).sibling("sub/..")
+
+
 def test_the_sibling_of_a_file_url_may_not_be_a_link_that_leads_out(tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()

@@ -15,7 +15,7 @@ from analyzer.budget.record import BudgetReport, Contributor, Skipped, Status
 from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.group import group_by
 from analyzer.ledger import Finding, Severity
-from analyzer.render import render
+from analyzer.render import render_report
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import survey_models
 
@@ -24,7 +24,7 @@ COPIES = Finding("duplicate-content", Severity.WARNING, "two are equal", ("a", "
 
 
 def sarif(report: Report) -> Any:
-    return read_sarif(render(report, "sarif"))
+    return read_sarif(render_report(report, "sarif"))
 
 
 def marks(run: Any) -> list[str]:
@@ -149,7 +149,7 @@ def test_what_differs_in_place_or_subject_has_a_fingerprint_of_its_own():
 def test_no_more_results_are_written_than_github_takes():
     many = [Finding("old-opset", Severity.NOTE, f"{n}", (str(n),)) for n in range(25_001)]
 
-    (run,) = json.loads(render(check_report(*many, COPIES), "sarif"))["runs"]
+    (run,) = json.loads(render_report(check_report(*many, COPIES), "sarif"))["runs"]
 
     assert len(run["results"]) == 25_000
     assert run["results"][0]["level"] == "warning"  # what matters most is kept
@@ -233,7 +233,7 @@ def test_two_reports_of_one_file_are_byte_identical(tmp_path):
 
     def write() -> str | bytes:
         ledger = audit_model(tmp_path / "model.onnx")
-        return render(Inspection(ledger, group_by(ledger)), "sarif")
+        return render_report(Inspection(ledger, group_by(ledger)), "sarif")
 
     assert write() == write()
 

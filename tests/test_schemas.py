@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +19,13 @@ import onnx
 import onnx.parser
 import pytest
 import timings
+from schema_values import FOLDER, VALUES, allowed, enums, rewrite
 
 from analyzer.audit import audit_model, file_digests
 from analyzer.budget.gate import check_models
 from analyzer.budget.metrics import METRICS
-from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Over, Rule, Skipped, Unit
-from analyzer.budget.record import Status as Passed
-from analyzer.compare import Change, MatchedBy, Status, compare_ledgers
+from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Over, Rule
+from analyzer.compare import compare_ledgers
 from analyzer.content import (
     Array,
     cast_digest,
@@ -36,12 +38,10 @@ from analyzer.content import (
 )
 from analyzer.dtypes import DType
 from analyzer.findings.catalog import EXPLANATIONS
-from analyzer.formulas.memory import Precision
-from analyzer.formulas.record import Certainty, FieldOrigin, Kind
 from analyzer.group import group_by
 from analyzer.group.keys import ACCOUNTS, KEYS
 from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Blocks, Evidence, Ledger, Member, Role, Run, Severity
+from analyzer.ledger import Blocks, Ledger, Member, Role, Run
 from analyzer.manifest import (
     BatchNorm,
     Buffer,
@@ -52,7 +52,6 @@ from analyzer.manifest import (
     load_manifest,
     save_manifest,
 )
-from analyzer.model import Carrier
 from analyzer.reconcile import Line, reconcile_ledger
 from analyzer.reconcile.lines import UNBALANCED
 from analyzer.recover import recover_state
@@ -62,8 +61,6 @@ from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverRe
 from analyzer.schemas import SCHEMAS, load_schema, schema_name
 from analyzer.survey import survey_models
 from analyzer.timing.compare import compare_timings
-from analyzer.timing.growth import Order
-from analyzer.timing.request import Fill, Optimization
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"graph": "graph.md", "manifest": "manifest-format.md"}
@@ -474,7 +471,8 @@ def test_export_embeds_the_schema_of_reconcile_unchanged() -> None:
 def test_the_same_row_has_the_same_schema_everywhere() -> None:
     inspect, reconcile = load_schema("inspect")["$defs"], load_schema("reconcile")["$defs"]
 
-    assert {name: inspect[name] for name in reconcile} == reconcile
+    rows = reconcile.keys() - VALUES.keys()
+    assert {name: inspect[name] for name in rows} == {name: reconcile[name] for name in rows}
 
 
 def test_a_model_of_a_survey_has_the_schema_of_the_report_on_it_alone() -> None:
@@ -489,59 +487,92 @@ def test_a_model_of_a_survey_has_the_schema_of_the_report_on_it_alone() -> None:
     assert finding == {key: alone["$defs"]["finding"]["properties"][key] for key in finding}
 
 
-def test_the_values_that_a_schema_allows_are_those_that_the_code_has() -> None:
-    inspect, reconcile = load_schema("inspect"), load_schema("reconcile")
-    tensor, finding = inspect["$defs"]["tensor"]["properties"], inspect["$defs"]["finding"]["properties"]
-    dtypes, line = [dtype.name for dtype in DType], [line.value for line in Line]
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_allows_the_values_that_the_code_has(name: str) -> None:
+    """`make files` writes them."""
+    text = (FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")
+
+    assert text == rewrite(text)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_lists_what_the_code_lists_in_one_place(name: str) -> None:
+    schema = load_schema(name)
+    places = [part for key, part in schema["$defs"].items() if key in VALUES]
+
+    elsewhere = [part["enum"] for part in enums(schema) if not any(part is place for place in places)]
+
+    assert not [values for values in elsewhere if values in [allowed(key) for key in VALUES]]
+
+
+ALLOWED = {
+    "bound": {"limit_kind"},
+    "carrier": {"carrier"},
+    "certainty": {"certainty"},
+    "chain": {"line"},
+    "changed": {"change"},
+    "compared": {"compared"},
+    "content": {"content_mode"},
+    "content.a": {"content_mode"},
+    "content.b": {"content_mode"},
+    "dtype": {"dtype"},
+    "fill": {"fill"},
+    "from": {"field_origin"},
+    "id": {"finding_id"},
+    "kernel_clock": {"kernel_clock"},
+    "kind": {"formula_kind"},
+    "line": {"line"},
+    "match": {"match"},
+    "matched_by": {"part_matched_by", "tensor_matched_by"},
+    "optimization": {"optimization"},
+    "order": {"measuring_order", "order"},
+    "precision": {"precision"},
+    "role": {"tensor_role"},
+    "severities": {"severity"},
+    "severity": {"severity"},
+    "skipped": {"skipped"},
+    "status": {"rule_status", "status"},
+    "unit": {"unit"},
+}
+"""Keys whose values are listed, wherever they are."""
+
+
+def test_keys_of_one_name_have_the_same_values_everywhere() -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in SCHEMAS:
+        schema = load_schema(name)
+        for part in (schema, *schema["$defs"].values()):
+            for path, key in schema_items(part):
+                listed = {
+                    each.get("$ref", "").removeprefix("#/$defs/") for each in (key, key.get("items", {}))
+                }
+                last = path if path.startswith("content.") else path.rpartition(".")[2]
+                found[last] |= listed & VALUES.keys()
+
+    assert {key: names for key, names in found.items() if names} == ALLOWED
+
+
+def test_what_a_schema_says_besides_of_the_values_of_the_code_is_so() -> None:
+    inspect, reconcile, compare = load_schema("inspect"), load_schema("reconcile"), load_schema("compare")
 
     key = f"({'|'.join(KEYS)})"
-    for schema in (inspect, reconcile, load_schema("compare")):
+    for schema in (inspect, reconcile, compare):
         assert schema["properties"]["by"]["pattern"] == f"^({key}(,{key})*|{ACCOUNTS}|group)$"
-    assert finding["id"]["enum"] == list(EXPLANATIONS)
-    assert load_schema("explain")["$defs"]["explanation"]["properties"]["id"]["enum"] == list(EXPLANATIONS)
-    assert inspect["properties"]["roles"]["propertyNames"]["enum"] == [role.value for role in Role]
+    assert inspect["properties"]["roles"]["propertyNames"] == {"$ref": "#/$defs/tensor_role"}
     basis = inspect["properties"]["totals"]["properties"]["basis"]
-    assert basis["required"] == basis["propertyNames"]["enum"] == [kind.value for kind in Evidence]
-    assert tensor["role"]["enum"] == [role.value for role in Role]
-    assert tensor["carrier"]["enum"] == [carrier.value for carrier in Carrier]
-    assert tensor["dtype"]["enum"] == dtypes
-    assert load_schema("manifest")["$defs"]["parameter"]["properties"]["dtype"]["enum"] == dtypes
-    assert finding["severity"]["enum"] == [severity.value for severity in Severity]
-    assert {line.value for line in UNBALANCED} <= set(finding["id"]["enum"])
-    for row in ("bridge", "parameters", "tensors"):
-        assert reconcile["properties"][row]["items"]["properties"]["line"]["enum"] == line
-    compare = load_schema("compare")["$defs"]
-    pair, side = compare["tensor_pair"]["properties"], compare["tensor_side"]["properties"]
-    statuses = [status.value for status in Status]
-    assert compare["group_pair"]["properties"]["status"]["enum"] == pair["status"]["enum"] == statuses
-    assert compare["statuses"]["required"] == statuses
-    assert pair["matched_by"]["enum"] == [*(match.value for match in MatchedBy), None]
-    assert pair["changed"]["items"]["enum"] == [change.value for change in Change]
+    assert basis["propertyNames"] == {"$ref": "#/$defs/evidence"}
+    assert basis["required"] == allowed("evidence")
+    assert {line.value for line in UNBALANCED} <= {*allowed("finding_id")}
+    assert compare["$defs"]["statuses"]["required"] == allowed("status")
+    tensor, side = (schema["$defs"] for schema in (inspect, compare))
+    tensor, side = tensor["tensor"]["properties"], side["tensor_side"]["properties"]
     assert {key: tensor[key] for key in side.keys() - {"name", "group"}} == {
         key: side[key] for key in side.keys() - {"name", "group"}
     }
-    time, sweep = load_schema("time"), load_schema("sweep")
-    settings = time["properties"]["settings"]["properties"]
-    assert settings["optimization"]["enum"] == [level.value for level in Optimization]
-    assert time["$defs"]["input"]["properties"]["fill"]["enum"] == [fill.value for fill in Fill]
-    assert sweep["$defs"]["growth"]["properties"]["order"]["enum"] == [order.value for order in Order]
-    formula = load_schema("formula")
-    precisions = formula["properties"]["memory"]["properties"]["precisions"]["items"]["properties"]
-    assert precisions["precision"]["enum"] == [precision.label for precision in Precision]
-    assert formula["properties"]["kind"]["enum"] == [kind.value for kind in Kind]
-    reason = formula["properties"]["reasons"]["items"]["properties"]
-    assert reason["certainty"]["enum"] == [certainty.value for certainty in Certainty]
-    field = formula["$defs"]["formula_field"]["properties"]
-    assert field["from"]["enum"] == [origin.value for origin in FieldOrigin]
-    verdict = load_schema("check")["$defs"]["verdict"]["properties"]
-    assert verdict["status"]["enum"] == [status.value for status in Passed]
-    assert verdict["unit"]["enum"] == [unit.value for unit in Unit]
-    assert verdict["skipped"]["enum"] == [*(skipped.value for skipped in Skipped), None]
-    assert set(verdict["bound"]["enum"]) == {metric.kind for metric in METRICS.values()}
+    assert {*allowed("limit_kind")} == {metric.kind for metric in METRICS.values()}
     found = load_schema("check")["$defs"]["model_finding"]["properties"]
+    finding = inspect["$defs"]["finding"]["properties"]
     assert {key: value for key, value in found.items() if key != "model"} == finding
-    timed = load_schema("compare_time")["$defs"]["time_pair"]["properties"]["status"]
-    assert timed["enum"] == [status.value for status in Status]
 
 
 def test_a_point_of_a_sweep_has_the_schema_of_a_measurement_alone() -> None:
@@ -555,47 +586,138 @@ def test_a_point_of_a_sweep_has_the_schema_of_a_measurement_alone() -> None:
 # the pages
 
 
-def schema_keys(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def schema_items(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """The keys of one table: `a`, `a.b`, `a[].b`; what is described under `$defs` has a table of its own."""
     for key, value in schema.get("properties", {}).items():
-        yield prefix + key
-        yield from schema_keys(value, f"{prefix}{key}.")
+        yield prefix + key, value
+        yield from schema_items(value, f"{prefix}{key}.")
         if isinstance(value.get("items"), dict):
-            yield from schema_keys(value["items"], f"{prefix}{key}[].")
+            yield from schema_items(value["items"], f"{prefix}{key}[].")
 
 
-def documented_keys(page: str) -> dict[str, list[str]]:
-    """The first column of each table of keys, by the name in the heading before it; "" before the first."""
-    tables: dict[str, list[str]] = {}
+def documented_keys(page: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Key, type and unit of each row of each table of keys, by the name in the heading before it; "" before the first.
+
+    A row "keys of `name`" stands for all rows of that table.
+    """
+    tables = written_tables(page)
+
+    def rows(table: str) -> Iterator[tuple[str, str, str]]:
+        for key, shown, unit in tables[table]:
+            yield from (
+                rows(key.removeprefix("keys of ")) if key.startswith("keys of ") else [(key, shown, unit)]
+            )
+
+    return {table: list(rows(table)) for table in tables}
+
+
+def written_tables(page: str) -> dict[str, list[tuple[str, str, str]]]:
+    """The same as it stands on the page."""
+    tables: dict[str, list[tuple[str, str, str]]] = {}
     heading, in_keys = "", False
     for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             found = re.fullmatch(r"#+ `(\w+)`", line)
             heading = found.group(1) if found else "" if line.startswith("# ") else heading
         in_keys = line.startswith("| key |") or (in_keys and line.startswith("|"))
-        row = re.match(r"\| `([^`]+)` \|", line)
-        if in_keys and row:
-            tables.setdefault(heading, []).append(row.group(1))
+        row = re.match(r"\| `([^`]+)` \| ([^|]*) \| ([^|]*)\|", line)
+        whole = re.match(r"\| keys of \[`(\w+)`\]\(#\1\) \|", line)
+        if in_keys and (row or whole):
+            rows = tables.setdefault(heading, [])
+            rows.append((row[1], row[2], row[3].strip()) if row else (f"keys of {whole[1]}", "", ""))
     return tables
+
+
+def tables_of(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """The parts of a schema that have a table of keys, by its heading."""
+    schema = load_schema(name)
+    rows = ((row, part) for row, part in schema["$defs"].items() if row not in VALUES)
+    return [("" if name == "manifest" else name, schema), *rows]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_key_of_a_schema_is_documented_and_no_other(name: str) -> None:
-    schema, documented = load_schema(name), documented_keys(PAGES[name])
+    documented = documented_keys(PAGES[name])
 
-    assert documented["" if name == "manifest" else name] == list(schema_keys(schema))
-    for row, rows_schema in schema["$defs"].items():
-        assert documented[row] == list(schema_keys(rows_schema))
+    for table, schema in tables_of(name):
+        assert [key for key, _, _ in documented[table]] == [key for key, _ in schema_items(schema)]
+
+
+def listed_values(root: dict[str, Any], part: dict[str, Any]) -> list[str | None]:
+    """The values that a key, or each item of its array, may have; nothing where they are not listed."""
+    found: list[str | None] = []
+    for each in (part, part.get("items", {})):
+        key = each.get("$ref", "").removeprefix("#/$defs/")
+        found += (root["$defs"][key] if key else each).get("enum", [])
+    return found
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_values_that_a_page_lists_are_those_of_the_schema(name: str) -> None:
+    documented = documented_keys(PAGES[name])
+
+    for table, schema in tables_of(name):
+        for key, part in schema_items(schema):
+            shown = next(shown for row, shown, _ in documented[table] if row == key)
+            listed = re.findall(r"`([^`]+)`", shown) + [None] * ("null" in shown)
+            if values := listed_values(load_schema(name), part):
+                assert listed in ([], values), (table, key)
 
 
 @pytest.mark.parametrize("page", sorted(set(PAGES.values())))
-def test_every_documented_table_has_its_schema(page: str) -> None:
-    schemas = [load_schema(name) for name, where in PAGES.items() if where == page]
-    rows = {row for schema in schemas for row in schema["$defs"]}
+def test_every_documented_table_has_its_schema_or_is_shared(page: str) -> None:
+    of_schemas = {table for name, where in PAGES.items() if where == page for table, _ in tables_of(name)}
+    written = written_tables(page)
 
-    roots = {"" if page == "manifest-format.md" else name for name, where in PAGES.items() if where == page}
+    shared = Counter(key.removeprefix("keys of ") for rows in written.values() for key, _, _ in rows)
+    assert of_schemas <= written.keys()
+    assert all(shared[table] > 1 for table in written.keys() - of_schemas)
 
-    assert documented_keys(page).keys() == rows | roots
+
+def test_no_row_of_the_report_page_stands_there_twice() -> None:
+    lines = (DOCS / "report-format.md").read_text(encoding="utf-8").splitlines()
+
+    long = Counter(line for line in lines if re.match(r"\| `[^|]*`[^`]* \|", line) and len(line) > 100)
+    assert not [line for line, count in long.items() if count > 1]
+
+
+UNITLESS = frozenset(
+    {
+        "blocks[].first",
+        "components[].ir_version",
+        "high",
+        "low",
+        "model.ir_version",
+        "position",
+        "ratio",
+        "scale",
+        "settings.seed",
+    }
+)
+"""Numbers that count nothing: versions, places, quotients, values of inputs."""
+
+
+def test_every_number_on_the_report_page_has_a_unit() -> None:
+    rows = [row for rows in written_tables("report-format.md").values() for row in rows]
+
+    bare = {
+        key
+        for key, shown, unit in rows
+        if re.match(r"(integer|number)(?!, boolean)|`(ms_)?pair`", shown) and not unit
+    }
+    assert bare == UNITLESS
+
+
+def test_the_report_page_leads_to_each_of_its_sections() -> None:
+    contents, *sections = re.split(
+        r"^## ", (DOCS / "report-format.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+
+    titles = [section.partition("\n")[0].strip("`") for section in sections]
+    linked = set(re.findall(r"\]\(#([^)]+)\)", contents))
+    assert {title.lower().replace(" ", "-") for title in titles} - linked == {
+        "keys-that-several-reports-share"
+    }
 
 
 def test_the_page_lists_every_line_and_every_finding_of_a_file_that_can_be_read() -> None:
@@ -802,6 +924,33 @@ def test_the_bridge_of_a_report_leads_from_one_side_to_the_other(tmp_path: Path)
         assert grouped - balance["overlap"][key] + balance["ungrouped"][key] == onnx_side[key]
     assert document["balanced"] is False
     assert pytorch["tied"] == [["weight", "alias"]]
+
+
+def test_the_totals_of_a_survey_are_sums_over_the_readable_models(tmp_path: Path) -> None:
+    document = document_of(survey(tmp_path))
+    readable = [model["totals"] for model in document["models"] if model["readable"]]
+
+    for key in ("parameters", "stored_elements", "stored_bytes", "file_bytes"):
+        assert document["totals"][key] == sum(totals[key] for totals in readable)
+    assert (document["totals"]["models"], document["totals"]["readable"]) == (4, len(readable))
+
+
+def test_the_rows_of_a_recovery_are_what_is_recovered(tmp_path: Path) -> None:
+    document = document_of(recovery(tmp_path))
+    rows = [*document["parameters"], *document["buffers"]]
+
+    assert document["recovered"]["tensors"] == len(rows)
+    assert document["recovered"]["elements"] == sum(math.prod(row["shape"]) for row in rows)
+
+
+def test_the_times_of_two_reports_sum_to_their_profiled_runs(tmp_path: Path) -> None:
+    document = document_of(timing_comparison(tmp_path))
+
+    for side in ("a", "b", "difference"):
+        groups = sum(group["ms"][side] for group in document["groups"])
+        rest = sum(document[f"{key}_ms"][side] for key in ("ungrouped", "unattributed", "overhead"))
+        whole = document["totals"]["profiled_latency_ms"][side]
+        assert groups - document["overlap_ms"][side] + rest == pytest.approx(whole)
 
 
 # what a schema refuses

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from models import audit, entry, ramp, save, text_model
 from onnx import helper
@@ -79,6 +80,100 @@ def test_slot_decides_the_role(tmp_path, node, array, role, rule):
     found = decide(tmp_path, f"y = {node}", np.asarray(array))
 
     assert (found.role.value, found.decided_by) == (role, f"structure:{rule}")
+
+
+SIGNATURES = {
+    "BatchNormalization": ".PPbb",
+    "Clip": ".cc",
+    "Conv": ".PP",
+    "ConvInteger": ".Pqq",
+    "ConvTranspose": ".PP",
+    "DeformConv": ".P.P.",
+    "DequantizeLinear": ".qq",
+    "Einsum": "PPP.",
+    "GRU": ".PPP..",
+    "Gemm": "PPP",
+    "GroupNormalization": ".PP",
+    "InstanceNormalization": ".PP",
+    "LSTM": ".PPP...P",
+    "LayerNormalization": ".PP",
+    "MatMul": "PP",
+    "MatMulInteger": "PPqq",
+    "PRelu": ".P",
+    "Pad": "..c.",
+    "QLinearConv": ".qqPqqqqP",
+    "QLinearMatMul": "PqqPqqqq",
+    "QuantizeLinear": ".qq",
+    "RMSNormalization": ".P",
+    "RNN": ".PPP..",
+    "Range": "ccc",
+    "Resize": ".cc.",
+    "Upsample": ".c",
+    "com.microsoft.Attention": ".PP....",
+    "com.microsoft.BiasGelu": ".P",
+    "com.microsoft.DecoderMaskedMultiHeadAttention": "..........P",
+    "com.microsoft.DynamicQuantizeLSTM": ".PPP...Pqqqq",
+    "com.microsoft.DynamicQuantizeMatMul": ".PqqP",
+    "com.microsoft.EmbedLayerNormalization": "..PPPPP..",
+    "com.microsoft.FastGelu": ".P",
+    "com.microsoft.FusedConv": ".PP.",
+    "com.microsoft.FusedGemm": ".PP",
+    "com.microsoft.FusedMatMul": "PP",
+    "com.microsoft.GatherBlockQuantized": "P.qq",
+    "com.microsoft.GroupNorm": ".PP",
+    "com.microsoft.GroupQueryAttention": ".......bb..",
+    "com.microsoft.MatMulBnb4": ".Pq",
+    "com.microsoft.MatMulIntegerToFloat": ".PqqqqP",
+    "com.microsoft.MatMulNBits": ".PqqqP",
+    "com.microsoft.MoE": "..PPPPPP",
+    "com.microsoft.MultiHeadAttention": "...P......",
+    "com.microsoft.QAttention": ".PPqq.qq.",
+    "com.microsoft.QEmbedLayerNormalization": "..PPPPP.qqqqqqqqqq",
+    "com.microsoft.QGemm": ".qqPqqPqq",
+    "com.microsoft.QLinearAdd": ".qq.qqqq",
+    "com.microsoft.QLinearAveragePool": ".qqqq",
+    "com.microsoft.QLinearConcat": "qq",
+    "com.microsoft.QLinearGlobalAveragePool": ".qqqq",
+    "com.microsoft.QLinearLeakyRelu": ".qqqq",
+    "com.microsoft.QLinearMul": ".qq.qqqq",
+    "com.microsoft.QLinearSigmoid": ".qqqq",
+    "com.microsoft.QLinearSoftmax": ".qqqq",
+    "com.microsoft.QMoE": "..PqPPqPPqPqqq",
+    "com.microsoft.QOrderedMatMul": "..P.....",
+    "com.microsoft.RotaryEmbedding": ".ibb",
+    "com.microsoft.SkipLayerNormalization": "..PPP",
+    "com.microsoft.SkipSimplifiedLayerNormalization": "..PP",
+    "RotaryEmbedding": ".bbi",
+    "SimplifiedLayerNormalization": ".PP",
+}
+"""The inputs of operators in their order: P is learned, q quantization, b a buffer, c a constant, i integers that are
+constants; a dot says nothing of floats."""
+
+
+@pytest.mark.parametrize("operator", SIGNATURES)
+def test_each_input_of_an_operator_has_the_role_that_the_operator_gives_it(tmp_path, operator):
+    op_type, signature = operator.rpartition(".")[2], SIGNATURES[operator]
+    decisions = {
+        "P": ("parameter", "structure:{}[{}]"),
+        "q": ("quantization", "structure:{}[{}]"),
+        "b": ("buffer", "structure:{}[{}]"),
+        "c": ("constant", "structure:{}[{}]"),
+        "i": ("constant", "structure:{}-operand"),
+        ".": ("unattributed", "none:no-rule"),
+    }
+
+    for slot, letter in enumerate(signature):
+        inputs = ["w" if place == slot else "x" for place in range(len(signature))]
+        array = np.array([1, 2, 3]) if letter == "i" else ramp(3)
+        found = decide(tmp_path, f"y = {operator}({', '.join(inputs)})", array)
+
+        role, rule = decisions[letter]
+        assert (found.role.value, found.decided_by) == (role, rule.format(op_type, slot))
+
+
+@pytest.mark.parametrize("operator", [name for name in SIGNATURES if onnx.defs.has(name)])
+def test_signatures_are_no_longer_than_onnx_lets_them_be(operator):
+    assert len(SIGNATURES[operator]) <= onnx.defs.get_schema(operator).max_input
 
 
 @pytest.mark.parametrize(
@@ -200,6 +295,18 @@ def test_a_reader_that_only_takes_bounds_makes_no_weight_a_constant(tmp_path):
         ("LinearClassifier", "coefficients", [1.0, 2.0], "parameter"),
         ("LinearClassifier", "classlabels_ints", [1, 2], "constant"),
         ("Scaler", "offset", [1.0, 2.0], "parameter"),
+        ("Scaler", "scale", [1.0, 2.0], "parameter"),
+        ("LinearClassifier", "intercepts", [1.0, 2.0], "parameter"),
+        ("SVMClassifier", "prob_a", [1.0, 2.0], "parameter"),
+        ("SVMClassifier", "prob_b", [1.0, 2.0], "parameter"),
+        ("SVMClassifier", "rho", [1.0, 2.0], "parameter"),
+        ("SVMClassifier", "vectors_per_class", [1, 2], "constant"),
+        ("TreeEnsembleClassifier", "base_values", [1.0, 2.0], "parameter"),
+        ("TreeEnsembleClassifier", "class_weights", [1.0, 2.0], "parameter"),
+        ("TreeEnsembleRegressor", "target_weights", [1.0, 2.0], "parameter"),
+        ("TreeEnsemble", "leaf_weights", [1.0, 2.0], "parameter"),
+        ("TreeEnsemble", "nodes_splits", [1.0, 2.0], "parameter"),
+        ("Imputer", "imputed_value_floats", [1.0, 2.0], "parameter"),
     ],
 )
 def test_lists_of_classical_operators_are_learned_or_bookkeeping(tmp_path, op, attribute, value, role):

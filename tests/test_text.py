@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import audit, manifest_of, parameter, parameters_of, ramp, raw, reconcile, text_model
+from models import audit, external, manifest_of, parameter, parameters_of, ramp, raw, reconcile, text_model
 from onnx import numpy_helper
 
 from analyzer.compare import compare_ledgers
@@ -21,6 +21,7 @@ from analyzer.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
 from analyzer.render.options import RenderOptions
 from analyzer.render.text import render_text
 from analyzer.report import ExportReport, Inspection, ReconcileReport
+from analyzer.units import format_others
 
 EVIL = "w\x1b[31m\u202egpj\n::error::\x07"
 LONG = "encoder." + ".".join(f"layer{i}" for i in range(40)) + ".weight"
@@ -133,6 +134,40 @@ def test_long_name_is_folded_and_no_letter_is_lost(tmp_path):
     assert "".join(cells) == LONG
 
 
+def test_largest_tensors_are_those_with_the_most_elements_though_their_data_is_absent(tmp_path):
+    proto = text_model("g (float[1,3] x) => (float[1,3] y) { h = MatMul(x, w) y = Add(h, b) }")
+    codes = numpy_helper.from_array(np.full(4, 1 << 40), "codes")
+    proto.graph.initializer.extend(
+        [external("w", [3, 3], location="absent.bin"), raw("b", [3], 1, bytes(12)), codes]
+    )
+
+    rows = table(inspect(audit(tmp_path, proto), rows=2), "largest tensors")
+
+    assert rows == [
+        ["w (0 B of 36 B)", "FLOAT", "3x3", "9"],
+        ["codes (unattributed)", "INT64", "4", "4"],
+        ["[1 other]", "3"],
+    ]
+
+
+def test_largest_tensors_of_a_file_without_any_have_no_table(tmp_path):
+    text = inspect(audit(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")))
+
+    assert "largest tensors" not in text
+    assert "\n\n\n" not in text
+
+
+def test_one_of_anything_is_no_plural(tmp_path):
+    proto = text_model(
+        "g (float[1,1] x) => (float[1,1] y) { y = MatMul(x, w) }", {"w": np.full((1, 1), 3.5, "f4")}
+    )
+
+    lines = inspect(audit(tmp_path, proto)).splitlines()
+
+    assert "1 node, " in " ".join(lines[1:3])
+    assert "0 parameters, 1 element in 1 stored tensor" in lines
+
+
 def test_markup_in_a_name_stays_text(tmp_path):
     text = inspect(audit(tmp_path, named("[red]x[/red]")))
 
@@ -238,7 +273,7 @@ def test_tree_does_without_a_column_where_names_need_the_room(bert, width, colum
 def test_largest_rows_have_room_and_the_rest_is_counted(bert):
     text = inspect(bert, group_by(bert, depth=4), rows=2)
 
-    assert column(text, "scope, depth 4") == ["embeddings.word", "encoder.layer.0-11", "[1 others]", "total"]
+    assert column(text, "scope, depth 4") == ["embeddings.word", "encoder.layer.0-11", "[1 other]", "total"]
     assert "2 rows under these are not shown; -n 0 shows all" in text
     assert "not shown" not in inspect(bert, group_by(bert, depth=4), rows=0)
 
@@ -446,9 +481,9 @@ def test_rows_that_are_left_out_are_summed_in_others(tmp_path, rows):
 
     groups = table(inspect(ledger, group_by(ledger, depth=3), rows=rows), "scope, depth")
 
-    others = [row for row in groups if row[0].endswith("others]")]
+    others = [row for row in groups if row[0].endswith((" other]", " others]"))]
     left = sum(1 for part in group_by(ledger, depth=3).groups if part.tensors) - rows
-    assert [row[0] for row in others] == [f"[{left} others]"]
+    assert [row[0] for row in others] == [format_others(left)]
     assert len(groups) == rows + 2  # and the total
 
 

@@ -19,6 +19,7 @@ from analyzer.cli import command
 from analyzer.commands import terminal
 from analyzer.commands.time import find_model, parse_size
 from analyzer.errors import OnnxLedgerError, UsageError
+from analyzer.render import find_suffixes
 from analyzer.render.json import render_json
 from analyzer.schemas import load_schema, schema_name
 from analyzer.timing.record import Timing
@@ -159,7 +160,7 @@ def test_other_commands_draw_no_plots(model: Path, tmp_path: Path) -> None:
         (("--shape", "batch"), "batch"),
         (
             ("-o", "plot.pdf"),
-            "no format for the suffix '.pdf'; use one of .json, .txt, .md, .csv, .html, .png, .svg",
+            f"no format for the suffix '.pdf'; use one of {', '.join(find_suffixes('Timing'))}",
         ),
     ],
 )

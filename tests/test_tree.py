@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from analyzer.audit import audit_model
 from analyzer.dtypes import DType
 from analyzer.group import group_by
-from analyzer.group.branches import fold_names
+from analyzer.group.branches import fold_names, is_learned
 from analyzer.group.keys import ACCOUNTS, KEYS
 from analyzer.group.tree import OWN, TreeRow, build_tree, cut_rows, find_reuse, sum_groups
 from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run
@@ -254,6 +254,16 @@ def test_names_of_the_users_groups_have_no_parts(by):
     assert outline(rows) == [("a.0", 1, 1), ("a.1", 1, 1), ("[x].y", 1, 2)]
 
 
+def test_groups_of_the_users_that_are_called_by_numbers_do_not_fold():
+    assert outline(build_tree(grouped({"1": 4, "2": 4}, "group"))) == [("1", 1, 4), ("2", 1, 4)]
+
+
+@pytest.mark.parametrize(("parameters", "nbytes"), [(4, 16), (4, 0), (0, 16)])
+def test_learned_is_what_counts_what_has_no_bytes_here_and_what_is_only_a_copy(parameters, nbytes):
+    assert is_learned(Group("a", parameters=parameters, learned_nbytes=nbytes))
+    assert not is_learned(Group("a", nbytes=16, stored_elements=4))
+
+
 def test_nothing_has_no_rows():
     assert build_tree(grouped({})) == ()
 
@@ -426,6 +436,25 @@ def test_layers_of_nothing_learned_fold_where_they_store_the_same():
     assert [row.title for row in build_tree(grouped(names))] == ["h.0-1", "h.2-3"]
 
 
+def test_layers_of_nothing_learned_fold_where_the_same_is_under_them():
+    same = {f"h.{i}.{part}": constant(f"h.{i}.{part}", 2) for i in range(2) for part in "ab"}
+    other = {"h.2.a": constant("h.2.a", 2), "h.2.c": constant("h.2.c", 2)}
+
+    assert [row.title for row in build_tree(grouped({**same, **other, "x": 1})) if row.count > 1] == [
+        "h.0-1",
+        "a",
+        "b",
+    ]
+
+
+def test_numbers_under_layers_that_fold_are_in_their_order():
+    names = {f"h.{i}.expert.{number}": 4 for i in range(2) for number in (10, 2)}
+
+    rows = build_tree(grouped({**names, "x": 1, "y": 2}))
+
+    assert [row.title.strip() for row in rows] == ["h.0-1.expert", "2", "10", "x", "y"]
+
+
 def test_layers_within_layers_fold_and_count_all():
     names = {f"stages.{s}.blocks.{b}": 4 for s in range(2) for b in range(3)}
 
@@ -443,6 +472,8 @@ def test_layers_within_layers_fold_and_count_all():
         (["a.0", "a.1", "b.2", "b.3", "b.5"], ["a.0-1", "b.2-3", "b.5"]),
         (["0", "1"], ["0-1"]),
         (["a.1", "a.0"], ["a.1", "a.0"]),
+        (["a.999999998", "a.999999999", "a.1000000000"], ["a.999999998-999999999", "a.1000000000"]),
+        (["a.01", "a.02"], ["a.01", "a.02"]),
     ],
 )
 def test_names_fold_where_their_numbers_follow(names, folded):
@@ -459,9 +490,9 @@ TREE = {"a.x": 50, "a.y": 40, "b.x": 30, "b.y": 20, "b.z": 10, "c": 5}
     [
         (0, ["a", "  x", "  y", "b", "  x", "  y", "  z", "c"], 0),
         (1, ["a", "[2 others]"], 2),
-        (2, ["a", "b", "[1 others]"], 5),
+        (2, ["a", "b", "[1 other]"], 5),
         (3, ["a", "b", "c"], 5),
-        (4, ["a", "  x", "  [1 others]", "b", "c"], 3),
+        (4, ["a", "  x", "  [1 other]", "b", "c"], 3),
         (5, ["a", "  x", "  y", "b", "c"], 3),
         (6, ["a", "  x", "  y", "b", "  x", "  [2 others]", "c"], 0),
         (8, ["a", "  x", "  y", "b", "  x", "  y", "  z", "c"], 0),

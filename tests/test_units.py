@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzer import units
 from analyzer.units import (
     format_bytes,
     format_count,
+    format_doing,
     format_error,
     format_ratio,
     format_share,
@@ -138,3 +141,19 @@ def test_names_cannot_move_the_cursor_or_turn_the_text(name, shown):
 @given(st.text())
 def test_printed_names_hold_no_control_or_format_character(name):
     assert printable(name).isprintable()
+
+
+def test_rows_of_what_is_not_shown_are_written_in_one_place():
+    """`[1 others]` came of each report writing its own."""
+    sources = {path: path.read_text(encoding="utf-8") for path in Path(units.__file__).parent.rglob("*.py")}
+
+    assert len(sources) > 200
+    assert [path.name for path, source in sources.items() if re.search(r"\} others\b", source)] == []
+
+
+@pytest.mark.parametrize(
+    ("number", "doing"),
+    [(0, "0 nodes are"), (1, "1 node is"), (2, "2 nodes are"), (1_000, "1,000 nodes are")],
+)
+def test_what_is_done_agrees_with_how_many_do_it(number, doing):
+    assert format_doing(number, "node", "are") == doing

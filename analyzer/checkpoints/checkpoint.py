@@ -161,12 +161,13 @@ class MappedWeights:
             raise ManifestError(str(error)) from error
 
 
-def open_checkpoint(path: Path) -> Original:
+def open_checkpoint(path: Path | str) -> Original:
     """PyTorch's side as a `.safetensors` file or its index holds it, parameters told from buffers by their names.
 
     Raises:
         ManifestError: a file is not there, is broken, or an index and its shards contradict each other.
     """
+    path = Path(path)
     kind = checkpoint_kind(path)
     if kind is not None and kind.is_pickle:
         raise ManifestError(

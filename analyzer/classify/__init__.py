@@ -37,16 +37,12 @@ _LEARNED_LEAVES = frozenset(
         "alpha",
         "b_0",
         "beta",
-        "bias",
         "class_embedding",
         "cls_token",
         "distillation_token",
         "down_proj",
-        "dt_bias",
         "gamma",
         "gate_up_proj",
-        "in_proj_bias",
-        "in_proj_weight",
         "logit_scale",
         "mask_token",
         "masked_spec_embed",
@@ -56,12 +52,12 @@ _LEARNED_LEAVES = frozenset(
         "position_embedding",
         "position_embeddings",
         "w_0",
-        "weight",
         "weight_g",
         "weight_v",
     }
 )
-"""Last parts of a dotted name that are learned wherever PyTorch, or a framework that names alike, writes them."""
+"""Last parts of a dotted name that are learned wherever PyTorch, or a framework that names alike, writes them, besides
+those that end in `weight` or `bias`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +77,6 @@ class _Context:
     provenance: Provenance
     metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
     annotated: frozenset[tuple[GraphPath, str]]
-    handed_out: frozenset[tuple[GraphPath, str]]
-    """Outputs of a model file without nodes."""
     stored: frozenset[tuple[GraphPath, str]]
     companions: Collection[Key]
     """Scales, zero points and group indices of what some reader decodes."""
@@ -122,7 +116,6 @@ def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Cont
         annotated=frozenset(
             (g.path, name) for g in graphs for named in g.annotations.values() for name in named.values()
         ),
-        handed_out=frozenset((g.path, name) for g in graphs[:1] if not g.nodes for name in g.outputs),
         stored=frozenset(tensor.key for tensor in model.tensors()),
         companions=companions,
         is_pytorch=model.producer.startswith("pytorch"),
@@ -157,7 +150,6 @@ def _decide(tensor: StoredTensor, context: _Context) -> Decision:
         _by_name,
         _by_structure,
         _by_dotted_name,
-        _by_output,
     ):
         decision = rule(tensor, context)
         if decision is not None:
@@ -240,13 +232,6 @@ def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
         return None
     role = Role.PARAMETER if tensor.dtype.is_floating else Role.BUFFER
     return Decision(role, "name:state-dict", (tensor.name,))
-
-
-def _by_output(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """What a graph without nodes hands out: such a file is there for its tensors, and nothing makes constants."""
-    if tensor.key in context.handed_out and tensor.dtype.is_floating:
-        return Decision(Role.PARAMETER, "structure:graph-output")
-    return None
 
 
 _TRACED_CONSTANT = re.compile(r"/(?:.*/)?Constant(?:_\d+)?_output_0")

@@ -59,25 +59,30 @@ def collapse_graph(
     else:
         edges = crossings.all_edges()
     folded = fold_groups(groups) if fold else [Folded(group.name, (group,), ({},)) for group in groups]
-    graph: nx.MultiDiGraph[Vertex] = nx.MultiDiGraph(
+    homes = _homes(folded)
+    if fold:
+        homes |= _fold_ends(ledger.model, edges, homes)
+    graph = _empty_graph(ledger, labels, folded=fold, left_out=len(every) - len(groups))
+    _add_vertices(graph, ledger.model, folded, homes)
+    _add_edges(graph, edges, homes)
+    return graph
+
+
+def _empty_graph(ledger: Ledger, labels: Labels, *, folded: bool, left_out: int) -> nx.MultiDiGraph[Vertex]:
+    """What is known of the whole, and no vertex yet."""
+    return nx.MultiDiGraph(
         model=ledger.model.path,
         components=tuple(part.name for part in ledger.model.components),
         collapsed=True,
         by=labels.by,
         depth=labels.depth,
-        folded=fold,
-        left_out=len(every) - len(groups),
+        folded=folded,
+        left_out=left_out,
         tensors=len(ledger.entries),
         parameters=ledger.parameters,
         stored_elements=ledger.stored_elements,
         bytes=ledger.stored_nbytes,
     )
-    homes = _homes(folded)
-    if fold:
-        homes |= _fold_ends(ledger.model, edges, homes)
-    _add_vertices(graph, ledger.model, folded, homes)
-    _add_edges(graph, edges, homes)
-    return graph
 
 
 def _total(ledger: Ledger, labels: Labels, by_node: Mapping[Place, Label]) -> list[Group]:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.formulas.closed_form import Family
     from analyzer.formulas.language import Value
     from analyzer.formulas.origin import SourceFiles
-    from analyzer.formulas.record import Checked, Formula
+    from analyzer.formulas.record import Formula
     from analyzer.ledger import Ledger
     from analyzer.manifest import Manifest
     from analyzer.reconcile import Reconciliation
 
-__all__ = ["Asked", "Counted", "check_counted", "count_source", "read_against"]
+__all__ = ["Asked", "Counted", "count_source", "read_against"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,20 +187,3 @@ def read_against(
         return None, ledger
     original = read_original(beside, sourced, output, random_weights=False, seed=0)
     return original.manifest, reconcile_with(ledger, original, None, output)
-
-
-def check_counted(
-    counted: Counted, manifest: Manifest | None, model: Ledger | Reconciliation | None, output: Output
-) -> Checked:
-    """The formula beside what is known; tensors without names are found by their shapes where a census has those."""
-    from analyzer.checkpoints.weights import Original
-    from analyzer.formulas.check import check_formula
-    from analyzer.reconcile import Reconciliation
-
-    census = manifest or counted.census
-    checked = check_formula(counted.formula, census, model)
-    is_named = checked.model is None or not checked.model.unmatched
-    if census is None or model is None or is_named or isinstance(model, Reconciliation):
-        return checked
-    by_shape = reconcile_with(model, Original(census), "none", output)
-    return check_formula(counted.formula, census, by_shape)

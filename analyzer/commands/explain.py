@@ -22,8 +22,8 @@ def explain(ids: tuple[str, ...], style: str) -> None:
     ID is what stands in brackets behind a finding, or in an error. Without
     one, all are listed; as JSON or Markdown all are explained.
     """
-    from analyzer.findings.catalog import EXPLANATIONS
     from analyzer.findings.catalog import explain as look_up
+    from analyzer.findings.catalog import load_explanations
     from analyzer.render.text.explain import (
         document_explanations,
         list_explanations,
@@ -31,7 +31,7 @@ def explain(ids: tuple[str, ...], style: str) -> None:
         text_explanations,
     )
 
-    found = [look_up(id_) for id_ in dict.fromkeys(ids)] or list(EXPLANATIONS.values())
+    found = tuple(look_up(id_) for id_ in dict.fromkeys(ids)) or load_explanations()
     if style == "json":
         from analyzer.render.json import write_json
 

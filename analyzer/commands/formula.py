@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.commands.counted import Asked, check_counted, count_source, read_against
+from analyzer.commands.counted import Asked, count_source, read_against
 from analyzer.commands.options import (
     Bounded,
     Output,
@@ -85,6 +85,7 @@ def formula(
     name of a family (such as llama), or whatever export takes. A family that
     has no closed form is counted on the meta device, and its terms are found.
     """
+    from analyzer.formulas.check import check_formula
     from analyzer.formulas.origin import find_files
     from analyzer.formulas.record import FormulaReport
 
@@ -94,7 +95,7 @@ def formula(
     check_outputs(written, [*files.paths, *_files_beside(asked.against)], report="FormulaReport")
     counted = count_source(files, asked, sourced, output)
     manifest, model = read_against(asked.against, sourced, bounded, output)
-    checked = check_counted(counted, manifest, model, output)
+    checked = check_formula(counted.formula, manifest or counted.census, model)
     report = FormulaReport(
         checked=checked,
         before=counted.before,

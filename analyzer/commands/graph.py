@@ -73,7 +73,7 @@ class _Wanted:
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="PATH",
-    help="Where to: .graphml, .dot, .gv, .json or .svg. Repeatable.  [stdout]",
+    help=f"Where to: {', '.join(list(SUFFIXES)[:-1])} or {list(SUFFIXES)[-1]}. Repeatable.  [stdout]",
 )
 @click.option(
     "--format", "style", type=click.Choice(list(FORMATS)), help="Form, where no suffix says it.  [dot]"

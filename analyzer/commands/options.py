@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from analyzer.errors import UsageError
+from analyzer.render import USUAL, Special, find_printed
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.config import Config
@@ -192,12 +193,16 @@ def bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable
     return decorate
 
 
-def _reporting(*styles: str, rows: int = 20) -> Callable[[_F], _F]:
+def _reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _F]:
     return bundle(
         "output",
         Output,
         click.option(
-            "--format", "style", type=click.Choice(styles), default=styles[0], help="Form of stdout."
+            "--format",
+            "style",
+            type=click.Choice(find_printed(report)),
+            default=USUAL,
+            help="Form of stdout.",
         ),
         click.option(
             "-n",
@@ -211,13 +216,13 @@ def _reporting(*styles: str, rows: int = 20) -> Callable[[_F], _F]:
     )
 
 
-reporting = _reporting("text", "json", "markdown", "csv")
+reporting = _reporting()
 """The options of every command that prints a report."""
 
-budget_reporting = _reporting("text", "json", "markdown", "csv", rows=5)
+budget_reporting = _reporting("BudgetReport", rows=5)
 """The same where tables stand below each line."""
 
-formula_reporting = _reporting("text", "json", "markdown", "csv", "latex")
+formula_reporting = _reporting("FormulaReport")
 """The same of a report that has mathematics."""
 
 configuring = (

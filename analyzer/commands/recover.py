@@ -36,6 +36,7 @@ from analyzer.errors import UsageError
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.model import Key
     from analyzer.reconcile import ContentMode
+    from analyzer.recover.record import Recovery
 
 __all__ = ["recover"]
 
@@ -81,7 +82,7 @@ def recover(
     only names, shapes, types and ties from SOURCE. What MODEL does not hold is
     listed, and the exit code is 1.
     """
-    from analyzer.recover import recover_state, save_state
+    from analyzer.recover import recover_state
     from analyzer.recover.ownnames import read_own_names
     from analyzer.report import RecoverReport
 
@@ -101,11 +102,17 @@ def recover(
     recovery = recover_state(reconcile_with(ledger, original, content, output), refused)
     is_written = bool(recovery.tensors) and not (lossless and recovery.lossy)
     if is_written:
-        with progress(f"writing {path.name}", output.quiet) as tick:
-            save_state(recovery, path, tick)
+        _save(recovery, path, output)
     emit(RecoverReport(recovery, str(path) if is_written else None, lossless), output, reports)
     if not is_written or not recovery.is_whole:
         raise click.exceptions.Exit(EXIT_FINDING)
+
+
+def _save(recovery: Recovery, path: Path, output: Output) -> None:
+    from analyzer.recover import save_state
+
+    with progress(f"writing {path.name}", output.quiet) as tick:
+        save_state(recovery, path, tick)
 
 
 def _state_file(outputs: Sequence[Path]) -> tuple[Path, Written]:

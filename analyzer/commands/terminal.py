@@ -25,6 +25,8 @@ __all__ = [
     "EXIT_NO_ANSWER",
     "check_outputs",
     "check_state_file",
+    "drop",
+    "drop_unwritten",
     "emit",
     "is_terminal",
     "progress",
@@ -49,10 +51,31 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def say(message: str) -> None:
-    """One line for a person, on stderr."""
+    """One line for a person, on stderr; where nobody can be told, the exit code still answers."""
     from analyzer.units import printable
 
-    click.echo(printable(message), err=True)
+    try:
+        click.echo(printable(message), err=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def drop_unwritten(stream: TextIO | None) -> None:
+    """`drop` a stream that cannot write what it holds, as to a full disk; one that can goes on."""
+    if stream is None:  # a process may be started without it
+        return
+    try:
+        stream.flush()
+    except OSError:
+        drop(stream)
+
+
+def drop(stream: TextIO) -> None:
+    """Let go of what a stream holds, and of what follows.
+
+    Without this Python complains once more while it shuts down, and since 3.13 exits with 120.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager
@@ -168,13 +191,13 @@ def emit(report: Report, output: Output, written: Written = _NOWHERE, ignore: Co
     Raises:
         UsageError: an output's suffix names no format, or it cannot be written.
     """
-    from analyzer.render import RenderOptions, render
+    from analyzer.render import RenderOptions, render_report
 
     plain = RenderOptions(rows=output.rows, verbose=output.verbose, beside=written.documents)
     files = [
         (path, _format_of(path, type(report).__name__).render(report, plain)) for path in written.outputs
     ]
-    text = render(report, output.style, _screen_options(plain))
+    text = render_report(report, output.style, _screen_options(plain))
     write_files(files)
     if not output.quiet:
         _print(text)
@@ -210,13 +233,12 @@ def write_files(files: Sequence[tuple[Path, str | bytes]]) -> None:
 
 
 def _format_of(path: Path, report: str | None) -> Format:
-    from analyzer.render import find_suffixes
+    from analyzer.render import find_format
 
-    formats = find_suffixes(report)
-    if path.suffix not in formats:
-        known = ", ".join(formats)
-        raise UsageError(f"-o {path}: no format for the suffix {path.suffix!r}; use one of {known}")
-    return formats[path.suffix]
+    try:
+        return find_format(path, report)
+    except UsageError as error:
+        raise UsageError(f"-o {error}") from error
 
 
 def _screen_options(plain: RenderOptions) -> RenderOptions:

@@ -185,13 +185,7 @@ running = bundle(
 @writing
 @reporting
 def time(
-    model: str,
-    fed: _Fed,
-    run: _Run,
-    grouped: Grouped,
-    stamp: bool,
-    written: Written,
-    output: Output,
+    model: str, fed: _Fed, run: _Run, grouped: Grouped, stamp: bool, written: Written, output: Output
 ) -> None:
     """How many milliseconds does each group of MODEL take?
 

@@ -45,6 +45,7 @@ def group_alike(
 
     Raises:
         UsageError: as of `analyzer.group.group_by`.
+        LedgerError: as of that too.
     """
     by = _agree_on_key(a, b) if by is None else by
     found = group_by(a, by, depth), group_by(b, by, depth)

@@ -28,9 +28,6 @@ PROJECT = "pyproject.toml"
 MAX_BYTES = 1 << 18
 """What a config may have; nothing is read beyond it."""
 
-_MAX_SHOWN = 100
-"""Mistakes that are listed."""
-
 _SECTION = ("tool", "onnxledger")
 
 # More parts than a key has: tomllib takes time and memory by the square of them.
@@ -52,7 +49,7 @@ class Config:
     """What rules that speak of growth are held against, as a path from here."""
 
 
-def load_config(path: Path | None = None, *, needs_baseline: bool = False) -> Config:
+def load_config(path: Path | str | None = None, *, needs_baseline: bool = False) -> Config:
     """Read the config that is named; else `onnxledger.toml` here; else, if it has the section, `pyproject.toml` here.
 
     Args:
@@ -63,6 +60,7 @@ def load_config(path: Path | None = None, *, needs_baseline: bool = False) -> Co
         ConfigError: it cannot be read, or has mistakes: all of them, each with its line.
     """
     if path is not None:
+        path = Path(path)
         found = _load(path, needs_baseline, is_named=True)
         if found is None:
             lacks = "has no [tool.onnxledger]" if path.exists() else "is not there"

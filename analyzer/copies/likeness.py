@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from analyzer.content import Array, is_constant_filled, rounded, sample_positions, transposed_positions
 from analyzer.copies.duplicates import Names, copy_of, either_way
-from analyzer.decoding import Decoder, Encoded
+from analyzer.decoding import LEAST_LIKENESS, STEP_ROOM, Decoder, Encoded
 from analyzer.decoding.encodings import find_encoding
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
@@ -43,12 +43,6 @@ _MOST_ELEMENTS = 1 << 48
 
 _MOST_NEAR = 8
 """Of those that agree at all samples, how many are compared whole; one is enough where nobody means harm."""
-
-_ROOM = 1.001
-"""Of a quantization step, for the arithmetic in which it was applied."""
-
-_LEAST_LIKENESS = 0.6
-"""Correlation between two sets of numbers that are one: one bit of noise in two leaves 0.8."""
 
 _EPSILON = 2.0**-50
 
@@ -84,7 +78,7 @@ class _Form:
         """The numbers at positions of `shape`, and how far those of a copy may be from them."""
         if self.encoded is not None:
             found = self.encoded.at(positions)
-            return None if found is None else (found[0], found[1] * _ROOM)
+            return None if found is None else (found[0], found[1] * STEP_ROOM)
         array = self.entry.tensor.payload.at(positions)
         return None if array is None else _as_reals(array, self.entry.tensor.dtype)
 
@@ -295,7 +289,7 @@ def _tile(form: _Form, opened: Decoder | Array, rows: slice, columns: slice) -> 
     if not isinstance(opened, Decoder):
         return _as_reals(opened[rows, columns], form.entry.tensor.dtype)
     found = opened.tile(rows, columns)
-    return None if found is None else (found[0], found[1] * _ROOM)
+    return None if found is None else (found[0], found[1] * STEP_ROOM)
 
 
 class _Evidence:
@@ -332,7 +326,7 @@ class _Evidence:
         correlation = min((xy - x * y) / spread, 1.0)
         # Of n unrelated numbers, the square of the correlation exceeds r2 with a chance of (1 - r2) ^ ((n - 2) / 2).
         bits = -(self._count - 2) / 2 * math.log2(max(1 - correlation**2, _EPSILON))
-        return correlation >= _LEAST_LIKENESS and (is_named or bits >= _LEAST_BITS)
+        return correlation >= LEAST_LIKENESS and (is_named or bits >= _LEAST_BITS)
 
 
 def _as_reals(array: Array, dtype: DType) -> tuple[Reals, Reals]:

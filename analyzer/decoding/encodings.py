@@ -29,7 +29,7 @@ _SLOTS: dict[str, dict[int, tuple[int, int, int]]] = {
         6: (12, 17, -1),
     },
     "QGemm": {0: (1, 2, -2), 3: (4, 5, -1)},
-    "QLinearConv": {3: (4, 5, 0)},
+    "QLinearConv": {0: (1, 2, 1), 3: (4, 5, 0)},
     "QLinearMatMul": {0: (1, 2, -2), 3: (4, 5, -1)},
 }
 """Quantized inputs: their scale's input, their zero point's, and the axis of a scale for each channel."""
@@ -40,11 +40,11 @@ _RECURRENT = {1: (8, 9), 2: (10, 11)}
 _BIASES = {"QLinearConv": {8: (1, 4)}, "QGemm": {6: (1, 4)}}
 """Quantized biases: the scales of the product that they are added to."""
 
-_INTEGER_PRODUCTS = {"MatMulInteger": {0: 2, 1: 3}, "ConvInteger": {1: 3}}
-"""Products whose weight's scale is applied later: its input, and its zero point's."""
+_INTEGER_PRODUCTS = {"MatMulInteger": {0: 2, 1: 3}, "ConvInteger": {0: 2, 1: 3}}
+"""Products whose operands' scales are applied later: an operand's input, and its zero point's."""
 
 _MOVES = frozenset({"Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators that may stand between codes with one scale and their DequantizeLinear."""
+"""Operators that may stand between codes with one scale and what decodes them."""
 
 _MOST_MOVES = 4
 
@@ -70,8 +70,7 @@ def find_encoding(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
         encoded = _by_reader(tensor, reader, wiring) if reader.node.is_standard else None
         if encoded is not None and encoded.is_sound():
             return encoded
-    encoded = _behind_moves(tensor, wiring)
-    return encoded if encoded is not None and encoded.is_sound() else None
+    return _behind_moves(tensor, wiring)
 
 
 def logical_numel(tensor: StoredTensor, wiring: Wiring) -> int:
@@ -139,9 +138,10 @@ def _by_reader(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> Encoded 
 def _integer_product(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> Encoded | None:
     node, slot = reader.node, reader.slot
     zero_slot = _INTEGER_PRODUCTS[node.op_type][slot]
-    axis = 0 if node.op_type == "ConvInteger" else slot - 2
+    axis = 1 - slot if node.op_type == "ConvInteger" else slot - 2
     if not _is_computed(wiring, node, zero_slot):
-        for scale in (_later_scale(node, wiring), _named_scale(tensor, wiring)):
+        named = _named_scale(tensor, wiring)
+        for scale in (_later_scale(reader, named, wiring), named):
             encoded = _scaled(tensor, scale, _stored(wiring, node, zero_slot), axis)
             if encoded is not None and encoded.is_sound():
                 return encoded
@@ -250,21 +250,43 @@ def _recurrent(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> E
     return Encoded(tensor, tensor.shape, scale, (directions, 1, 1 if is_single else columns), zero)
 
 
-def _later_scale(node: Node, wiring: Wiring) -> StoredTensor | None:
-    """The weight's scale of an integer product: it is cast, then multiplied by the scales' product."""
-    layer = [node]
+def _later_scale(reader: Reader, named: StoredTensor | None, wiring: Wiring) -> StoredTensor | None:
+    """The scale of an operand of an integer product, which is cast, then multiplied by the product of both scales.
+
+    Where both operands are stored so are both scales: the operand's own is the one that its name says, or else the one
+    at its place. One stored scale is then that of both together, and of neither alone.
+    """
+    layer, is_pair = [reader.node], all(_is_stored_operand(reader.node, slot, wiring) for slot in (0, 1))
     for _ in range(3):
-        readers = [reader.node for source in layer for reader in wiring.readers(source)]
-        for product in (reader for reader in readers if reader.op_type == "Mul"):
+        readers = [found.node for source in layer for found in wiring.readers(source)]
+        for product in (found for found in readers if found.op_type == "Mul"):
             for operand in wiring.producers(product):
-                if isinstance(operand, StoredTensor):
-                    return operand
-                if operand.op_type == "Mul":
-                    stored = [part for part in wiring.producers(operand) if isinstance(part, StoredTensor)]
-                    if len(stored) == 1:
-                        return stored[0]
-        layer = [reader for reader in readers if reader.op_type in ("Cast", "Reshape", "Transpose")]
+                scales = _factors(operand, wiring)
+                if is_pair and len(scales) == 2:
+                    return named if named in scales else scales[reader.slot]
+                if not is_pair and len(scales) == 1:
+                    return scales[0]
+        layer = [found for found in readers if found.op_type in ("Cast", "Reshape", "Transpose")]
     return None
+
+
+def _factors(operand: StoredTensor | Node, wiring: Wiring) -> list[StoredTensor]:
+    """What a product is multiplied by, as far as it is stored: a scale, or the scales of a product of two."""
+    if isinstance(operand, StoredTensor):
+        return [operand]
+    parts = wiring.producers(operand) if operand.op_type == "Mul" else ()
+    return [part for part in parts if isinstance(part, StoredTensor)]
+
+
+def _is_stored_operand(node: Node, slot: int, wiring: Wiring) -> bool:
+    """Whether what a product reads is stored, past operators that only move it."""
+    for _ in range(_MOST_MOVES):
+        name = node.inputs[slot] if slot < len(node.inputs) else ""
+        found = wiring.find(node.graph_path, name) if name else None
+        if not isinstance(found, Node) or found.op_type not in _MOVES:
+            return isinstance(found, StoredTensor)
+        node, slot = found, 0
+    return False
 
 
 def _named_scale(tensor: StoredTensor, wiring: Wiring) -> StoredTensor | None:
@@ -275,16 +297,15 @@ def _named_scale(tensor: StoredTensor, wiring: Wiring) -> StoredTensor | None:
 
 
 def _behind_moves(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
-    """Codes that are gathered or reshaped before they are dequantized with one scale for all."""
+    """Codes with one scale for all that are gathered or reshaped before an operator decodes them."""
     layer: list[StoredTensor | Node] = [tensor]
     for _ in range(_MOST_MOVES):
         found = (reader for source in layer for reader in wiring.readers(source))
-        readers = [reader for reader in found if reader.slot == 0 and reader.node.is_standard]
+        readers = [reader for reader in found if reader.node.is_standard]
         for reader in readers:
-            if reader.node.op_type == "DequantizeLinear":
-                scale = _stored(wiring, reader.node, 1)
-                is_single = scale is not None and math.prod(scale.shape) == 1
-                if is_single and not _is_computed(wiring, reader.node, 2):
-                    return _scaled(tensor, scale, _stored(wiring, reader.node, 2), 0)
-        layer = [reader.node for reader in readers if reader.node.op_type in _MOVES]
+            encoded = _by_reader(tensor, reader, wiring)
+            if encoded is not None and encoded.has_one_scale and encoded.is_sound():
+                return encoded
+        moving = (reader.node for reader in readers if reader.slot == 0)
+        layer = [node for node in moving if node.op_type in _MOVES]
     return None

@@ -230,8 +230,8 @@ def find_operators(evidence: Evidence) -> Iterator[Finding]:
             foreign[domain] += nodes
     if foreign:
         where = "onnxruntime's own" if all(map(is_runtime_domain, foreign)) else "not ONNX's own"
-        used = "an operator that is" if foreign.total() == 1 else "operators that are"
-        message = f"{format_doing(foreign.total(), 'node', 'use')} {used} {where}"
+        whose = "an operator that is" if foreign.total() == 1 else "operators that are"
+        message = f"{format_doing(foreign.total(), 'node', 'use')} {whose} {where}"
         yield Finding("custom-domain", Severity.NOTE, message, _count_nodes(foreign))
     if unknown:
         named = "an operator" if unknown.total() == 1 else "operators"

@@ -18,7 +18,7 @@ from analyzer.formulas.sides import (
 )
 from analyzer.ledger import Ledger
 from analyzer.manifest import Manifest
-from analyzer.reconcile import Reconciliation
+from analyzer.reconcile import Reconciliation, reconcile_ledger
 
 __all__ = ["check_formula"]
 
@@ -31,16 +31,21 @@ def check_formula(
     Args:
         formula: what is to be proved.
         manifest: PyTorch's side: a census of the meta device, an export's manifest, or the names of a checkpoint.
-        model: a file's ledger, whose tensors have the names that the exporter left; or its reconciliation, in which
-            they have PyTorch's.
+        model: a file's ledger, whose tensors have the names that the exporter left, or else are found by the shapes of
+            the manifest; or its reconciliation, in which they have PyTorch's names.
+
+    Raises:
+        LedgerError: the bridge to `manifest` does not lead to the file, a defect of onnxledger.
     """
     find = _finder(formula)
     census = None if manifest is None else _settle(formula, side_of_manifest(manifest, find, _name(manifest)))
     file = None
+    if isinstance(model, Ledger):
+        file = _settle(formula, side_of_ledger(model, find))
+        if file.unmatched and manifest is not None:
+            model = reconcile_ledger(model, manifest, "none")
     if isinstance(model, Reconciliation):
         file = _settle(formula, side_of_reconciliation(model, find))
-    elif model is not None:
-        file = _settle(formula, side_of_ledger(model, find))
     judged = file or census
     return Checked(formula, census, file, () if judged is None else find_reasons(formula, judged))
 

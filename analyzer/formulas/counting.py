@@ -31,29 +31,35 @@ def count_config(
         FormulaError: a field is missing or no size.
     """
     try:
-        check_names(config)
-        family = choose_family(config)
-        chosen = choose_class(family, config, model_class) if family is not None else None
-        if family is None or chosen is None:
-            return None
-        fields = settle_fields(family, config, chosen, changes)
-        values = {field.name: field.value for field in fields}
-        terms = tuple(_count_term(family, term, chosen, values) for term in family.terms)
-        return Formula(
-            source=source,
-            kind=Kind.CLOSED_FORM,
-            family=family.name,
-            class_name=chosen.name,
-            fields=fields,
-            terms=tuple(term for term in terms if term.parts),
-            cache=_cache_size(family.cache, values) if family.cache is not None else None,
-            notes=_notes(config, chosen, model_class),
-            key=family.key,
-            config=config,
-            changes=changes or {},
-        )
+        return _count(config, model_class, changes or {}, source)
     except FormulaError as error:
         raise FormulaError(f"{source}: {error}") from error
+
+
+def _count(
+    config: Config, model_class: str | None, changes: Mapping[str, Value], source: str
+) -> Formula | None:
+    check_names(config)
+    family = choose_family(config)
+    chosen = choose_class(family, config, model_class) if family is not None else None
+    if family is None or chosen is None:
+        return None
+    fields = settle_fields(family, config, chosen, changes)
+    values = {field.name: field.value for field in fields}
+    terms = (_count_term(family, term, chosen, values) for term in family.terms)
+    return Formula(
+        source=source,
+        kind=Kind.CLOSED_FORM,
+        family=family.name,
+        class_name=chosen.name,
+        fields=fields,
+        terms=tuple(term for term in terms if term.parts),
+        cache=_cache_size(family.cache, values) if family.cache is not None else None,
+        notes=_notes(config, chosen, model_class),
+        key=family.key,
+        config=config,
+        changes=changes,
+    )
 
 
 def _count_term(family: Family, term: Term, model_class: ModelClass, values: Values) -> TermCount:

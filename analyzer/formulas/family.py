@@ -16,6 +16,20 @@ __all__ = ["family_names", "find_family", "load_families", "load_family", "read_
 
 _FOLDER = "families"
 
+_KEYS = (
+    "name",
+    "model_types",
+    "prefix",
+    "source",
+    "like",
+    "renamed",
+    "fields",
+    "values",
+    "terms",
+    "cache",
+    "classes",
+)
+
 
 def family_names() -> tuple[str, ...]:
     """The closed forms that ship, by the names of their files."""
@@ -42,8 +56,12 @@ def load_family(key: str) -> Family:
     Raises:
         ValueError: the file contradicts itself; it says where. None that ships does, which the tests see to.
     """
+    return read_family(key, _read_table(key))
+
+
+def _read_table(key: str) -> dict[str, Any]:
     text = (resources.files("analyzer.formulas") / _FOLDER / f"{key}.toml").read_text(encoding="utf-8")
-    return read_family(key, tomllib.loads(text))
+    return tomllib.loads(text)
 
 
 def read_family(key: str, table: Mapping[str, Any]) -> Family:
@@ -52,6 +70,8 @@ def read_family(key: str, table: Mapping[str, Any]) -> Family:
     Raises:
         ValueError: as `load_family`.
     """
+    _check_keys(key, table, *_KEYS)
+    table = _fill_in(key, table)
     fields = {name: _field(name, item) for name, item in table["fields"].items()}
     values = tuple(_computed(name, item) for name, item in table.get("values", {}).items())
     terms = tuple(_term(item, table["source"]) for item in table["terms"])
@@ -69,6 +89,36 @@ def read_family(key: str, table: Mapping[str, Any]) -> Family:
     )
     _check(family)
     return family
+
+
+def _fill_in(key: str, table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table with what it leaves to the family that it is like: all that it does not say itself."""
+    like, renamed = table.get("like"), table.get("renamed", {})
+    if like is None:
+        return table
+    other = _read_table(like) if like in family_names() else {"like": like}
+    if "like" in other:
+        raise ValueError(f"{key}: like {like!r}, which is no family with a file of its own")
+
+    def rename(text: str) -> str:
+        called = "|".join(map(re.escape, renamed))
+        return re.sub(called, lambda found: renamed[found[0]], text) if renamed else text
+
+    def told(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {**part, "source": rename(part["source"])} if "source" in part else {**part}
+
+    fields, own = other["fields"], table.get("fields", {})
+    return {
+        **other,
+        "terms": [{**term, "parts": [*map(told, term["parts"])]} for term in other["terms"]],
+        **table,
+        "fields": {name: {**fields.get(name, {}), **own.get(name, {})} for name in {**fields, **own}},
+        "values": {**other.get("values", {}), **table.get("values", {})},
+        "classes": {
+            **{rename(name): item for name, item in other["classes"].items()},
+            **table.get("classes", {}),
+        },
+    }
 
 
 def _expression(item: Mapping[str, Any], key: str) -> Expression | None:

@@ -10,7 +10,8 @@ from analyzer.formulas.family import load_families, load_family
 from analyzer.formulas.language import Value
 from analyzer.formulas.record import Certainty, Counts, Formula, MatchedBy, PartCount, Reason, Side
 from analyzer.formulas.siblings import Sibling, find_sibling
-from analyzer.reconcile.lines import UNBALANCED, Line
+from analyzer.reconcile.lines import MEANINGS, UNBALANCED, Line
+from analyzer.units import format_count, format_many
 
 __all__ = ["NO_TERM", "find_reasons"]
 
@@ -112,7 +113,8 @@ def _fill(reasons: list[Reason], nameless: int, side: Side) -> list[Reason]:
     is_all = sum(each.elements for each in short) == -nameless and len(short) == len(reasons) - 1
     is_filled = is_all and side.kind == "model" and side.matched_by in (MatchedBy.NAMES, MatchedBy.SHAPES)
     certainty = Certainty.UNDECIDED if is_filled else _UNEXPLAINED
-    sentence = f"{'are' if is_filled else 'may be'} among the {nameless:,} elements whose names tell no term"
+    among = f"among the {format_count(nameless)} elements whose names tell no term"
+    sentence = f"{'are' if is_filled else 'may be'} {among}"
     return [
         replace(each, sentence=sentence if each in short else each.sentence, certainty=certainty)
         if each in short or each.part == NO_TERM
@@ -126,33 +128,22 @@ def _nameless(formula: Formula, side: Side) -> str:
     other = None if formula.key is None else _other_family(load_family(formula.key), side)
     if other is not None:
         return f"named as those of {other.name} are, not of {formula.family}; name the config of that model"
-    tensors = "a tensor" if len(side.unmatched) == 1 else f"{len(side.unmatched):,} tensors"
+    tensors = "a tensor" if len(side.unmatched) == 1 else format_many(len(side.unmatched), "tensor")
     has_hint = side.kind == "model" and side.matched_by is MatchedBy.NAMES
     hint = "; --census finds them by their shapes" if has_hint else ""
     return f"{tensors} whose names tell no term{hint}"
 
 
-_LINES: dict[str, str] = {
-    Line.DEDUPLICATED: "equal to other parameters, which the exporter stored once",
-    Line.REMOVED_ZERO: "biases of zeros, which the exporter took off",
-    Line.UNUSED: "not read by the exported program",
-    Line.OUTSIDE: "of a head that this file's task does not have",
-    Line.SLICED: "of a table of which the file has some rows only",
-    Line.GATHERED: "of a table of which the file has some rows only",
-    Line.BROADCAST: "of a table whose rows the file repeats",
-    Line.FOLDED_BATCHNORM: "multiplied into the weights before it",
-    Line.FOLDED_WEIGHTNORM: "a length, multiplied into its direction",
-}
-"""What lines of the bridge mean here. What is missing is not among them: another class or config may say why."""
-
-
 def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, int]]:
-    """Reasons that a reconciliation gives, and the counts as they would be without them."""
+    """Reasons that a reconciliation gives, and the counts as they would be without them.
+
+    What is missing is no reason: another class or config may say why.
+    """
     reasons, counts = [], dict(side.counts)
     for line, absent in side.absent.items():
         for key, elements in absent.items():
             if line not in UNBALANCED and wanted.get(key, 0) - counts.get(key, 0) >= elements:
-                told = f"{_LINES.get(line, 'as it is stored')} [{line}]"
+                told = f"{MEANINGS[Line(line)].in_formula or 'as it is stored'} [{line}]"
                 reasons.append(Reason(key, -elements, told, Certainty.SETTLED))
                 counts[key] = counts.get(key, 0) + elements
     return reasons, counts
@@ -197,15 +188,15 @@ def _show(value: Value) -> str:
 
 def _describe_size(role: str | None, before: int, after: int) -> str | None:
     """What another size of the vocabulary, of positions, or another number of layers or experts is called."""
-    difference = (
-        f"{abs(after - before):,} {'more' if after > before else 'fewer'} than the config's {before:,}"
-    )
+    known, found = format_count(before), format_count(after)
+    more = "more" if after > before else "fewer"
+    difference = f"{format_count(abs(after - before))} {more} than the config's {known}"
     multiple = _padded_to(before, after)
     if role == "vocabulary" and multiple:
-        return f"the vocabulary is padded from {before:,} to {after:,}, a multiple of {multiple}"
+        return f"the vocabulary is padded from {known} to {found}, a multiple of {multiple}"
     if role == "vocabulary":
-        return f"a vocabulary of {after:,}, {difference}"
-    return None if role is None else f"{after:,} {role}, {difference}"
+        return f"a vocabulary of {found}, {difference}"
+    return None if role is None else f"{found} {role}, {difference}"
 
 
 def _padded_to(before: int, after: int) -> int | None:
@@ -238,7 +229,8 @@ def _tell_alone(formula: Formula, key: str, elements: int, side: Side) -> str | 
         field, before, after = found
         return _describe_size(field.role, before, after)
     if part.times > 1 and elements % part.each == 0:
-        return f"as many as {part.times + elements // part.each:,} of them have, where the formula has {part.times:,}"
+        have = format_count(part.times + elements // part.each)
+        return f"as many as {have} of them have, where the formula has {format_count(part.times)}"
     return None
 
 

@@ -16,8 +16,9 @@ from analyzer.formulas.record import Formula, MatchedBy, Side
 from analyzer.ledger import Entry, Ledger, Severity
 from analyzer.manifest import Manifest, Parameter
 from analyzer.model import Key
-from analyzer.reconcile.lines import Line, ParameterLine, Reconciliation
+from analyzer.reconcile.lines import MEANINGS, Line, ParameterLine, Reconciliation
 from analyzer.scopes import float_name
+from analyzer.units import format_count
 
 __all__ = [
     "Finder",
@@ -30,9 +31,6 @@ __all__ = [
 
 Finder = Callable[[Iterable[str]], str | None]
 """The names of one parameter, the likeliest first -> the key of its part; None where it has none."""
-
-_HELD_BY_OTHERS = (Line.DEDUPLICATED, Line.REMOVED_ZERO, Line.UNUSED, Line.OUTSIDE, Line.MISSING)
-"""What has no tensor of its own in the file."""
 
 
 def family_finder(family: Family) -> Finder:
@@ -114,7 +112,7 @@ def _errors(ledger: Ledger) -> tuple[str, ...]:
         if finding.severity is Severity.ERROR:
             kinds[finding.id].append(finding.message)
     return tuple(
-        f"{messages[0]}{f'; and {len(messages) - 1:,} more' if len(messages) > 1 else ''} [{kind}]"
+        f"{messages[0]}{f'; and {format_count(len(messages) - 1)} more' if len(messages) > 1 else ''} [{kind}]"
         for kind, messages in kinds.items()
     )
 
@@ -141,7 +139,7 @@ def side_of_reconciliation(result: Reconciliation, find: Finder) -> Side:
     parameters = {parameter.name: parameter for parameter in result.manifest.parameters}
     held: dict[Key, list[Parameter]] = defaultdict(list)
     for line in result.parameters:
-        for key in line.entries if line.line not in _HELD_BY_OTHERS else ():
+        for key in line.entries if MEANINGS[line.line].has_tensor else ():
             held[key].append(parameters[line.name])
     own: Counter[str] = Counter()
     for entry in result.ledger.entries:
@@ -168,13 +166,9 @@ def side_of_reconciliation(result: Reconciliation, find: Finder) -> Side:
     return replace(side, errors=_errors(result.ledger))
 
 
-_CUT = (Line.SLICED, Line.GATHERED, Line.BROADCAST)
-"""Tables of which the file may have only some rows, in whatever type."""
-
-
 def _why(line: ParameterLine) -> Line:
     """The line that says why a parameter counts less in the file."""
-    return next((each for each in line.chain if each in _CUT), line.line)
+    return next((each for each in line.chain if MEANINGS[each].is_cut), line.line)
 
 
 def _holders(held: Sequence[Parameter], learned: int) -> Sequence[Parameter]:

@@ -31,7 +31,8 @@ def group_by(
         known: what the PyTorch side says of the entries; groups then count trainable and frozen parameters.
 
     Raises:
-        UsageError: `by` names no key, or `depth` is below 1.
+        UsageError: `by` names no key, or one twice, or `depth` is below 1.
+        LedgerError: the groups do not sum to the totals, a defect of onnxledger.
     """
     by = choose_key(ledger) if by is None else by
     if by == ACCOUNTS:
@@ -109,7 +110,11 @@ def total_entries(label: Label, entries: Sequence[Entry], nodes: int, known: Tra
 
 
 def check_sums(ledger: Ledger, grouping: Grouping, *, has_nodes: bool = False) -> Grouping:
-    """Raise unless sum(groups) - overlap + ungrouped is the ledger's own total, for every total."""
+    """The grouping, if sum(groups) - overlap + ungrouped is the ledger's own total, for every total.
+
+    Raises:
+        LedgerError: it is not, a defect of onnxledger.
+    """
     wanted = {
         "parameters": ledger.parameters,
         "stored_elements": ledger.stored_elements,

@@ -13,6 +13,7 @@ from typing import Protocol
 from analyzer.errors import UsageError
 from analyzer.group import check_sums, total_entries
 from analyzer.ledger import Entry, Finding, Grouping, Ledger, Match, Severity, Trainability
+from analyzer.units import format_doing, format_many
 
 __all__ = [
     "MATCHES",
@@ -116,9 +117,7 @@ def compile_pattern(expression: str) -> re.Pattern[str]:
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"a pattern of {len(expression):,} characters; {MAX_LENGTH:,} are allowed")
     try:
-        with warnings.catch_warnings(
-            action="error"
-        ):  # "possible nested set" of [[:alpha:]], which is no such thing
+        with warnings.catch_warnings(action="error"):  # of [[:alpha:]], which is no such thing
             return re.compile(expression)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(f"{error} in {expression!r}") from error
@@ -141,19 +140,15 @@ def group_by_patterns(
         match: `all`: an entry is in every group that matches, and `overlap` holds what is counted more than once;
             `first`: only in the first of them. `ungrouped` is what no group has.
         origin: where the patterns come from, for the report.
+
+    Raises:
+        LedgerError: the groups do not sum to the totals, a defect of onnxledger.
     """
-    members: dict[str, list[Entry]] = {name: [] for name in patterns}
-    again: list[Entry] = []
-    left: list[Entry] = []
-    found: list[tuple[str, ...]] = []
-    for entry in ledger.entries:
-        names = find_groups(list_names(entry, known), patterns, match)
-        found.append(tuple(names))
-        for name in names:
-            members[name].append(entry)
-        again += [entry] * (len(names) - 1)
-        if not names:
-            left.append(entry)
+    found = [tuple(find_groups(list_names(entry, known), patterns, match)) for entry in ledger.entries]
+    placed = list(zip(ledger.entries, found, strict=True))
+    members = {name: [entry for entry, names in placed if name in names] for name in patterns}
+    again = [entry for entry, names in placed for _ in names[1:]]
+    left = [entry for entry, names in placed if not names]
     nodes, nodes_again, nodes_left = _count_nodes(ledger, patterns, match)
     return check_sums(
         ledger,
@@ -177,7 +172,8 @@ def find_overlap(grouping: Grouping) -> tuple[Finding, ...]:
     if not overlap.tensors:
         return ()
     message = (
-        f"{overlap.parameters:,} parameters in {overlap.tensors:,} tensors are counted in more than one group"
+        f"{format_doing(overlap.parameters, 'parameter', 'are')} counted in more than one group "
+        f"({format_many(overlap.tensors, 'tensor')})"
     )
     return (Finding("overlapping-groups", Severity.NOTE, message),)
 

@@ -10,6 +10,7 @@ from analyzer.group import group_by
 from analyzer.group.branches import Branch, fold, grow, is_learned
 from analyzer.group.keys import DEEPEST, UNSCOPED, Label, choose_key, first_telling_depth
 from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.units import format_others
 
 __all__ = ["OWN", "TreeRow", "build_tree", "cut_rows", "find_reuse", "sum_groups"]
 
@@ -220,7 +221,7 @@ def _size(row: TreeRow) -> tuple[int, int, int]:
 
 
 def _sum_others(rows: Sequence[TreeRow]) -> TreeRow:
-    title = f"[{len(rows):,} others]"
+    title = format_others(len(rows))
     total = sum_groups(title, [row.total for row in rows])
     members = tuple(itertools.chain.from_iterable(row.members for row in rows))
     return TreeRow(rows[0].level, title, 1, total.parameters, total, members)

@@ -41,6 +41,8 @@ def read_model(path: Path | str, *, max_objects: int = MAX_OBJECTS) -> Model:
 
     Raises:
         ModelReadError: the file is absent, no regular file, no ONNX model, cut short, or over `max_objects`.
+        MissingExtraError: it is a URL, and what reads URLs is not installed.
+        LedgerError: the bytes of the file are not all booked, a defect of onnxledger.
     """
     location = os.fspath(path)
     source = open_source(location)

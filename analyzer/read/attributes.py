@@ -1,4 +1,4 @@
-"""AttributeProto, where it stands in the file -> its scalars, and the places of the tensors and graphs in it."""
+"""AttributeProto, where it stands in the file -> its scalars, and where tensors, graphs and a long text in it are."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ BIG = 1 << 12
 _MOST = 1 << 31
 """Bytes of a message that protobuf reads at most."""
 
+_TEXT = 4
 TENSOR, GRAPH, TENSORS_OF, GRAPHS, SPARSE, SPARSES = 5, 6, 10, 11, 22, 23
 _MESSAGES = frozenset({TENSOR, GRAPH, TENSORS_OF, GRAPHS, SPARSE, SPARSES})
 _LISTS = frozenset({7, 8, 9})
@@ -45,11 +46,13 @@ class Attribute:
     place: Field
     name: str | bytes
     proto: onnx.AttributeProto
-    """Without its tensors and graphs."""
+    """Without its tensors and graphs, and without a long text."""
     messages: dict[int, list[Field]] = field(default_factory=dict)
     """Where its tensors and graphs are, by field number."""
     unknown: int = 0
     """Bytes of fields that the format does not define."""
+    text: Field | None = None
+    """Where its text is, if that is a long one: what a device was given, compiled."""
 
     @property
     def listed(self) -> tuple[DType, int, int]:
@@ -61,6 +64,8 @@ class Attribute:
         if proto.ints or proto.type in (_KINDS.INTS, _KINDS.INT):
             ints = [proto.i] if proto.type == _KINDS.INT else proto.ints
             return DType.INT64, len(ints), sum(_varint_nbytes(number) for number in ints)
+        if self.text is not None and proto.type == _KINDS.STRING:
+            return DType.STRING, 1, self.text.end - self.text.start
         texts = [proto.s] if proto.type == _KINDS.STRING else proto.strings
         return DType.STRING, len(texts), sum(len(text) for text in texts)
 
@@ -71,7 +76,7 @@ class Attribute:
 
 
 def read_attribute(window: Window, place: Field) -> Attribute:
-    """An attribute, by protobuf; tensors and graphs in it are only located.
+    """An attribute, by protobuf; tensors and graphs in it, and a long text, are only located.
 
     Raises:
         ModelReadError: its bytes are no message.
@@ -82,6 +87,7 @@ def read_attribute(window: Window, place: Field) -> Attribute:
             return Attribute(place, proto.name, proto, {}, discard_unknown(proto))
     messages: dict[int, list[Field]] = defaultdict(list)
     rest: list[bytes] = []
+    text: Field | None = None
     left = _MOST
     for part in window.fields(place.start, place.end):
         if part.number in _MESSAGES and part.wire == LENGTH:
@@ -92,11 +98,14 @@ def read_attribute(window: Window, place: Field) -> Attribute:
             left -= part.end - part.at
             if left <= 0:
                 raise BrokenMessageError(window.source, place.at, place.end, "an attribute of over 2 GiB")
-            rest.append(window.take(part.at, part.end))
+            if part.number == _TEXT and part.wire == LENGTH:  # of several, the last holds
+                text = part if part.end - part.start > BIG else None
+            if part is not text:
+                rest.append(window.take(part.at, part.end))
     proto = _parse(b"".join(rest))
     if proto is None:
         raise BrokenMessageError(window.source, place.at, place.end, "an attribute that is none")
-    return Attribute(place, proto.name, proto, dict(messages), discard_unknown(proto))
+    return Attribute(place, proto.name, proto, dict(messages), discard_unknown(proto), text)
 
 
 def _read_list(window: Window, place: Field) -> Attribute:

@@ -26,6 +26,7 @@ __all__ = [
     "UNKNOWN",
     "VALUES",
     "Book",
+    "Names",
     "shown",
     "untaken",
 ]

@@ -8,6 +8,7 @@ from analyzer.model import Extent, Key, NoPayload, Payload
 from analyzer.ranges import Source
 from analyzer.read.book import Book
 from analyzer.read.payload import Encoding, FilePayload
+from analyzer.units import format_many
 
 __all__ = ["locate_external"]
 
@@ -35,11 +36,14 @@ def locate_external(
     available = max(0, min(length, file.nbytes - offset))
     extent = Extent(file.key, offset, available)
     if available < length:
-        lacks = f"needs {length:,} bytes at offset {offset:,}, the file has {available:,} of them"
+        lacks = (
+            f"needs {format_many(length, 'byte')} at offset {offset:,}, the file has {available:,} of them"
+        )
         book.unread.append(("external-short", key, f"{entries['location']}: {lacks}"))
     elif dtype.bits and numel is not None and length != needed:
         finding = "external-short" if length < needed else "payload-mismatch"
-        wrong = f"{numel:,} elements of {dtype.name} need {needed:,} bytes, its entry says {length:,}"
+        what = f"{format_many(numel, 'element')} of {dtype.name} {'needs' if numel == 1 else 'need'}"
+        wrong = f"{what} {format_many(needed, 'byte')}, its entry says {length:,}"
         book.unread.append((finding, key, wrong))
     else:
         return extent, FilePayload(file, Encoding.PLAIN, ((offset, length),), dtype, shape)

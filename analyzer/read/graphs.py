@@ -200,6 +200,51 @@ class _GraphReader:
             self.annotations[text(annotation.tensor_name)] = roles
 
 
+class _FunctionReader:
+    """One local function, field by field."""
+
+    def __init__(self, book: Book, label: str) -> None:
+        self.book = book
+        self.path = (label,)
+        self.nodes = NodeReader(book, self.path, in_function=True)
+        self.body = _Body(book, self.nodes)
+        self.defaults: list[StoredTensor] = []
+        self.pending: list[Pending] = []
+
+    def read(self, place: Field) -> None:
+        self.book.nbytes[FUNCTIONS] += place.start - place.at
+        self.body.read(place, _FUNCTION_NODE, self._take)
+        for places, nested, index in self.nodes.carried.nested:
+            self.pending.append(Pending(places, nested, (self.path, index), in_function=True))
+
+    def _take(self, part: Field, end: int) -> int:
+        if part.number == _FUNCTION_VALUE_INFO and part.wire == LENGTH:
+            message, stop = self.body.parse(onnx.FunctionProto, part, end, VALUES)
+            self.body.note(message.value_info)
+            return stop
+        if part.number == _FUNCTION_DEFAULT and part.wire == LENGTH:
+            self._keep_default(read_attribute(self.book.window, part))
+        elif part.number in _FUNCTION_METADATA:
+            self.book.field(METADATA, part)
+        else:
+            self.book.field(FUNCTIONS if part.number in _SIGNATURE else UNKNOWN, part)
+        return part.end
+
+    def _keep_default(self, attribute: Attribute) -> None:
+        """The tensors in the default value of an attribute, and where graphs in it are."""
+        book, place, messages = self.book, attribute.place, attribute.messages
+        inside = sum(field.end - field.at for fields in messages.values() for field in fields)
+        book.nbytes[UNKNOWN] += attribute.unknown
+        book.nbytes[FUNCTIONS] += place.end - place.at - attribute.unknown - inside
+        self.defaults.extend(carried(book, attribute, self.path, None, FUNCTIONS, self.path[0]))
+        for number in (GRAPH, GRAPHS):
+            for places in _apart(messages.get(number, []), number):
+                # Numbered by all of them: two defaults may have one name.
+                name = f"default {len(self.pending)}: {shown(book.text(attribute.name))}"
+                book.count()
+                self.pending.append(Pending(places, (*self.path, name), in_function=True))
+
+
 def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Function, list[Graph]]:
     """A local function, and its body with all graphs nested in it. `taken` counts the labels of those read before.
 
@@ -210,49 +255,20 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
     text = book.text
     domain, name, overload = map(text, (signature.domain, signature.name, signature.overload))
     label = f"function:{shown(domain)}:{shown(name)}" + (f":{shown(overload)}" if overload else "")
-    label = untaken(label, taken)  # the same function twice is invalid, and still counted
-    path = (label,)
-    nodes = NodeReader(book, path, in_function=True)
-    body = _Body(book, nodes)
-    defaults: list[StoredTensor] = []
-    pending: list[Pending] = []
-
-    def take(part: Field, end: int) -> int:
-        if part.number == _FUNCTION_VALUE_INFO and part.wire == LENGTH:
-            message, stop = body.parse(onnx.FunctionProto, part, end, VALUES)
-            body.note(message.value_info)
-            return stop
-        if part.number == _FUNCTION_DEFAULT and part.wire == LENGTH:
-            attribute = read_attribute(book.window, part)
-            defaults.extend(_read_default(book, attribute, path, label))
-            for number in (GRAPH, GRAPHS):
-                for places in _apart(attribute.messages.get(number, []), number):
-                    # Numbered by all of them: two defaults may have one name.
-                    name = f"default {len(pending)}: {shown(book.text(attribute.name))}"
-                    book.count()
-                    pending.append(Pending(places, (label, name), in_function=True))
-        elif part.number in _FUNCTION_METADATA:
-            book.field(METADATA, part)
-        else:
-            book.field(FUNCTIONS if part.number in _SIGNATURE else UNKNOWN, part)
-        return part.end
-
-    book.nbytes[FUNCTIONS] += place.start - place.at
-    body.read(place, _FUNCTION_NODE, take)
+    body = _FunctionReader(
+        book, untaken(label, taken)
+    )  # the same function twice is invalid, and still counted
+    body.read(place)
     graph = Graph(
-        path=path,
+        path=body.path,
         inputs=tuple(map(text, signature.input)),
         outputs=tuple(map(text, signature.output)),
-        nodes=tuple(nodes.nodes),
-        tensors=number_names([*defaults, *nodes.carried.tensors]),
-        metadata=body.metadata,
+        nodes=tuple(body.nodes.nodes),
+        tensors=number_names([*body.defaults, *body.nodes.carried.tensors]),
+        metadata=body.body.metadata,
     )
-    graphs = [graph]
-    for places, nested, index in nodes.carried.nested:
-        pending.append(Pending(places, nested, (path, index), in_function=True))
-    for item in pending:
-        graphs += read_graphs(book, item)
-    return Function(domain, name, overload, path), graphs
+    nested = [found for item in body.pending for found in read_graphs(book, item)]
+    return Function(domain, name, overload, body.path), [graph, *nested]
 
 
 def _read_signature(book: Book, place: Field) -> onnx.FunctionProto:
@@ -272,15 +288,6 @@ def _read_signature(book: Book, place: Field) -> onnx.FunctionProto:
 def _apart(places: Sequence[Field], number: int) -> list[Sequence[Field]]:
     """One graph for each of a list's; pieces of a single one belong together."""
     return [[place] for place in places] if number == GRAPHS else [places] if places else []
-
-
-def _read_default(book: Book, attribute: Attribute, path: GraphPath, owner: str) -> list[StoredTensor]:
-    """The tensors in the default value of a function's attribute."""
-    part = attribute.place
-    inside = sum(f.end - f.at for fields in attribute.messages.values() for f in fields)
-    book.nbytes[UNKNOWN] += attribute.unknown
-    book.nbytes[FUNCTIONS] += part.end - part.at - attribute.unknown - inside
-    return list(carried(book, attribute, path, None, FUNCTIONS, owner))
 
 
 def _unparsed(book: Book, start: int, end: int) -> ModelReadError:

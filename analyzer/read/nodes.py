@@ -24,7 +24,7 @@ from analyzer.read.attributes import (
     Attribute,
     read_attribute,
 )
-from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, shown, untaken
+from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, Names, shown, untaken
 from analyzer.read.payload import ListPayload
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field, varint
@@ -63,6 +63,9 @@ _INPUT_KEY, _OUTPUT_KEY, _NAME_KEY, _OP_TYPE_KEY, _ATTRIBUTE_KEY, _DOC_KEY, _DOM
     number << 3 | LENGTH for number in (1, 2, 3, 4, 5, 6, 7, 9)
 )
 
+_Usual = tuple[bytes, bytes, bytes, list[str], list[str], list[Field], dict[str, str], int, int]
+"""Operator, domain and name; inputs, outputs, attributes, notes; bytes of names, and of notes."""
+
 
 @dataclass
 class Carried:
@@ -87,6 +90,14 @@ class NodeReader:
     nodes: list[Node] = field(default_factory=list)
     carried: Carried = field(default_factory=Carried)
     _nested: Counter[str] = field(default_factory=Counter)
+    _names: str = NAMES
+    """The account of its names: in a function that of the function."""
+    _structure: str = NODES
+    """The account of all else but its notes."""
+
+    def __post_init__(self) -> None:
+        if self.in_function:
+            self._names = self._structure = FUNCTIONS
 
     def read_run(self, first: Field, end: int) -> int:
         """The nodes from `first` on that are in memory; where they end."""
@@ -99,69 +110,30 @@ class NodeReader:
         self.book.count(len(contents))
         stop = contents[-1][1]
         content = window.take(first.at, stop)
-        at = first.at
+        at = base = first.at
         for start, end in contents:
-            if not self._read_usual(content, at - first.at, start - first.at, end - first.at, first.at):
+            if not self._read_usual(content, at - base, start - base, end - base, base):
                 self._read_any(next(window.fields(at, end)))
             at = end
         return stop
 
     def _read_usual(self, content: bytes, at: int, start: int, end: int, base: int) -> bool:
-        """A node of nothing but the usual fields, in one loop; False where it is another, and nothing has been done.
+        """A node of nothing but the usual fields; False where it is another, and nothing has been done.
 
         Its key is at `at`, its own bytes at `start` to `end`, in content that begins at byte `base` of the file.
         """
-        names = self.book.names
-        inputs: list[str] = []
-        outputs: list[str] = []
-        attributes: list[Field] = []
-        notes: dict[str, str] = {}
-        name = op_type = domain = b""
-        named = noted = 0
-        offset = start
-        try:
-            while offset < end:
-                begin = offset
-                key = content[offset]
-                length = content[offset + 1]
-                offset += 2
-                if length >= 0x80:
-                    length, offset = varint(content, offset - 1)
-                stop = offset + length
-                if key == _INPUT_KEY:
-                    inputs.append(names[content[offset:stop]])
-                    named += stop - begin
-                elif key == _OUTPUT_KEY:
-                    outputs.append(names[content[offset:stop]])
-                    named += stop - begin
-                elif key == _NAME_KEY:
-                    name = content[offset:stop]
-                    named += stop - begin
-                elif key == _OP_TYPE_KEY:
-                    op_type = content[offset:stop]
-                elif key == _ATTRIBUTE_KEY:
-                    attributes.append(Field(_ATTRIBUTE, LENGTH, base + begin, base + offset, base + stop))
-                elif key == _METADATA_KEY:
-                    noted += stop - begin
-                    _note(notes, content, offset, stop)
-                elif key == _DOMAIN_KEY:
-                    domain = content[offset:stop]
-                elif key == _DOC_KEY:
-                    noted += stop - begin
-                else:
-                    return False
-                offset = stop
-        except (IndexError, ValueError):
+        names, nbytes = self.book.names, self.book.nbytes
+        found = _take_usual(content, start, end, base, names)
+        if found is None:
             return False
-        if offset != end:
-            return False
+        op_type, domain, name, inputs, outputs, attributes, notes, named, noted = found
         values = len(inputs) + len(outputs)
         if values > _FREE:
             self.book.count((values - _FREE) // _PER_OBJECT)
-        nbytes = self.book.nbytes
-        nbytes[NODE_METADATA] += noted
-        nbytes[self._account(NAMES)] += named
-        nbytes[self._account(NODES)] += end - at - noted - named
+        if noted:
+            nbytes[NODE_METADATA] += noted
+        nbytes[self._names] += named
+        nbytes[self._structure] += end - at - noted - named
         self._enter(names[op_type], names[domain], names[name], inputs, outputs, attributes, notes)
         return True
 
@@ -188,7 +160,7 @@ class NodeReader:
             account = self._account_of(number)
             book.nbytes[account] += size
             left -= size
-        book.nbytes[self._account(NODES)] += left
+        book.nbytes[self._structure] += left
         op_type, domain, name, overload = (
             texts[number][-1] if texts[number] else "" for number in (4, 7, 3, 8)
         )
@@ -206,8 +178,8 @@ class NodeReader:
         if number in (_DOC, _METADATA):
             return NODE_METADATA
         if number in _NAMED:
-            return self._account(NAMES)
-        return self._account(NODES) if number in _KNOWN else UNKNOWN
+            return self._names
+        return self._structure if number in _KNOWN else UNKNOWN
 
     def _enter(
         self,
@@ -227,7 +199,7 @@ class NodeReader:
             attribute = read_attribute(self.book.window, place)
             if attribute.unknown:
                 self.book.nbytes[UNKNOWN] += attribute.unknown
-                self.book.nbytes[self._account(NODES)] -= attribute.unknown
+                self.book.nbytes[self._structure] -= attribute.unknown
             if attribute.proto.type == AttributeProto.INT:
                 integers[self.book.names[attribute.name]] = attribute.proto.i
             attributes.append(attribute)
@@ -250,7 +222,7 @@ class NodeReader:
                 self._carry(attribute, node)
 
     def _carry(self, attribute: Attribute, node: Node) -> None:
-        account = self._account(NODES)
+        account = self._structure
         for places in attribute.messages.values():
             self.book.nbytes[account] -= sum(place.end - place.at for place in places)
         self.carried.tensors += carried(self.book, attribute, self.path, node, account)
@@ -266,8 +238,47 @@ class NodeReader:
         path = (*self.path, untaken(label, self._nested))
         self.carried.nested.append((places, path, node.position))
 
-    def _account(self, account: str) -> str:
-        return FUNCTIONS if self.in_function else account
+
+def _take_usual(content: bytes, start: int, end: int, base: int, names: Names) -> _Usual | None:
+    """What a node of nothing but the usual fields says, in one loop; None of another, or one that is broken."""
+    inputs: list[str] = []
+    outputs: list[str] = []
+    attributes: list[Field] = []
+    notes: dict[str, str] = {}
+    name = op_type = domain = b""
+    named, noted, stop = 0, 0, start
+    try:
+        while stop < end:
+            begin, offset = stop, stop + 2
+            key, length = content[begin], content[begin + 1]
+            if length >= 0x80:
+                length, offset = varint(content, offset - 1)
+            stop = offset + length
+            if key == _INPUT_KEY:
+                inputs.append(names[content[offset:stop]])
+                named += stop - begin
+            elif key == _OUTPUT_KEY:
+                outputs.append(names[content[offset:stop]])
+                named += stop - begin
+            elif key == _NAME_KEY:
+                name = content[offset:stop]
+                named += stop - begin
+            elif key == _OP_TYPE_KEY:
+                op_type = content[offset:stop]
+            elif key == _ATTRIBUTE_KEY:
+                attributes.append(Field(_ATTRIBUTE, LENGTH, base + begin, base + offset, base + stop))
+            elif key == _METADATA_KEY:
+                noted += stop - begin
+                _note(notes, content, offset, stop)
+            elif key == _DOMAIN_KEY:
+                domain = content[offset:stop]
+            elif key == _DOC_KEY:
+                noted += stop - begin
+            else:
+                return None
+    except (IndexError, ValueError):
+        return None
+    return (op_type, domain, name, inputs, outputs, attributes, notes, named, noted) if stop == end else None
 
 
 def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:

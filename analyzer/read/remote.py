@@ -82,10 +82,13 @@ class RemoteFile:
         check_location(location)
         path = posixpath.normpath(location)
         # A server may decode what we encode, and more than once; what it then opens is not ours to say.
-        if set(location) & set("?#%") or path.split("/")[0] in ("..", "."):
+        if set(location) & set("?#%"):
             raise ExternalDataError(
-                f"[external-escapes] location {location!r} leads outside the model's folder"
+                f"[external-escapes] location {location!r} has a ?, # or % in it, by which a server may open another "
+                "file; rename the file"
             )
+        if path == ".":
+            raise ExternalDataError(f"[external-escapes] location {location!r} is the model's own folder")
         url = self.store.beside(self.url, path)
         if unquote(url) == unquote(self.url):
             raise ExternalDataError(f"[external-escapes] location {location!r} is the model file itself")

@@ -114,7 +114,8 @@ class LocalFile:
             root, target = folder.resolve(), (folder / location).resolve()
             if not target.is_relative_to(root) and not _is_hub_blob(folder, location, target):
                 raise ExternalDataError(
-                    f"[external-escapes] location {location!r} leads outside the model's folder"
+                    f"[external-escapes] location {location!r} is a symbolic link, or lies behind one, that leads "
+                    "outside the model's folder; copy the file in place of the link"
                 )
             status = target.stat()
             is_model = target == self.path.resolve()

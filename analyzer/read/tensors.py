@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
 
 from analyzer.dtypes import DType
-from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, GraphPath, Key, NoPayload, Payload, StoredTensor
-from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book
+from analyzer.read.book import ORPHANED, TENSORS, UNKNOWN, Book
 from analyzer.read.external import locate_external
 from analyzer.read.payload import Encoding, FilePayload
-from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Window, decode_varints, varint
+from analyzer.read.tensorfields import LISTS, STRINGS, TensorFields, check_rank, collect_fields, read_integers
+from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field
+from analyzer.units import format_many
 
 __all__ = ["read_sparse", "read_tensor"]
-
-_DIMS, _DATA_TYPE, _SEGMENT, _STRINGS, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 3, 6, 8, 9, 13, 14
-_DIMS_KEY, _DATA_TYPE_KEY, _NAME_KEY, _RAW_KEY = 0x08, 0x10, 0x42, 0x4A
-"""The first byte of these fields: number and wire type (VARINT, VARINT, LENGTH, LENGTH)."""
-_HEAD = 512
-"""Bytes in which all but the elements of nearly every tensor are."""
-_LISTS = {4: FIXED32, 5: VARINT, 7: VARINT, 10: FIXED64, 11: VARINT}
-"""float_data, int32_data, int64_data, double_data, uint64_data: field number and wire type of an element."""
-_WIDTHS = {FIXED32: 4, FIXED64: 8}
-_OTHERS = frozenset({12, 16})
-"""doc_string, metadata_props."""
 
 _FIELD_OF = {
     DType.FLOAT: 4,
@@ -37,44 +23,17 @@ _FIELD_OF = {
     DType.INT64: 7,
     DType.UINT32: 11,
     DType.UINT64: 11,
-    DType.STRING: _STRINGS,
+    DType.STRING: STRINGS,
 }
 """The list that holds elements of each type (onnx.proto); int32_data holds all others."""
 
-_MAX_ENTRIES = 1 << 10
+_WIDTHS = {FIXED32: 4, FIXED64: 8}
 
 _COUNTED = 1 << 16
 """Bytes of a list of varints up to which its numbers are counted; beyond, its length bounds them."""
 
 _INDICES = 1 << 20
 """Bytes of a sparse tensor's indices up to which they are checked against the shape."""
-
-_DEPTH = 1
-"""Graphs around a tensor that count as one more: each is named wherever the tensor is."""
-
-
-@dataclass
-class _Fields:
-    """What the fields of one tensor say; a message in several pieces is merged, as protobuf does."""
-
-    dims: list[int] = field(default_factory=list)
-    data_type: int = 0
-    name: str | None = None
-    is_external: bool = False
-    is_segment: bool = False
-    entries: dict[str, str] = field(default_factory=dict)
-    raw: tuple[int, int] | None = None
-    lists: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """Packed payload by field number, as (offset, length)."""
-    unpacked: Counter[int] = field(default_factory=Counter)
-    """Elements with a key each, by field number."""
-    spans: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """Where the fields of a number begin and end, keys included, in each piece of the message."""
-    pieces: dict[int, int] = field(default_factory=dict)
-    """The piece that the last span is in."""
-    strings: int = 0
-    inline: int = 0
-    """Bytes of all payload in the model file."""
 
 
 def read_tensor(
@@ -86,8 +45,8 @@ def read_tensor(
     node: int | None = None,
 ) -> StoredTensor:
     """A dense tensor; without a `name` it goes by its own. Its bytes are booked, but for those of its elements."""
-    book.count(1 + len(path) // _DEPTH)
-    fields = _collect(book, places)
+    book.count(1 + len(path))  # each graph around a tensor is named wherever the tensor is
+    fields = collect_fields(book, places)
     name = name if name is not None else fields.name or ""
     key = (path, name)
     dtype = DType.from_onnx(fields.data_type)
@@ -95,15 +54,13 @@ def read_tensor(
         book.unread.append(("unknown-dtype", key, f"no element type has the number {fields.data_type}"))
     shape, numel = _shape(book, fields.dims, key)
     if fields.is_segment:
-        book.unread.append(
-            ("payload-mismatch", key, "is one segment of a tensor, which nobody puts together")
-        )
+        book.unread.append(("payload-mismatch", key, "one segment of a tensor, which nobody puts together"))
     if fields.is_external:
         extent, payload = locate_external(book, fields.entries, dtype, shape, numel, key)
         nbytes = extent.length if extent is not None else 0
         book.nbytes[ORPHANED] += fields.inline
         if fields.inline:
-            book.unread.append(("payload-mismatch", key, "has elements in the file and others outside"))
+            book.unread.append(("payload-mismatch", key, "elements in the file and others outside"))
     else:
         extent, nbytes = None, fields.inline
         payload = _inline(book, fields, dtype, shape)
@@ -124,21 +81,9 @@ def read_sparse(
     node: int | None = None,
 ) -> StoredTensor:
     """A sparse tensor: its stored values are elements, its indices are bytes only (onnx.proto, SparseTensorProto)."""
-    dims: list[int] = []
-    parts: dict[int, list[Field]] = {1: [], 2: []}
-    for place in places:
-        book.nbytes[TENSORS] += place.start - place.at
-        for part in book.window.fields(place.start, place.end):
-            if part.number in parts and part.wire == LENGTH:
-                parts[part.number].append(part)
-            elif part.number == 3:
-                dims += _numbers(book.window, part)
-                _check_rank(book, dims, part)
-                book.field(TENSORS, part)
-            else:
-                book.field(UNKNOWN, part)
-    values = read_tensor(book, parts[1], path, carrier, name, node)
-    indices = read_tensor(book, parts[2], path, carrier, values.name, node)
+    dims, values_at, indices_at = _collect_sparse(book, places)
+    values = read_tensor(book, values_at, path, carrier, name, node)
+    indices = read_tensor(book, indices_at, path, carrier, values.name, node)
     key = (path, values.name)
     shape, dense = _shape(book, dims, key)
     if indices.extent is not None:
@@ -161,165 +106,22 @@ def read_sparse(
     )
 
 
-def _collect(book: Book, places: Sequence[Field]) -> _Fields:
-    """Read the fields, and book all but the payload."""
-    if len(places) == 1:
-        usual = _collect_usual(book, places[0])
-        if usual is not None:
-            return usual
-    fields = _Fields()
-    window = book.window
-    for piece, place in enumerate(places):
-        total = place.end - place.at
-        for part in window.fields(place.start, place.end):
-            number, wire = part.number, part.wire
-            if number == _RAW and wire == LENGTH:
-                if fields.raw is not None:  # the last one counts
-                    fields.inline -= fields.raw[1]
-                    book.nbytes[ORPHANED] += fields.raw[1]
-                fields.raw = (part.start, part.end - part.start)
-                fields.inline += part.end - part.start
-                total -= part.end - part.start
-            elif number in _LISTS and wire in (LENGTH, _LISTS[number]):
-                total -= _collect_list(fields, part, piece)
-            elif number == _STRINGS and wire == LENGTH:
-                fields.strings += 1
-                fields.inline += part.end - part.start
-                total -= part.end - part.start
-            elif number == _NAME and wire == LENGTH:
-                fields.name = book.text(window.take_name(part))
-                book.field(NAMES, part)
-                total -= part.end - part.at
-            elif not _collect_header(book, fields, part):
-                book.field(UNKNOWN, part)
-                total -= part.end - part.at
-        book.nbytes[TENSORS] += total
-    return fields
-
-
-def _collect_usual(book: Book, place: Field) -> _Fields | None:
-    """A tensor as nearly every writer writes it: dims, data_type, name and raw_data, each once but for the dims.
-
-    The general way takes ten times as long, which counts where there are tens of thousands. None for any other tensor.
-    """
-    start, end = place.start, place.end
-    head = book.window.take(start, min(start + _HEAD, end))
-    fields = _Fields()
-    offset, size = 0, len(head)
-    named = 0
-    try:
-        while offset < size:
-            at = offset
-            key = head[offset]
-            number = head[offset + 1]
-            offset += 2
-            if number >= 0x80:
-                number, offset = varint(head, offset - 1)
-            if key == _DIMS_KEY:
-                fields.dims.append(number if number < 1 << 63 else number - (1 << 64))
-            elif key == _DATA_TYPE_KEY:
-                fields.data_type = _signed(number)
-            elif key == _NAME_KEY and not named and offset + number <= size:
-                fields.name = book.text(head[offset : offset + number])
-                offset += number
-                named = offset - at
-            elif key == _RAW_KEY and start + offset + number == end:
-                fields.raw = (start + offset, number)
-                fields.inline = number
-                offset = size
+def _collect_sparse(book: Book, places: Sequence[Field]) -> tuple[list[int], list[Field], list[Field]]:
+    """Its dims, and where its values and its indices are; all but these is booked."""
+    dims: list[int] = []
+    parts: dict[int, list[Field]] = {1: [], 2: []}
+    for place in places:
+        book.nbytes[TENSORS] += place.start - place.at
+        for part in book.window.fields(place.start, place.end):
+            if part.number in parts and part.wire == LENGTH:
+                parts[part.number].append(part)
+            elif part.number == 3:
+                dims += read_integers(book.window, part)
+                check_rank(book, dims, part)
+                book.field(TENSORS, part)
             else:
-                return None
-    except (IndexError, ValueError):
-        return None
-    if fields.raw is None and size < end - start:
-        return None
-    book.nbytes[NAMES] += named
-    book.nbytes[TENSORS] += end - place.at - fields.inline - named
-    return fields
-
-
-def _collect_list(fields: _Fields, part: Field, piece: int) -> int:
-    """Note a part of a typed list, in one piece of the message; how many bytes of elements it has."""
-    nbytes = part.end - part.start
-    if not nbytes:
-        return 0  # an empty list, which some writers leave beside the one that counts
-    if part.wire == LENGTH:
-        fields.lists.setdefault(part.number, []).append((part.start, nbytes))
-    else:
-        fields.unpacked[part.number] += 1
-    spans = fields.spans.setdefault(part.number, [])
-    if spans and fields.pieces.get(part.number) == piece:
-        spans[-1] = (spans[-1][0], part.end)
-    else:
-        spans.append((part.at, part.end))
-        fields.pieces[part.number] = piece
-    fields.inline += nbytes
-    return nbytes
-
-
-def _collect_header(book: Book, fields: _Fields, part: Field) -> bool:
-    """Note what is no payload; whether the format knows the field."""
-    number, wire, window = part.number, part.wire, book.window
-    if number == _DIMS and wire in (VARINT, LENGTH):
-        if part.end - part.start <= _MAX_RANK:
-            fields.dims += _numbers(window, part)
-        _check_rank(book, fields.dims, part)
-    elif number == _DATA_TYPE and wire == VARINT:
-        fields.data_type = _signed(_numbers(window, part)[0])
-    elif number == _EXTERNAL and wire == LENGTH:
-        _collect_entry(book, fields, part)
-    elif number == _LOCATION and wire == VARINT:
-        fields.is_external = _numbers(window, part)[0] == 1
-    elif number == _SEGMENT and wire == LENGTH:
-        fields.is_segment = True
-    else:
-        return number in _OTHERS and wire == LENGTH
-    return True
-
-
-_MAX_RANK = 1 << 20
-
-
-def _check_rank(book: Book, dims: list[int], part: Field) -> None:
-    if len(dims) > _MAX_RANK or part.end - part.start > _MAX_RANK:  # packed, as nobody packs them
-        raise ModelReadError(
-            f"{book.source.name}: [invalid-dims] a tensor of more than {_MAX_RANK:,} dimensions at byte {part.at:,}; "
-            "the file is corrupt, export it again"
-        )
-
-
-def _collect_entry(book: Book, fields: _Fields, part: Field) -> None:
-    """One key and value of `external_data`; a later one of the same key counts, as in onnx's own reader."""
-    texts = {1: "", 2: ""}
-    for place in book.window.fields(part.start, part.end):
-        if place.number in texts and place.wire == LENGTH:
-            texts[place.number] = book.window.take_name(place).decode("utf-8", "backslashreplace")
-    fields.entries[texts[1]] = texts[2]
-    if len(fields.entries) > _MAX_ENTRIES:
-        raise ModelReadError(
-            f"{book.source.name}: [not-onnx] a tensor with more than {_MAX_ENTRIES:,} keys of external data at byte "
-            f"{part.at:,}, of which the format knows five; the file is corrupt, export it again"
-        )
-
-
-def _numbers(window: Window, part: Field) -> list[int]:
-    """The integers of a field, one or packed, as int64."""
-    content = window.take(part.start, part.end)
-    if part.wire == LENGTH:
-        try:
-            return list(map(int, decode_varints(np.frombuffer(content, dtype=np.uint8)).view(np.int64)))
-        except ValueError:
-            return [-1]  # no shape: told as one that is invalid
-    if len(content) == 1:
-        return [content[0]]
-    value = varint(content, 0)[0]
-    return [value - (1 << 64) if value >= 1 << 63 else value]
-
-
-def _signed(value: int) -> int:
-    """An int32 field's number: protobuf cuts what is wider."""
-    value &= 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
+                book.field(UNKNOWN, part)
+    return dims, parts[1], parts[2]
 
 
 def _shape(book: Book, dims: list[int], key: Key) -> tuple[tuple[int, ...], int | None]:
@@ -342,7 +144,7 @@ def _shape(book: Book, dims: list[int], key: Key) -> tuple[tuple[int, ...], int 
 _MAX_NUMEL = 1 << 128
 
 
-def _inline(book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...]) -> Payload:
+def _inline(book: Book, fields: TensorFields, dtype: DType, shape: tuple[int, ...]) -> Payload:
     """Where the elements are in the model file."""
     if dtype is DType.STRING or not dtype.bits:
         return NoPayload()
@@ -354,25 +156,25 @@ def _inline(book: Book, fields: _Fields, dtype: DType, shape: tuple[int, ...]) -
     if number in fields.unpacked:
         spans = tuple((first, end - first) for first, end in fields.spans[number])
         return FilePayload(book.source, Encoding.UNPACKED, spans, dtype, shape)
-    encoding = Encoding.VARINTS if _LISTS.get(number) == VARINT else Encoding.PLAIN
+    encoding = Encoding.VARINTS if LISTS.get(number) == VARINT else Encoding.PLAIN
     return FilePayload(book.source, encoding, tuple(fields.lists.get(number, ())), dtype, shape)
 
 
-def _mismatch(book: Book, fields: _Fields, dtype: DType, numel: int) -> str | None:
+def _mismatch(book: Book, fields: TensorFields, dtype: DType, numel: int) -> str | None:
     """What is wrong with the payload that a tensor brings in the file; None if it fits its shape."""
     if dtype.bits and fields.raw is not None and fields.raw[1] == fields.inline == dtype.nbytes(numel):
         return None
-    used = {*fields.spans, *([_STRINGS] if fields.strings else [])}
+    used = {*fields.spans, *([STRINGS] if fields.strings else [])}
     if fields.raw is not None and used:
-        return "has elements in raw_data and in a typed list"
+        return "elements in raw_data and in a typed list"
     if not dtype.bits and dtype is not DType.STRING:
         return None  # an unknown type: nobody knows what its elements need
-    what = f"{numel:,} elements of {dtype.name} need"
+    what = f"{format_many(numel, 'element')} of {dtype.name} {'needs' if numel == 1 else 'need'}"
     if fields.raw is not None:
         needed, found = dtype.nbytes(numel), fields.raw[1]
         if dtype is DType.STRING:
             return "strings in raw_data, which the format does not allow"
-        return None if needed == found else f"{what} {needed:,} bytes, the file has {found:,}"
+        return None if needed == found else f"{what} {format_many(needed, 'byte')}, the file has {found:,}"
     number = _FIELD_OF.get(dtype, 5)
     if used - {number}:
         return f"{dtype.name} elements in a list of another type"
@@ -380,7 +182,9 @@ def _mismatch(book: Book, fields: _Fields, dtype: DType, numel: int) -> str | No
     low, high = _count_items(book, fields, number)
     if low <= needed <= high:
         return None
-    return f"{what} {needed:,} list items, the file has {low:,}" + (f" to {high:,}" if high > low else "")
+    return f"{what} {format_many(needed, 'list item')}, the file has {low:,}" + (
+        f" to {high:,}" if high > low else ""
+    )
 
 
 def _listed_items(dtype: DType, numel: int) -> int:
@@ -390,14 +194,14 @@ def _listed_items(dtype: DType, numel: int) -> int:
     return dtype.nbytes(numel) if dtype.bits in (2, 4) else numel
 
 
-def _count_items(book: Book, fields: _Fields, number: int) -> tuple[int, int]:
+def _count_items(book: Book, fields: TensorFields, number: int) -> tuple[int, int]:
     """The least and the most items that a list can have; the same number but for long lists of varints."""
-    if number == _STRINGS:
+    if number == STRINGS:
         return fields.strings, fields.strings
     count = fields.unpacked[number]
     ranges = fields.lists.get(number, [])
     nbytes = sum(length for _, length in ranges)
-    wire = _LISTS[number]
+    wire = LISTS[number]
     if wire != VARINT:
         items, left = divmod(nbytes, _WIDTHS[wire])
         return (count + items, count + items) if not left else (-1, -1)
@@ -433,5 +237,5 @@ def _check_indices(
     columns = [array] if is_linear else list(array.T)
     for column, bound in zip(columns, most, strict=True):
         if len(column) and not (int(column.min()) >= 0 and int(column.max()) < bound):
-            return f"has indices outside its shape {list(shape)}"
+            return f"indices outside its shape {list(shape)}"
     return None

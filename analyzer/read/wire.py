@@ -167,16 +167,16 @@ class Window:
                 else:
                     content = base + offset
                     position = self._skip(key, buffer, offset, end)
-            except IndexError as error:
-                raise BrokenMessageError(self.source, at, end) from error
-            except ValueError as error:
-                raise BrokenMessageError(self.source, at, end, str(error)) from error
+            except (IndexError, ValueError) as error:
+                reason = "" if isinstance(error, IndexError) else str(error)
+                raise BrokenMessageError(self.source, at, end, reason) from error
             if position > end or not 8 <= key <= 0xFFFFFFFF:
-                reason = (
-                    f"a field of {position - at:,} bytes" if position > end else f"field number {key >> 3}"
-                )
-                raise BrokenMessageError(self.source, at, end, reason, key >> 3, position)
+                raise self._impossible(at, end, key, position)
             yield make((key >> 3, wire, at, content, position))
+
+    def _impossible(self, at: int, end: int, key: int, stop: int) -> BrokenMessageError:
+        reason = f"a field of {stop - at:,} bytes" if stop > end else f"field number {key >> 3}"
+        return BrokenMessageError(self.source, at, end, reason, key >> 3, stop)
 
     def _skip(self, key: int, buffer: bytes, offset: int, end: int) -> int:
         """Where a field ends that has no length, by its wire type."""

@@ -6,7 +6,7 @@ The rules run in the order of `RULES`, each in a file of its own; the sums are c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from analyzer.errors import LedgerError, UsageError
@@ -36,6 +36,7 @@ from analyzer.reconcile.leftovers import (
     settle_suspects,
 )
 from analyzer.reconcile.lines import (
+    MEANINGS,
     UNBALANCED,
     BridgeRow,
     EntryLine,
@@ -53,6 +54,7 @@ from analyzer.reconcile.remarks import find_remarks
 from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
 from analyzer.reconcile.split import match_split
+from analyzer.units import format_many
 
 if TYPE_CHECKING:
     from analyzer.checkpoints.weights import Weights
@@ -150,7 +152,7 @@ def _close(books: Books) -> Reconciliation:
         parameters=parameters,
         entries=entries,
         onnx_parameters=_count_parameters(books),
-        findings=(*_findings(parameters, entries), *find_remarks(books)),
+        findings=(*_findings(books), *find_remarks(books)),
         undescribed=sum(not originals.has(tensor) for tensor in manifest.tensors),
         nearest=find_nearest(books),
         trainability={
@@ -216,21 +218,15 @@ def _check(result: Reconciliation) -> None:
         )
 
 
-_MESSAGES = {
-    Line.DIFFERING: "the file has other values under this name",
-    Line.MISSING: "PyTorch has it, the file does not",
-    Line.UNEXPECTED: "the file has it, PyTorch does not",
-    Line.UNEXPLAINED: "no rule explains what it is",
-}
-
-
-def _findings(parameters: tuple[ParameterLine, ...], entries: tuple[EntryLine, ...]) -> tuple[Finding, ...]:
+def _findings(books: Books) -> Iterator[Finding]:
     """One finding for each line that keeps the account from balancing, with the culprits."""
-    found = []
+    numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
     for line in UNBALANCED:
-        names = {settled.name for settled in parameters if settled.line is line}
-        names |= {entry.parameter or label(entry.key) for entry in entries if entry.line is line}
-        if names:
-            message = f"{line.value}: {_MESSAGES[line]}"
-            found.append(Finding(line.value, Severity.ERROR, message, tuple(sorted(names))))
-    return tuple(found)
+        found = {each.name: numels[each.name] for each in books.parameters.values() if each.line is line}
+        for entry in books.entries.values():
+            if entry.line is line:
+                found.setdefault(entry.parameter or label(entry.key), books.entry(entry.key).tensor.numel)
+        if found:
+            size = f"{format_many(len(found), 'tensor')}, {format_many(sum(found.values()), 'element')}"
+            message = f"{size}: {MEANINGS[line].unbalanced[len(found) > 1]}"
+            yield Finding(line.value, Severity.ERROR, message, tuple(sorted(found)))

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
+from analyzer.reconcile.axes import PACKS_TRANSPOSE
 from analyzer.reconcile.books import Books, piece_of
-from analyzer.reconcile.contents import PACKS_TRANSPOSE, Contents, Fit
+from analyzer.reconcile.contents import Contents, Fit
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
 from analyzer.reconcile.stacks import Stacks, Tensor

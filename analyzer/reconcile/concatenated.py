@@ -10,10 +10,11 @@ import numpy as np
 
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
+from analyzer.reconcile.axes import is_turned
 from analyzer.reconcile.books import Books, Holding, piece_of
 from analyzer.reconcile.contents import Fit
 from analyzer.reconcile.layouts import Layout
-from analyzer.reconcile.lines import Line
+from analyzer.reconcile.lines import RETYPED, Line
 from analyzer.reconcile.stacks import Stacks
 from analyzer.scopes import module_of
 
@@ -72,9 +73,9 @@ def _take_apart(books: Books, entry: Entry, stacks: Stacks, *, are_held: bool) -
         return []
     squeezed = tuple(dim for dim in stored if dim != 1)
     # Of a square matrix samples may not tell, and then the likelier order is to be found first.
-    is_turned = books.contents.is_turned(entry, is_computed=True)
+    way = is_turned(entry, books.contents.wiring, is_computed=True)
     for axis in range(len(squeezed)):
-        shapes = _fitting(stacks, squeezed, axis, is_turned=is_turned)
+        shapes = _fitting(stacks, squeezed, axis, is_turned=way)
         if shapes:
             parts = _fill(books, entry, squeezed, axis, shapes, stacks, are_held=are_held)
             if sum(part.tensor is not None for part in parts) > 1:
@@ -181,9 +182,7 @@ def _settle(books: Books, entry: Entry, parts: list[_Part]) -> None:
             continue
         stored = total * part.stop // length - total * part.start // length
         holding = Holding(entry.tensor.key, part.tensor.numel, stored)
-        changed = [
-            line for line in part.fit.chain if line in (Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED)
-        ]
+        changed = [line for line in part.fit.chain if line in RETYPED]
         moved = [line for line in part.fit.chain if line not in changed]
         chain = (*moved, Line.CONCATENATED, *changed)
         window = part.fit.layout.window

@@ -18,7 +18,7 @@ from analyzer.ledger import Entry, Role
 from analyzer.manifest import BatchNorm, Parameter
 from analyzer.reconcile.books import Books, Suspect
 from analyzer.reconcile.layouts import layouts
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.lines import RETYPED, Computed, Line, Piece
 from analyzer.reconcile.scaled import ScaledFit, channels_of, fit_scaled, fit_vector, tolerance_of
 from analyzer.scopes import module_of
 
@@ -236,12 +236,13 @@ def _settle_parts(
 def _around(fit: ScaledFit | None) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     """What became of the weight besides, before it was scaled and after."""
     lines = () if fit is None else fit.chain
-    late = (Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED)
-    return tuple(x for x in lines if x not in late), tuple(x for x in lines if x in late)
+    return tuple(x for x in lines if x not in RETYPED), tuple(x for x in lines if x in RETYPED)
 
 
 def _piece(entry: Entry, fit: ScaledFit, norm: BatchNorm) -> Piece:
-    return Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, scale=f"batchnorm {norm.module}")
+    return Piece(
+        entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=Computed(f"batchnorm {norm.module}")
+    )
 
 
 def _merge(books: Books, name: str | None, entry: Entry, decided_by: str) -> None:

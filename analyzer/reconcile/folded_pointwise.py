@@ -16,14 +16,14 @@ import numpy.typing as npt
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.contents import is_like
+from analyzer.reconcile.closeness import is_like, least_difference
 from analyzer.reconcile.layouts import Layout, layouts
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.lines import Computed, Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.reconcile.stacks import Stacks, Tensor
 from analyzer.scopes import module_of
 
-__all__ = ["FUNCTIONS", "constant_factor", "match_folded_pointwise", "undo"]
+__all__ = ["FUNCTIONS", "match_folded_pointwise", "undo"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -48,11 +48,11 @@ def undo(rule: str) -> Callable[[Reals], Reals] | None:
     """
     if rule in FUNCTIONS:
         return FUNCTIONS[rule][1]
-    factor = constant_factor(rule)
+    factor = _constant_factor(rule)
     return None if factor is None else lambda x: x / factor
 
 
-def constant_factor(rule: str) -> float | None:
+def _constant_factor(rule: str) -> float | None:
     """What a rule multiplies each element by, if that is all that it does."""
     try:
         return float(rule.removesuffix(_TIMES)) if rule.endswith(_TIMES) else None
@@ -62,9 +62,6 @@ def constant_factor(rule: str) -> float | None:
 
 _FEW = 4
 """Elements from which a constant factor is evidence: of fewer, any may be one."""
-
-_CLAMPED = 1.2e-7
-"""Two of the smallest float16: a converter clamps to it."""
 
 _LEAST_HEAD = 8
 """The width of a head, at least."""
@@ -94,9 +91,8 @@ def match_folded_pointwise(books: Books) -> None:
                 evidence = "content" if found.is_whole and books.contents.mode == "full" else "sampled"
                 changed = books.contents.changes(entry, tensor) or ()
                 chain = (*found.layout.chain, Line.FOLDED_POINTWISE, *changed)
-                piece = Piece(
-                    entry.tensor.key, found.layout.shape, found.layout.axes, scale=f"pointwise {found.rule}"
-                )
+                function = Computed(found.rule, undo(found.rule), _constant_factor(found.rule))
+                piece = Piece(entry.tensor.key, found.layout.shape, found.layout.axes, computed=function)
                 books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
                 books.hold(tensor, entry, chain, f"{evidence}:{found.rule}", found.error, pieces=(piece,))
 
@@ -166,7 +162,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
             continue
         stored = look[0].astype(np.float64)
         tolerance = tolerance_of(books.contents, entry)
-        least = _CLAMPED if look[0].dtype == np.float16 else 1e-12
+        least = least_difference(look[0])
         for rule, way in _ways(expected, stored, tensor.shape):
             with np.errstate(over="ignore", invalid="ignore"):
                 wanted = way(expected)

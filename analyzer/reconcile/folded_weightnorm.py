@@ -12,7 +12,7 @@ from analyzer.content import decode_values
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter, WeightNorm
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.lines import Computed, Line, Piece
 from analyzer.reconcile.scaled import fit_scaled
 
 __all__ = ["match_folded_weightnorm"]
@@ -37,9 +37,8 @@ def match_folded_weightnorm(books: Books) -> None:
             if fit is not None:
                 rule = f"{fit.evidence}:weightnorm {norm.weight}"
                 chain = (Line.FOLDED_WEIGHTNORM, *fit.chain)
-                piece = Piece(
-                    entry.tensor.key, fit.layout.shape, fit.layout.axes, scale=f"weightnorm {norm.weight}"
-                )
+                product = Computed(f"weightnorm {norm.weight}")
+                piece = Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=product)
                 books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
                 books.hold(direction, entry, chain, rule, fit.error, pieces=(piece,))
                 books.merge(length, entry, Line.FOLDED_WEIGHTNORM, rule, None)

@@ -11,6 +11,7 @@ from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
+from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.scopes import is_dotted
 
@@ -75,9 +76,6 @@ _MOST_FILLER = 1 << 24
 _MAY_BE_MASKS = ("structure:Add-vector", "provenance:folded-from", "provenance:folded-with")
 """Of what seems learned: what is added to scores, and what has a weight's shape and not its values."""
 
-_MASKED = 1e4
-"""What a mask takes from a score: 65,504 in float16, 1e4 in older models."""
-
 
 _SCALES = re.compile(r"structure:(?:(?:Mul|Div)-vector|\w*Norm\w*\[\d\])")
 """Rules by which an entry is a factor of each channel; of a normalization that has a shift, that is the last."""
@@ -105,7 +103,7 @@ def _is_neutral(entry: Entry, array: Array) -> bool:
 def _is_mask(array: Array) -> bool:
     """Whether there is nothing but zeros and one large negative number, as masks have that are added to scores."""
     values = array.astype(np.float64)
-    masked = values <= -_MASKED
+    masked = find_masked(values)
     return bool(masked.any()) and bool((masked | (values == 0)).all()) and np.unique(values[masked]).size == 1
 
 

@@ -1,23 +1,32 @@
-"""The lines of the bridge and the records of a reconciliation."""
+"""The lines of the bridge, what each means, and the records of a reconciliation."""
 
 from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from analyzer.ledger import Finding, Ledger, Trainability
 from analyzer.manifest import Manifest
 from analyzer.model import Key
 from analyzer.scopes import module_of
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 __all__ = [
+    "MEANINGS",
+    "RETYPED",
     "UNBALANCED",
     "BridgeRow",
     "Compared",
+    "Computed",
     "EntryLine",
     "Line",
+    "Meaning",
     "Nearest",
     "ParameterLine",
     "Piece",
@@ -81,17 +90,108 @@ class Line(enum.StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-UNBALANCED = (Line.DIFFERING, Line.MISSING, Line.UNEXPECTED, Line.UNEXPLAINED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What a line means to whoever reads the bridge."""
+
+    values: Literal["kept", "cast", "coded", "computed", "none"]
+    """What the file has of a parameter's values: all bits, rounded to another type, codes of them, what was computed
+    from them, or nothing that is known to be theirs."""
+    is_cut: bool = False
+    """Whether it is of a table of which the file may have only some rows, in whatever type."""
+    has_tensor: bool = True
+    """Whether a parameter on it has a stored tensor that is, or may be, its own."""
+    unbalanced: tuple[str, ...] = ()
+    """What is wrong, of one tensor and of several; nothing where the account balances all the same."""
+    lost: str = ""
+    """Why nothing on it can be given back; empty where it can, or where the tensor at hand says why not."""
+    in_formula: str = ""
+    """What is said of elements that a formula has and the file, by this line, has not."""
+
+    @property
+    def changes_values(self) -> bool:
+        return self.values in ("cast", "coded", "computed")
+
+
+_ROWS = "of a table of which the file has some rows only"
+
+MEANINGS: Mapping[Line, Meaning] = {
+    Line.IDENTICAL: Meaning(values="kept"),
+    Line.RENAMED: Meaning(values="kept"),
+    Line.TRANSPOSED: Meaning(values="kept"),
+    Line.RESHAPED: Meaning(values="kept"),
+    Line.SLICED: Meaning(values="kept", is_cut=True, in_formula=_ROWS),
+    Line.GATHERED: Meaning(values="kept", is_cut=True, in_formula=_ROWS),
+    Line.BROADCAST: Meaning(values="kept", is_cut=True, in_formula="of a table whose rows the file repeats"),
+    Line.CONCATENATED: Meaning(values="kept"),
+    Line.TIED: Meaning(values="kept"),
+    Line.DEDUPLICATED: Meaning(
+        values="kept",
+        has_tensor=False,
+        in_formula="equal to other parameters, which the exporter stored once",
+    ),
+    Line.REMOVED_ZERO: Meaning(
+        values="none", has_tensor=False, in_formula="biases of zeros, which the exporter took off"
+    ),
+    Line.FOLDED_BATCHNORM: Meaning(
+        values="computed",
+        lost="multiplied out with a BatchNorm: only the product is in the file",
+        in_formula="multiplied into the weights before it",
+    ),
+    Line.FOLDED_WEIGHTNORM: Meaning(
+        values="computed",
+        lost="a direction times a length: only the product is in the file",
+        in_formula="a length, multiplied into its direction",
+    ),
+    Line.FOLDED_POINTWISE: Meaning(values="computed"),
+    Line.CAST: Meaning(values="cast"),
+    Line.QUANTIZED: Meaning(values="coded"),
+    Line.BLOCK_QUANTIZED: Meaning(values="coded"),
+    Line.COPIED: Meaning(values="kept"),
+    Line.DUPLICATED_FILE: Meaning(values="kept"),
+    Line.UNUSED: Meaning(
+        values="none",
+        has_tensor=False,
+        lost="the exported program does not read it, and the file does not hold it",
+        in_formula="not read by the exported program",
+    ),
+    Line.OUTSIDE: Meaning(
+        values="none",
+        has_tensor=False,
+        lost="of a head that this file does not have",
+        in_formula="of a head that this file's task does not have",
+    ),
+    Line.BUFFER: Meaning(values="none"),
+    Line.ADDED: Meaning(values="none"),
+    Line.QUANTIZATION: Meaning(values="none"),
+    Line.DIFFERING: Meaning(
+        values="none",
+        unbalanced=(
+            "the file has other values under this name",
+            "the file has other values under these names",
+        ),
+    ),
+    Line.MISSING: Meaning(
+        values="none",
+        has_tensor=False,
+        unbalanced=("PyTorch has it, the file does not", "PyTorch has them, the file does not"),
+    ),
+    Line.UNEXPECTED: Meaning(
+        values="none",
+        unbalanced=("the file has it, PyTorch does not", "the file has them, PyTorch does not"),
+    ),
+    Line.UNEXPLAINED: Meaning(
+        values="none",
+        unbalanced=("no rule explains what it is", "no rule explains what they are"),
+    ),
+}
+"""What every line means: whoever asks, asks here."""
+
+UNBALANCED = tuple(line for line, meaning in MEANINGS.items() if meaning.unbalanced)
 """The lines that must be empty for the account to balance."""
 
-_VALUE_CHANGING = (
-    Line.FOLDED_BATCHNORM,
-    Line.FOLDED_WEIGHTNORM,
-    Line.FOLDED_POINTWISE,
-    Line.CAST,
-    Line.QUANTIZED,
-    Line.BLOCK_QUANTIZED,
-)
+RETYPED = tuple(line for line, meaning in MEANINGS.items() if meaning.values in ("cast", "coded"))
+"""The lines of what is stored in another type than PyTorch's; whatever else became of it did so before."""
 
 
 def name_of(chain: tuple[Line, ...]) -> Line:
@@ -100,7 +200,21 @@ def name_of(chain: tuple[Line, ...]) -> Line:
     >>> name_of((Line.TRANSPOSED, Line.QUANTIZED, Line.COPIED)).value
     'quantized'
     """
-    return next((line for line in reversed(chain) if line in _VALUE_CHANGING), chain[-1])
+    return next((line for line in reversed(chain) if MEANINGS[line].changes_values), chain[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What was made of each element before it was stored, and how it is taken back."""
+
+    rule: str
+    """As `decided_by` names it: `1+w`."""
+    undo: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = field(
+        default=None, compare=False
+    )
+    """What takes it back; None where the stored values alone do not tell, so that the tensor is lost."""
+    factor: float | None = None
+    """What each element was multiplied by, where that is all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +236,8 @@ class Piece:
     """(axis, start, stop) in the PyTorch tensor; None for all of it."""
     viewed: tuple[int, ...] | None = None
     """The shape that the decoded tensor is first given; None takes its axes of more than one element."""
-    scale: str | None = None
-    """The formula that has to be undone, as `decided_by` names it; None for none."""
+    computed: Computed | None = None
+    """What has to be undone; None where the values are PyTorch's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
+from analyzer.reconcile.axes import is_computed
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.contents import is_computed
 from analyzer.reconcile.lines import Line, ParameterLine
 
 __all__ = ["settle_turned"]

@@ -20,7 +20,7 @@ from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
 from analyzer.model import GraphPath, Node
 from analyzer.reconcile.books import Books, Holding
-from analyzer.reconcile.contents import is_like
+from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.scopes import module_of
 from analyzer.wiring import Reader

@@ -10,28 +10,13 @@ from analyzer.ledger import Entry, Finding, Severity
 from analyzer.manifest import Parameter
 from analyzer.model import Key, label
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.lines import EntryLine, Line
+from analyzer.reconcile.lines import MEANINGS, EntryLine, Line
 from analyzer.scopes import module_of
+from analyzer.units import format_doing, format_many
 
 __all__ = ["find_remarks"]
 
-_AS_THEY_ARE = frozenset(
-    {
-        Line.IDENTICAL,
-        Line.RENAMED,
-        Line.TRANSPOSED,
-        Line.RESHAPED,
-        Line.SLICED,
-        Line.GATHERED,
-        Line.BROADCAST,
-        Line.CONCATENATED,
-        Line.TIED,
-        Line.DEDUPLICATED,
-        Line.CAST,
-        Line.COPIED,
-        Line.DUPLICATED_FILE,
-    }
-)
+_AS_THEY_ARE = frozenset(line for line, meaning in MEANINGS.items() if meaning.values in ("kept", "cast"))
 """Lines of values that PyTorch's own type holds as well: what was computed from a parameter may need the wider one."""
 
 
@@ -58,9 +43,10 @@ def _find_untied(books: Books) -> Iterator[Finding]:
         if found:
             entries = [books.entry(key) for key in found]
             freed = count_freed(entries, books.ledger.entries, books.ledger.model)
+            elements = sum(entry.tensor.numel for entry in entries)
             message = (
-                f"{sum(entry.tensor.numel for entry in entries):,} elements ({freed:,} bytes) that PyTorch ties to "
-                f"others are {words}"
+                f"{format_many(elements, 'element')} ({format_many(freed, 'byte')}) that PyTorch ties to others "
+                f"{'is' if elements == 1 else 'are'} {words}"
             )
             subjects = tuple(sorted(found.values()))
             yield Finding("untied-weights", Severity.WARNING, message, subjects, freed or None)
@@ -98,9 +84,10 @@ def _find_wider(books: Books) -> Iterator[Finding]:
             for (has, needs), entries in wider.items()
         )
         types = ", ".join(f"{has} bits for {needs}" for has, needs in sorted(wider))
+        said = format_doing(sum(entry.tensor.numel for entry in found), "learned element", "are")
         message = (
-            f"{sum(entry.tensor.numel for entry in found):,} learned elements are stored in more bits than PyTorch has "
-            f"them in ({types}); in its own types they would take {saved:,} bytes less"
+            f"{said} stored in more bits than in PyTorch ({types}); its own types would take "
+            f"{format_many(saved, 'byte')} less"
         )
         subjects = tuple(sorted(label(entry.tensor.key) for entry in found))
         yield Finding("wider-than-checkpoint", Severity.NOTE, message, subjects, saved or None)

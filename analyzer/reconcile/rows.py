@@ -18,7 +18,7 @@ from analyzer.content import Array, rounded, row_digests, sample_positions
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.contents import is_like
+from analyzer.reconcile.closeness import find_masked, is_like
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.scopes import module_of
 
@@ -27,9 +27,6 @@ __all__ = ["match_rows"]
 Digests = npt.NDArray[np.uint64]
 
 _FOLDED = frozenset({"provenance:folded-from", "provenance:folded-with"})
-
-_MASKED = 1e4
-"""A number that a mask adds: the least of float16 is -65,504, and no table holds as much."""
 
 _MOST_TABLES = 16
 """Tables that a nameless entry is compared with, those of the modules that read it first."""
@@ -178,7 +175,7 @@ def _without_masked(rows: Array, is_known: npt.NDArray[np.bool_]) -> npt.NDArray
     if rows.dtype.kind != "f":
         return None
     values = rows.astype(np.float64)
-    masked = (values <= -_MASKED).all(axis=1) & (values == values[:, :1]).all(axis=1)
+    masked = find_masked(values).all(axis=1) & (values == values[:, :1]).all(axis=1)
     return np.flatnonzero(~masked) if bool((is_known | masked).all()) else None
 
 

@@ -14,7 +14,8 @@ from analyzer.content import Array, channel_statistics, sample_positions
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
-from analyzer.reconcile.contents import Contents, is_like
+from analyzer.reconcile.closeness import is_like, least_difference
+from analyzer.reconcile.contents import Contents
 from analyzer.reconcile.layouts import Layout
 from analyzer.reconcile.lines import Line
 
@@ -24,9 +25,6 @@ Vector = npt.NDArray[np.float64]
 
 _TOLERANCE = {DType.FLOAT: 2e-6, DType.DOUBLE: 1e-12, DType.FLOAT16: 2e-3, DType.BFLOAT16: 1.6e-2}
 """Four roundings of each dtype (unit roundoff 2^-24, 2^-53, 2^-11, 2^-8), with room for another order of operations."""
-
-_CLAMPED = 1.2e-7
-"""Two of the smallest float16: a converter clamps to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ def _error(stored: Array, steps: Vector | None, expected: Vector, room: Vector) 
     if stored.dtype.kind not in "fV" and steps is None:
         return None
     values = stored.astype(np.float64)
-    room = room + (_CLAMPED if stored.dtype == np.float16 else 1e-12)
+    room = room + least_difference(stored)
     with np.errstate(invalid="ignore"):
         error = np.abs(values - expected)
         if steps is None and not bool((error <= room).all()):

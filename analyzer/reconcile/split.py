@@ -13,7 +13,7 @@ from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key
 from analyzer.reconcile.books import Books, Holding
-from analyzer.reconcile.contents import is_like
+from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.reconcile.scaled import tolerance_of

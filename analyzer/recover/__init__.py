@@ -6,132 +6,20 @@ file does not hold is listed, never made up.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from analyzer.checkpoints.statefile import STATE_TYPES, Slot, write_state_file
-from analyzer.content import Array, sample_positions
-from analyzer.dtypes import DType
-from analyzer.ledger import Entry, Role
-from analyzer.manifest import Buffer, Parameter
+from analyzer.checkpoints.statefile import Slot, write_state_file
+from analyzer.content import Array
+from analyzer.ledger import Role
 from analyzer.model import Key
-from analyzer.reconcile import Line, ParameterLine, Reconciliation
-from analyzer.reconcile.contents import PACKS_TRANSPOSE, is_computed
-from analyzer.reconcile.lines import EntryLine, Piece
-from analyzer.recover.restoring import Restorer, is_exact
-from analyzer.scopes import module_of
+from analyzer.reconcile import Reconciliation
+from analyzer.reconcile.lines import Line
+from analyzer.recover.judging import Judge
+from analyzer.recover.record import Lost, Recovery, StateTensor, Unnamed
+from analyzer.recover.restoring import Restorer
 
-__all__ = ["Lost", "Recovery", "StateTensor", "Unnamed", "is_turnable", "recover_state", "save_state"]
-
-
-@dataclass(frozen=True, slots=True)
-class StateTensor:
-    """A tensor of the state dict, and where in the file it is."""
-
-    name: str
-    """Its first name in PyTorch, under which it is saved."""
-    shape: tuple[int, ...]
-    dtype: DType
-    """PyTorch's, in which it is saved."""
-    tied: tuple[str, ...]
-    """Its other names."""
-    is_buffer: bool
-    line: Line
-    chain: tuple[Line, ...]
-    entries: tuple[Key, ...]
-    decided_by: str
-    max_abs_error: float | None
-    """As `reconcile` found it."""
-    pieces: tuple[Piece, ...]
-    """Empty where there is nothing to read: zeros that the exporter removed, a tensor without elements."""
-    loss: str | None
-    """Why the file has not every bit that PyTorch had; None where it has."""
-    is_guessed: bool
-    """Whether a square matrix stands as the exporter's notes and names say, and its values were not compared."""
-
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.dtype.nbytes(self.numel)
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A tensor of the state dict that the file does not hold, or not in a form that gives it back."""
-
-    name: str
-    shape: tuple[int, ...]
-    is_buffer: bool
-    line: Line
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unnamed:
-    """A stored tensor that is learned, and no tensor of the state dict as far as anybody knows."""
-
-    key: Key
-    shape: tuple[int, ...]
-    dtype: DType
-    line: Line
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What of the state dict the file holds."""
-
-    reconciliation: Reconciliation
-    tensors: tuple[StateTensor, ...]
-    """Parameters in `named_parameters()` order, then persistent buffers."""
-    lost: tuple[Lost, ...]
-    unnamed: tuple[Unnamed, ...]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is missing, on either side."""
-        return not self.lost and not self.unnamed
-
-    @property
-    def lossy(self) -> tuple[StateTensor, ...]:
-        """Those of which the file has not every bit."""
-        return tuple(tensor for tensor in self.tensors if tensor.loss is not None)
-
-    @property
-    def guessed(self) -> tuple[str, ...]:
-        """Square matrices that might be transposed."""
-        return tuple(tensor.name for tensor in self.tensors if tensor.is_guessed)
-
-    @property
-    def numel(self) -> int:
-        return sum(tensor.numel for tensor in self.tensors)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors)
-
-    @property
-    def ties(self) -> dict[str, str]:
-        """Names that are not saved -> the name that stands for each."""
-        return {name: tensor.name for tensor in self.tensors for name in tensor.tied}
-
-    def values(self, name: str) -> Iterator[Array]:
-        """All elements of one of `tensors`, flat and in PyTorch's order, some at a time, read from the file.
-
-        Raises:
-            KeyError: there is none of this name.
-            ModelReadError: the file cannot be read any more.
-        """
-        tensor = next((tensor for tensor in self.tensors if tensor.name == name), None)
-        if tensor is None:
-            raise KeyError(name)
-        return Restorer(self.reconciliation.ledger).values(tensor.shape, tensor.dtype, tensor.pieces)
+__all__ = ["recover_state", "save_state"]
 
 
 def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = None) -> Recovery:
@@ -141,7 +29,7 @@ def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = No
         result: the file against PyTorch's side, under any content mode.
         refused: why a stored tensor has no PyTorch name, where more is known than that.
     """
-    judge = _Judge(result)
+    judge = Judge(result)
     pairs = zip(result.manifest.parameters, result.parameters, strict=True)
     judged = [*(judge.judge(*pair) for pair in pairs), *judge.buffers()]
     return Recovery(
@@ -152,7 +40,9 @@ def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = No
     )
 
 
-def save_state(recovery: Recovery, path: Path, progress: Callable[[int, int], None] | None = None) -> None:
+def save_state(
+    recovery: Recovery, path: Path | str, progress: Callable[[int, int], None] | None = None
+) -> None:
     """Write what was recovered as a safetensors file, a tied tensor once, under its first name.
 
     Args:
@@ -163,6 +53,7 @@ def save_state(recovery: Recovery, path: Path, progress: Callable[[int, int], No
     Raises:
         UsageError: it cannot be written.
         ModelReadError: the model file cannot be read any more.
+        LedgerError: what was written is not what was recovered, a defect of onnxledger.
     """
     restorer = Restorer(recovery.reconciliation.ledger)
     tensors = {tensor.name: tensor for tensor in recovery.tensors}
@@ -171,7 +62,7 @@ def save_state(recovery: Recovery, path: Path, progress: Callable[[int, int], No
     def values(slot: Slot) -> Iterator[Array]:
         return restorer.values(slot.shape, slot.dtype, tensors[slot.name].pieces)
 
-    write_state_file(path, slots, values, recovery.ties, progress)
+    write_state_file(Path(path), slots, values, recovery.ties, progress)
 
 
 def _unnamed(result: Reconciliation, refused: Mapping[Key, str]) -> Iterator[Unnamed]:
@@ -180,266 +71,3 @@ def _unnamed(result: Reconciliation, refused: Mapping[Key, str]) -> Iterator[Unn
         if is_unknown and entry.role is not Role.BUFFER:
             reason = refused.get(line.key, "nothing says which PyTorch tensor it is")
             yield Unnamed(line.key, entry.tensor.shape, entry.tensor.dtype, line.line, reason)
-
-
-class _Judge:
-    """Decides of one PyTorch tensor after another; holds the indexes that this takes."""
-
-    def __init__(self, result: Reconciliation) -> None:
-        self.result = result
-        self.restorer = Restorer(result.ledger)
-        self.entries = {entry.tensor.key: entry for entry in result.ledger.entries}
-        self.learned = {line.key: line.learned for line in result.entries}
-        self.unread = {key: sentence for _, key, sentence in result.ledger.model.unread}
-        self.doubtful = _next_to_absent_norms(result)
-
-    def judge(self, tensor: Parameter | Buffer, settled: ParameterLine) -> StateTensor | Lost:
-        """Whether a tensor can be given back from where it was found to be."""
-        is_empty = settled.line is Line.REMOVED_ZERO or tensor.numel == 0
-        reason = None if is_empty else self._why_lost(tensor, settled)
-        if reason is None and tensor.dtype not in STATE_TYPES:
-            reason = f"a safetensors file has no type {tensor.dtype.name}"
-        if reason is not None:
-            return Lost(tensor.name, tensor.shape, isinstance(tensor, Buffer), settled.line, reason)
-        return self._restorable(tensor, settled, () if is_empty else settled.pieces)
-
-    def buffers(self) -> Iterator[StateTensor | Lost]:
-        """The same of the persistent buffers: the others are no part of a state dict."""
-        held = defaultdict(list)
-        for line in self.result.entries:
-            if line.line in (Line.BUFFER, Line.DIFFERING) and line.parameter is not None:
-                held[line.parameter].append(line)
-        for buffer in self.result.manifest.buffers:
-            if buffer.persistent:
-                yield self._buffer(buffer, [line for name in buffer.names for line in held[name]])
-
-    def _buffer(self, buffer: Buffer, lines: list[EntryLine]) -> StateTensor | Lost:
-        if not lines:
-            return Lost(buffer.name, buffer.shape, True, *self._why_absent(buffer))
-        whole = [line for line in lines if line.piece is not None]
-        # One that is as PyTorch has it goes before one that is not.
-        line = min(whole or lines, key=lambda line: line.line is Line.DIFFERING)
-        pieces = () if line.piece is None else (line.piece,)
-        keys = (line.key, *(other.key for other in lines if other is not line))
-        chain = (line.line,)
-        return self.judge(
-            buffer, ParameterLine(buffer.name, line.line, chain, keys, line.decided_by, None, pieces)
-        )
-
-    def _restorable(
-        self, tensor: Parameter | Buffer, settled: ParameterLine, pieces: tuple[Piece, ...]
-    ) -> StateTensor:
-        return StateTensor(
-            name=tensor.name,
-            shape=tensor.shape,
-            dtype=tensor.dtype,
-            tied=tensor.tied,
-            is_buffer=isinstance(tensor, Buffer),
-            line=settled.line,
-            chain=settled.chain,
-            entries=settled.entries,
-            decided_by=settled.decided_by,
-            max_abs_error=settled.max_abs_error,
-            pieces=pieces,
-            loss=next(filter(None, (self._loss(piece, tensor.dtype) for piece in pieces)), None),
-            is_guessed=any(self._is_guess(tensor, settled, piece) for piece in pieces),
-        )
-
-    def _is_guess(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> bool:
-        """Whether nothing compared shows which way a square matrix stands, nor a name that exporters do not keep."""
-        entry = self.entries[piece.key]
-        is_made = is_computed(entry, tensor) or self.restorer.encoding(entry.tensor) is not None
-        return is_made and _is_square(tensor, piece) and not _shows_order(tensor, settled)
-
-    # what was lost
-
-    def _why_lost(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str | None:
-        """Why the file does not give it back; None where it does."""
-        pieces = settled.pieces
-        folded = _folding(settled)
-        if folded is not None:
-            return folded
-        if settled.decided_by.startswith("structure:shape"):
-            return "only its shape says which stored tensor it is, and no values were compared"
-        if not pieces:
-            return self._why_without_pieces(tensor, settled)
-        for piece in pieces:
-            entry = self.entries[piece.key]
-            encoded = self.restorer.encoding(entry.tensor)
-            read = (entry.tensor, *(() if encoded is None else encoded.companions))
-            unread = next((tensor for tensor in read if tensor.key in self.unread), None)
-            if unread is not None:
-                return f"{unread.name} cannot be read: {self.unread[unread.key]}"
-            if not self.restorer.fits(piece):
-                return f"{entry.tensor.name} is of another size than it should be"
-        if not _make_up(tensor.shape, pieces):
-            return "its pieces do not make it up"
-        is_open = _is_square(tensor, pieces[0]) and not _shows_order(tensor, settled)
-        if settled.line is not Line.DIFFERING and (is_open or not _is_compared(settled)):
-            return self._why_doubtful(tensor, settled, pieces[0])
-        return None
-
-    def _why_without_pieces(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str:
-        if {Line.SLICED, Line.GATHERED, Line.BROADCAST} & {*settled.chain}:
-            return self._which_rows(tensor, settled)
-        if settled.line is Line.DIFFERING:
-            entry = self.entries[settled.entries[0]]
-            if settled.decided_by == "none:unreadable":
-                return f"{entry.tensor.name} cannot be read"
-            return f"{entry.tensor.name} is of shape {_shown(self.restorer.shape(entry.tensor))} here"
-        if settled.entries:
-            return f"computed from it, as {self.entries[settled.entries[0]].tensor.name}"
-        return _ABSENT.get(settled.line, self._not_found())
-
-    def _which_rows(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str:
-        rows = tensor.numel // max(1, tensor.shape[-1])
-        held = sum(self.learned[key] for key in settled.entries) // max(1, tensor.shape[-1])
-        if held >= rows:
-            return "its rows are in the file in an order that does not tell which is which"
-        return f"the file has {held:,} of its {rows:,} rows"
-
-    def _why_absent(self, buffer: Buffer) -> tuple[Line, str]:
-        manifest = self.result.manifest
-        lines = {settled.name: settled for settled in self.result.parameters}
-        for norm in manifest.batch_norms:
-            scale = lines.get(norm.weight or norm.bias or "")
-            is_folded = scale is not None and scale.line is Line.FOLDED_BATCHNORM
-            if is_folded and {*buffer.names} & {norm.running_mean, norm.running_var}:
-                return Line.FOLDED_BATCHNORM, _FOLDED_BATCHNORM
-        if buffer.read is False and manifest.trace is not None:
-            return Line.UNUSED, _ABSENT[Line.UNUSED]
-        return Line.MISSING, self._not_found()
-
-    def _not_found(self) -> str:
-        compared = self.result.content != "none"
-        return (
-            "nothing in the file is it"
-            if compared
-            else "nothing in the file bears its name, and no values were compared"
-        )
-
-    def _why_doubtful(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> str | None:
-        """Where values were not compared: what its name and its shape leave open."""
-        entry = self.entries[piece.key]
-        is_code = self.restorer.encoding(entry.tensor) is not None
-        if is_code and _is_square(tensor, piece) and not is_computed(entry, tensor) and is_turnable(entry):
-            return f"{entry.tensor.name} may be its transpose, and what was compared does not say"
-        if _is_compared(settled):
-            return None
-        order = [axis for axis in piece.axes if tensor.shape[axis] != 1]
-        is_turned = order != sorted(order) or entry.read_by in PACKS_TRANSPOSE
-        if is_computed(entry, tensor) and not is_turned:
-            return f"{entry.tensor.name} was computed from it, and no values were compared to say how"
-        if module_of(tensor.name) in self.doubtful:
-            return f"{entry.tensor.name} may be multiplied out with a BatchNorm, and no values were compared to say"
-        return None
-
-    # what is not whole
-
-    def _loss(self, piece: Piece, dtype: DType) -> str | None:
-        """What the file lacks of the tensor's bits, in words."""
-        tensor = self.entries[piece.key].tensor
-        encoded = self.restorer.encoding(tensor)
-        if encoded is not None:
-            bits = encoded.bits or tensor.dtype.bits
-            scales = "block" if encoded.is_blocked else "channel" if encoded.scale.numel > 1 else "tensor"
-            return f"codes of {bits} bits, with a scale for each {scales}"
-        if piece.scale is not None and not self.restorer.is_undone_exactly(piece, dtype):
-            return f"rounded after {piece.scale.removeprefix('pointwise ')}"
-        if tensor.dtype is dtype:
-            return None
-        if not is_exact(dtype, tensor.dtype):
-            return f"rounded to {tensor.dtype.name}"
-        if not self.restorer.holds(piece, dtype):
-            return f"{tensor.dtype.name} numbers that {dtype.name} does not have"
-        return None
-
-
-_FOLDED_BATCHNORM = "multiplied out with a BatchNorm: only the product is in the file"
-_ABSENT = {
-    Line.UNUSED: "the exported program does not read it, and the file does not hold it",
-    Line.OUTSIDE: "of a head that this file does not have",
-    Line.FOLDED_BATCHNORM: _FOLDED_BATCHNORM,
-}
-
-
-def _folding(settled: ParameterLine) -> str | None:
-    """Why what several tensors were folded into gives none of them back."""
-    if Line.FOLDED_BATCHNORM in settled.chain:
-        return _FOLDED_BATCHNORM
-    if Line.FOLDED_WEIGHTNORM in settled.chain:
-        return "a direction times a length: only the product is in the file"
-    return None
-
-
-def _next_to_absent_norms(result: Reconciliation) -> frozenset[str]:
-    """Modules whose weight has as many channels as some BatchNorm that is in no weight that is known."""
-    manifest = result.manifest
-    held = {
-        settled.name
-        for settled in result.parameters
-        if settled.entries and not settled.decided_by.startswith("structure:shape")
-    }
-    held |= {
-        line.parameter for line in result.entries if line.parameter is not None and line.line is Line.BUFFER
-    }
-    shapes = {name: tensor.shape for tensor in manifest.tensors for name in tensor.names}
-    channels = set()
-    for norm in manifest.batch_norms:
-        names = {norm.weight, norm.bias, norm.running_mean, norm.running_var} - {None}
-        if not names & held:
-            channels |= {shapes[name][0] for name in names if name is not None and shapes[name]}
-    weights = [p for p in manifest.parameters if len(p.shape) >= 2]
-    return frozenset(
-        module_of(p.name) for p in weights if channels & {*p.shape[: 1 if len(p.shape) == 2 else 2]}
-    )
-
-
-def _make_up(shape: tuple[int, ...], pieces: tuple[Piece, ...]) -> bool:
-    """Whether the pieces fill the tensor, each element once."""
-    if len(pieces) == 1 and pieces[0].put is None:
-        return pieces[0].shape == shape
-    puts = [piece.put for piece in pieces if piece.put is not None]
-    axes = {axis for axis, _, _ in puts}
-    if len(puts) < len(pieces) or len(axes) != 1:
-        return False
-    axis = axes.pop()
-    ends = [0]
-    for (_, start, stop), piece in sorted(zip(puts, pieces, strict=True), key=lambda pair: pair[0]):
-        if start != ends[-1] or piece.shape != (*shape[:axis], stop - start, *shape[axis + 1 :]):
-            return False
-        ends.append(stop)
-    return ends[-1] == shape[axis]
-
-
-def _is_compared(settled: ParameterLine) -> bool:
-    """Whether values decided, and not a name and a shape."""
-    return not settled.decided_by.endswith("shape") and settled.line is not Line.DIFFERING
-
-
-def _shows_order(tensor: Parameter | Buffer, settled: ParameterLine) -> bool:
-    """Whether the values that were compared tell a square matrix from its transpose: not those of its diagonal."""
-    if not _is_compared(settled) or "sampled" not in settled.decided_by:
-        return _is_compared(settled)
-    size = math.isqrt(tensor.numel)
-    positions = sample_positions(tensor.numel)
-    return bool((positions // size != positions % size).any())
-
-
-def _is_square(tensor: Parameter | Buffer, piece: Piece) -> bool:
-    dims = [dim for dim in tensor.shape if dim != 1]
-    return len(dims) == 2 and dims[0] == dims[1] and piece.put is None
-
-
-_INTEGER_PRODUCTS = frozenset(
-    {"DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"}
-)
-
-
-def is_turnable(entry: Entry) -> bool:
-    """Whether codes may be of the transpose of what their name says: a quantizer turns what Gemm reads."""
-    return entry.read_by in _INTEGER_PRODUCTS
-
-
-def _shown(shape: Iterable[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from analyzer.checkpoints.weights import Original
-from analyzer.decoding import Encoded
+from analyzer.decoding import CODES, Encoded
 from analyzer.decoding.encodings import find_encoding
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.manifest import Buffer, Manifest, Parameter
 from analyzer.model import Carrier, Key
-from analyzer.reconcile.contents import PACKS_TRANSPOSE
-from analyzer.recover import is_turnable
+from analyzer.reconcile.axes import PACKS_TRANSPOSE, is_turnable
+from analyzer.recover.record import NO_SCALE
 from analyzer.scopes import float_name, is_dotted
 
 __all__ = ["read_own_names"]
@@ -56,6 +56,8 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
         shape = _shape(entry, encoded)
         if name in folded:
             refused[entry.tensor.key] = f"{name}, multiplied out with a BatchNorm"
+        elif encoded is None and _is_code(entry):
+            refused[entry.tensor.key] = f"{name}, {NO_SCALE}"
         elif entry.role is Role.BUFFER:
             is_persistent = _is_persistent(ledger, entry, name)
             buffers[name] = Buffer(name, entry.tensor.shape, entry.tensor.dtype, is_persistent)
@@ -76,6 +78,19 @@ def _name(entry: Entry, folded: Collection[str]) -> str | None:
     if entry.sources:
         return entry.sources[0] if len(entry.sources) == 1 else None
     return name if entry.tensor.carrier is Carrier.INITIALIZER and is_dotted(name) else None
+
+
+def _is_code(entry: Entry) -> bool:
+    """Whether its elements are codes: a quantizer named it, or a parameter's type is one of codes and no note says so.
+
+    PyTorch may have parameters of whole numbers; the exporter notes what it traced.
+    """
+    if entry.tensor.dtype not in CODES:
+        return False
+    is_traced = entry.decided_by.startswith("provenance:") and not _is_folded(entry)
+    return entry.tensor.name != float_name(entry.tensor.name) or (
+        entry.role is Role.PARAMETER and not is_traced
+    )
 
 
 def _is_folded(entry: Entry) -> bool:

@@ -6,11 +6,10 @@ A piece is decoded, cut, turned, and what was done to its elements is undone. On
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from analyzer.content import Array
 from analyzer.decoding import Encoded
@@ -19,7 +18,6 @@ from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.ledger import Ledger
 from analyzer.model import Key, StoredTensor, label
-from analyzer.reconcile.folded_pointwise import constant_factor, undo
 from analyzer.reconcile.layouts import Layout
 from analyzer.reconcile.lines import Piece
 
@@ -27,9 +25,6 @@ __all__ = ["Restorer", "is_exact"]
 
 _BAND = 1 << 22
 """Elements that are handed out at a time."""
-
-_POINTWISE = "pointwise "
-"""How `Piece.scale` begins where it names a function of each element."""
 
 _FINER: dict[DType, frozenset[DType]] = {
     DType.FLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
@@ -164,7 +159,7 @@ class Restorer:
 
     def is_undone_exactly(self, piece: Piece, dtype: DType) -> bool:
         """Whether undoing a function brings back every bit that PyTorch had: a power of two times normal numbers."""
-        factor = constant_factor((piece.scale or "").removeprefix(_POINTWISE))
+        factor = None if piece.computed is None else piece.computed.factor
         tensor = self._tensors[piece.key]
         element = dtype.to_numpy()
         if (
@@ -208,15 +203,12 @@ def _bands(array: Array) -> Iterator[Array]:
 
 
 def _undone(array: Array, piece: Piece) -> Array:
-    if piece.scale is None:
+    if piece.computed is None:
         return array
-    function: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = undo(
-        piece.scale.removeprefix(_POINTWISE)
-    )
-    if function is None:
-        raise ModelReadError(f"{label(piece.key)}: {piece.scale} cannot be undone")
+    undo = piece.computed.undo
+    assert undo is not None, f"{piece.computed.rule} is lost, and no values are asked for"
     with np.errstate(all="ignore"):  # of a number that the function never gives, no number comes back
-        return function(array.astype(np.float64))
+        return undo(array.astype(np.float64))
 
 
 def _cast(array: Array, element: np.dtype) -> Array:

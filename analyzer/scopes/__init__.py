@@ -39,7 +39,9 @@ _ITEM = re.compile(r"'([^'\\\\]*)'")
 """Lists as `repr` writes them when no item needs escaping: nearly all, and twenty times as fast as `ast`."""
 
 _PLACEHOLDER = re.compile(r"%([pb])_(\w+)")
-_DOTTED = re.compile(r"(?=.*[A-Za-z_])\w+(\.\w+)+")
+_DOTTED = re.compile(r"(?=.*[A-Za-z_])(?:(?!onnx::)\w+::)*\w+(\.\w+)+")
+"""A module path, perhaps behind what a tool puts before the names of graphs that it inlines, as `F0::`; `onnx::` stands
+before names that PyTorch's tracer makes up."""
 _KINDS = {"PARAMETER": Role.PARAMETER, "BUFFER": Role.BUFFER, "CONSTANT_TENSOR": Role.CONSTANT}
 
 

@@ -11,6 +11,7 @@ from analyzer.group.keys import Label
 from analyzer.group.tree import TreeRow, build_tree, cut_rows, sum_groups
 from analyzer.ledger import Group
 from analyzer.timing.record import Part, Point, Timing
+from analyzer.units import format_many
 
 __all__ = ["TimeRow", "make_rows", "total_group"]
 
@@ -126,7 +127,7 @@ def _together(names: Sequence[str]) -> str:
 
 def _innermost(shown: Sequence[TreeRow]) -> dict[str, str]:
     """For the name of each group the full name of the deepest row that it is a part of, but for `[3 others]`."""
-    told = (row for row in shown if not row.title.endswith(" others]"))
+    told = (row for row in shown if not row.title.endswith((" other]", " others]")))
     return {" / ".join(label): row.total.name for row in told for label in row.members}
 
 
@@ -138,7 +139,7 @@ def _cut_fused(rows: list[TimeRow], limit: int) -> Iterator[TimeRow]:
     if len(left) == 1:
         yield left[0]
     elif left:
-        title = f"[{len(left):,} others of fused kernels]"
+        title = f"[{format_many(len(left), 'other')} of fused kernels]"
         yield TimeRow(
             level=0,
             title=title,

@@ -9,6 +9,7 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -64,16 +65,13 @@ def time_model(
 
     Args:
         ledger: the account of a model that is one local file.
-        grouping: its groups: by scope, block or op, or the user's `own`.
+        grouping: its groups by scope, block or op; or by the user's patterns, which are then `own`.
         settings: provider, threads, optimization level, when to stop.
-        own: the patterns that `grouping` was made with; None where it is by keys.
         shapes: sizes of axes, and which is swept.
         past: length of the key-value cache of a decoder.
         npz: a file with inputs; those that it lacks are made.
         libraries: shared libraries of custom operators.
         limits: time and memory that running it may take.
-        progress: called with each stage.
-        stamp: the time of the report, if it is to have one.
 
     Raises:
         UsageError: the groups say nothing of nodes, or the inputs cannot be made.
@@ -83,15 +81,32 @@ def time_model(
     """
     settings, shapes = settings or TimingSettings(provider="cpu"), shapes or Shapes()
     membership = find_membership(ledger, grouping, own)
-    inputs = plan_feeds(ledger, shapes, past, npz)
-    path = _local_file(ledger)
-    provider = provider_name(settings.provider)
+    task = _Task(ledger, grouping, settings, own, membership, plan_feeds(ledger, shapes, past, npz))
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
-        request = Request(
-            model=str(path),
+        reply = run_apart(task.request(folder, npz, libraries), limits or Limits(), progress)
+        points = task.points(reply)
+    return task.timing(reply, points, None if shapes.sweep is None else shapes.sweep.key, stamp)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What is timed, and how."""
+
+    ledger: Ledger
+    grouping: Grouping
+    settings: TimingSettings
+    own: OwnGroups | None
+    membership: Membership
+    inputs: Sequence[Inputs]
+
+    def request(self, folder: str, npz: Path | None, libraries: Sequence[Path]) -> Request:
+        """What the child process is asked to run."""
+        ledger, settings = self.ledger, self.settings
+        return Request(
+            model=str(_local_file(ledger)),
             name=str(ledger.model.path),
-            points=tuple(point.feeds for point in inputs),
-            provider=provider,
+            points=tuple(given.feeds for given in self.inputs),
+            provider=provider_name(settings.provider),
             folder=folder,
             npz=None if npz is None else str(npz.absolute()),
             seed=settings.seed,
@@ -102,24 +117,53 @@ def time_model(
             schedule=settings.schedule,
             file_nbytes=ledger.file_nbytes,
         )
-        reply = run_apart(request, limits or Limits(), progress)
-        origins = _trace(ledger, reply)
-    points = tuple(
-        _point(given, run, reply, origins, membership, grouping, settings, is_own=own is not None)
-        for given, run in zip(inputs, reply.runs, strict=True)
-    )
-    return Timing(
-        ledger=ledger,
-        path=str(ledger.model.path),
-        grouping=grouping,
-        settings=settings,
-        environment=environment(settings, reply, provider, _precision(ledger)),
-        points=points,
-        axis=None if shapes.sweep is None else shapes.sweep.key,
-        parameters=ledger.parameters,
-        file_nbytes=ledger.file_nbytes,
-        stamp=stamp,
-    )
+
+    def points(self, reply: Reply) -> tuple[Point, ...]:
+        """What was measured of each length; the optimized graph has to be there still."""
+        origins = _trace(self.ledger, reply)
+        runs = zip(self.inputs, reply.runs, strict=True)
+        return tuple(self._point(given, run, reply, origins) for given, run in runs)
+
+    def _point(self, given: Inputs, run: Run, reply: Reply, origins: Sequence[Origin | None]) -> Point:
+        shape = len(run.kernels_us), len(reply.kernels)
+        runs = np.array(run.kernels_us, dtype=np.float64).reshape(shape) / 1e3
+        kernels = tell_kernels(reply.kernels, runs.mean(axis=0).tolist(), origins, self.membership)
+        split = split_time(kernels, runs, self.grouping, is_own=self.own is not None)
+        latency, profiled = (
+            summarize(times, self.settings.schedule.precision) for times in (run.latency_ns, run.profiled_ns)
+        )
+        point = Point(
+            feeds=given.feeds,
+            latency=latency,
+            profiled=profiled,
+            parts=split.parts,
+            unattributed_ms=split.unattributed_ms,
+            overhead_ms=profiled.mean - float(runs.sum(axis=1).mean()),
+            kernels=kernels,
+            value=given.value,
+            axes=given.axes,
+            overlap_ms=split.overlap_ms,
+            ungrouped=split.ungrouped,
+            held_nbytes=run.held_nbytes,
+        )
+        _check_sum(point)
+        return point
+
+    def timing(self, reply: Reply, points: tuple[Point, ...], axis: str | None, stamp: str | None) -> Timing:
+        """The report; `axis` is the one that is swept."""
+        ledger, provider = self.ledger, provider_name(self.settings.provider)
+        return Timing(
+            ledger=ledger,
+            path=str(ledger.model.path),
+            grouping=self.grouping,
+            settings=self.settings,
+            environment=environment(self.settings, reply, provider, _precision(ledger)),
+            points=points,
+            axis=axis,
+            parameters=ledger.parameters,
+            file_nbytes=ledger.file_nbytes,
+            stamp=stamp,
+        )
 
 
 def _local_file(ledger: Ledger) -> Path:
@@ -152,41 +196,6 @@ def _trace(ledger: Ledger, reply: Reply) -> list[Origin | None]:
     origins = find_origins(ledger.model, ran)
     places = match_kernels(reply.kernels, ran.graphs[0].nodes)
     return [None if place is None else origins[place] for place in places]
-
-
-def _point(
-    given: Inputs,
-    run: Run,
-    reply: Reply,
-    origins: Sequence[Origin | None],
-    membership: Membership,
-    grouping: Grouping,
-    settings: TimingSettings,
-    *,
-    is_own: bool,
-) -> Point:
-    runs = np.array(run.kernels_us, dtype=np.float64).reshape(len(run.kernels_us), len(reply.kernels)) / 1e3
-    kernels = tell_kernels(reply.kernels, runs.mean(axis=0).tolist(), origins, membership)
-    split = split_time(kernels, runs, grouping, is_own=is_own)
-    latency, profiled = (
-        summarize(times, settings.schedule.precision) for times in (run.latency_ns, run.profiled_ns)
-    )
-    point = Point(
-        feeds=given.feeds,
-        latency=latency,
-        profiled=profiled,
-        parts=split.parts,
-        unattributed_ms=split.unattributed_ms,
-        overhead_ms=profiled.mean - float(runs.sum(axis=1).mean()),
-        kernels=kernels,
-        value=given.value,
-        axes=given.axes,
-        overlap_ms=split.overlap_ms,
-        ungrouped=split.ungrouped,
-        held_nbytes=run.held_nbytes,
-    )
-    _check_sum(point)
-    return point
 
 
 def _check_sum(point: Point) -> None:

@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from analyzer.audit import audit_model
 from analyzer.group import group_by
-from analyzer.render import RenderOptions, render
+from analyzer.render import RenderOptions, render_report
 from analyzer.report import Inspection, Report
 
 __all__ = ["HOSTILE", "MANY", "TENSORS", "hostile", "inspect", "layers", "many", "tame", "write"]
@@ -146,7 +146,7 @@ def inspect(folder: Path, proto: onnx.ModelProto, name: str = "model.onnx", dept
 
 def write(folder: Path, report: Report, *beside: dict[str, object], name: str = "page.html") -> Path:
     """The page of a report, with documents beside it."""
-    made = render(report, "html", RenderOptions(beside=beside))
+    made = render_report(report, "html", RenderOptions(beside=beside))
     assert isinstance(made, str)
     path = folder / name
     path.write_text(made, encoding="utf-8")

@@ -13,11 +13,21 @@ from analyzer.formulas.language import Value
 from analyzer.formulas.record import Formula, Side
 
 FOLDER = Path(__file__).parent / "variants"
+FAMILIES = Path(__file__).parents[2] / "analyzer" / "formulas" / "families"
+
+
+def read_variants(key: str) -> dict[str, Any]:
+    """The tiny configs of a family, else of the one that it is like; nothing where neither has any."""
+    path = FOLDER / f"{key}.toml"
+    if path.is_file():
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    family = tomllib.loads((FAMILIES / f"{key}.toml").read_text(encoding="utf-8"))
+    return read_variants(family["like"]) if "like" in family else {}
 
 
 def tiny_config(key: str, name: str | None = None) -> dict[str, Any]:
     """The config of the family's smallest model."""
-    base = tomllib.loads((FOLDER / f"{key}.toml").read_text(encoding="utf-8"))["base"]
+    base = read_variants(key)["base"]
     named = {} if name is None else {"architectures": [name]}
     return {"model_type": load_family(key).model_types[0], **base, **named}
 

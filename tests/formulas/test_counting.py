@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
+from formulas.sides import tiny_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ from analyzer.formulas.memory import cache_bytes, weigh
 from analyzer.formulas.record import Checked, Formula, FormulaReport
 from analyzer.render.json import render_json
 
-VARIANTS = Path(__file__).parent / "variants"
 CLASSES = [(key, name) for key in family_names() for name in load_family(key).classes]
 
 every_class = pytest.mark.parametrize(("key", "name"), CLASSES)
@@ -29,8 +27,7 @@ every_family = pytest.mark.parametrize("key", family_names())
 
 def tiny(key: str, name: str, **fields: Any) -> dict[str, Any]:
     """The config of the family's smallest model, with other fields."""
-    base = tomllib.loads((VARIANTS / f"{key}.toml").read_text(encoding="utf-8"))["base"]
-    return {"model_type": load_family(key).model_types[0], "architectures": [name], **base, **fields}
+    return {**tiny_config(key, name), **fields}
 
 
 def counted(config: dict[str, Any], **options: Any) -> Formula:

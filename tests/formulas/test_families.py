@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
-from collections import Counter
-from pathlib import Path
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
+from formulas.sides import read_variants
 
 from analyzer.formulas.closed_form import Family
 from analyzer.formulas.counting import count_config
 from analyzer.formulas.family import family_names, load_families, load_family
 
-FOLDER = Path(__file__).parent / "variants"
-
 
 def _variants(key: str) -> list[dict[str, Any]]:
-    path = FOLDER / f"{key}.toml"
-    if not path.is_file():
+    table = read_variants(key)
+    if not table:
         return []  # told by a test of its own
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
     return [table["base"], *({**table["base"], **changed} for changed in table.get("variants", ()))]
 
 
@@ -57,9 +53,13 @@ def _census(family: Family, config: dict[str, Any], name: str) -> tuple[Counter[
         model = getattr(transformers, name)(settings)
     counts: Counter[str] = Counter()
     vectors: Counter[str] = Counter()
-    for parameter_name, parameter in model.named_parameters():
-        part = family.find_part([parameter_name])
-        assert part is not None, parameter_name
+    names: dict[Any, list[str]] = defaultdict(list)
+    for parameter_name, parameter in model.named_parameters(remove_duplicate=False):
+        names[parameter].append(parameter_name)
+    for parameter, known in names.items():
+        # A class may list its head first: a tied matrix is the embedding's, under the base model.
+        part = family.find_part(sorted(known, key=lambda name: not name.startswith(f"{family.prefix}.")))
+        assert part is not None, known
         counts[part.key] += parameter.numel()
         if parameter.ndim == 1:
             vectors[part.key] += parameter.numel()

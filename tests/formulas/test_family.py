@@ -212,6 +212,63 @@ def test_a_scope_that_is_no_pattern_is_refused() -> None:
         read_family("made", changed("terms", 0, "parts", 0, "scope", to="layers(["))
 
 
+# like another
+
+ALIKE: dict[str, Any] = {
+    "name": "CamemBERT",
+    "model_types": ["camembert"],
+    "source": "a paper",
+    "like": "roberta",
+    "renamed": {"Roberta": "Camembert", "RoBERTa": "CamemBERT"},
+    "fields": {"vocab_size": {"default": 7}, "experts": {"symbol": "E", "default": 1}},
+    "classes": {"CamembertForCausalLM": {"auto": ["AutoModelForCausalLM"], "terms": ["blocks"]}},
+}
+
+
+def test_a_family_is_like_another_but_for_what_its_file_says() -> None:
+    roberta, family = load_family("roberta"), read_family("camembert", ALIKE)
+
+    assert (family.name, family.model_types, family.prefix) == ("CamemBERT", ("camembert",), "roberta")
+    assert [*family.fields] == [*roberta.fields, "experts"]
+    defaults = {name: field.default for name, field in roberta.fields.items()}
+    assert {name: field.default for name, field in family.fields.items()} == {
+        **defaults,
+        "vocab_size": 7,
+        "experts": 1,
+    }
+    assert family.fields["vocab_size"].role == "vocabulary"
+    assert [(where, each.text) for where, each in family.located] == [
+        (where, each.text) for where, each in roberta.located
+    ]
+
+
+def test_a_family_that_is_like_another_has_its_classes_and_sources_under_its_own_names() -> None:
+    roberta, family = load_family("roberta"), read_family("camembert", ALIKE)
+
+    assert [*family.classes] == [name.replace("Roberta", "Camembert") for name in roberta.classes]
+    assert family.classes["CamembertModel"].parts == roberta.classes["RobertaModel"].parts
+    assert family.classes["CamembertForCausalLM"].parts != roberta.classes["RobertaForCausalLM"].parts
+    assert not any("Roberta" in part.source or "RoBERTa" in part.source for part in family.parts)
+    assert any(part.source.endswith("CamemBERT, CamembertForMaskedLM") for part in family.parts)
+
+
+def test_names_that_nothing_is_said_of_stay_as_they_are() -> None:
+    family = read_family("made", {key: value for key, value in ALIKE.items() if key != "renamed"})
+
+    assert {*load_family("roberta").classes} < {*family.classes}
+
+
+@pytest.mark.parametrize("like", ["nobody", "../family"])
+def test_a_family_is_like_one_that_there_is(like: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"made: like {like!r}, which is no family")):
+        read_family("made", {**ALIKE, "like": like})
+
+
+def test_a_key_that_a_family_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="made: no key 'likes'"):
+        read_family("made", {**TABLE, "likes": "roberta"})
+
+
 # those that ship
 
 

@@ -134,20 +134,25 @@ def _told(bench: Bench) -> Iterator[str]:
             with_torch(environment, CONSTRAINTS, [extra])
             environment.must("/bin/sh", "-c", f"{command} -qq")
             _say(f"  {command}")
-            probes = [probe for probe in PROBES if probe.needs == (extra,)]
+            probes = [probe for probe in PROBES if _is_for(probe, extra)]
             yield from _probe(bench, environment, TOLD[: number + 1], probes)
         _tell_size(environment, TOLD)
         yield from _probe(bench, environment, TOLD, PROBES)
 
 
 def _command_told(bench: Bench, environment: Environment, extra: str) -> str:
-    probe = next(probe for probe in PROBES if probe.needs == (extra,))
+    probe = next(probe for probe in PROBES if _is_for(probe, extra))
     with _case(bench) as (folder, url):
         done = environment.call("onnxledger", *probe.words(folder, url), folder=folder)
     told = re.search(r'pip install "onnxledger\[[\w-]+\]"', done.stderr)
     if told is None:
         raise InstallError(f"{probe.line}: tells no command: {done.stderr}")
     return told[0]
+
+
+def _is_for(probe: Probe, extra: str) -> bool:
+    """Whether it is the one that is missing."""
+    return len(probe.needs) == 1 and probe.needs[0].partition(" ")[0] == extra
 
 
 def _pipx(bench: Bench) -> Iterator[str]:
@@ -161,7 +166,7 @@ def _pipx(bench: Bench) -> Iterator[str]:
         yield from _probe(bench, installed, (), PROBES)
         environment.must("pipx", "runpip", "onnxledger", "install", "-qq", "onnxledger[report]")
         yield from _probe(
-            bench, installed, ("report",), [probe for probe in PROBES if probe.needs == ("report",)]
+            bench, installed, ("report",), [probe for probe in PROBES if _is_for(probe, "report")]
         )
         environment.must("pipx", "uninstall", "onnxledger")
         run = functools.partial(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from analyzer import Reconciliation, Recovery
     from analyzer.content import Array
-    from analyzer.recover import StateTensor
+    from analyzer.recover.record import StateTensor
 
 __all__ = ["RecoveryCheck", "check_recovery"]
 
@@ -90,7 +90,9 @@ def _room(
             room = np.maximum(room, steps * 1.001 + 1e-9)
         elif stored[piece.key].dtype is DType.FLOAT16:
             # 1 + w is rounded, and not w
-            sizes = np.abs(original) + (1.0 if piece.scale == "pointwise 1+w" else 0.0)
+            sizes = np.abs(original) + (
+                1.0 if piece.computed is not None and piece.computed.rule == "1+w" else 0.0
+            )
             room = np.maximum(room, sizes * 2.0**-11 + _HALF)
         else:
             room = np.maximum(room, (np.abs(original) + 1.0) * 2.0**-23)

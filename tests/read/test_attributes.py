@@ -83,6 +83,35 @@ def test_tensors_and_graphs_are_located_and_not_parsed(number, note, times):
     assert not attribute.proto.tensors
 
 
+@pytest.mark.parametrize("nbytes", [BIG, BIG + 1, 1 << 22])
+def test_long_text_is_counted_and_not_read(nbytes):
+    """What a device was given, compiled, may be as large as the model."""
+    written = block(1, "ep_cache_context") + block(4, b"\xff" * nbytes) + integer(20, AttributeProto.STRING)
+    file = MemoryFile(block(5, written))
+    window = Window(file)
+    (place,) = window.fields(0, file.nbytes)
+
+    attribute = read_attribute(window, place)
+
+    assert attribute.listed == (DType.STRING, 1, nbytes)
+    assert (attribute.name, attribute.is_scalar, attribute.unknown) == ("ep_cache_context", True, 0)
+    assert len(attribute.proto.s) == (nbytes if nbytes == BIG else 0)
+    assert sum(length for _, length in file.reads) <= 4 * file.step
+
+
+@pytest.mark.parametrize("sizes", [(BIG + 1, 3), (3, BIG + 1), (BIG + 2, BIG + 1), (BIG + 1, 0)])
+def test_of_several_texts_the_last_holds(sizes):
+    texts = b"".join(block(4, "x" * size) for size in sizes)
+
+    assert attribute_of(texts + integer(20, AttributeProto.STRING)).listed == (DType.STRING, 1, sizes[-1])
+
+
+def test_text_beside_a_list_is_no_part_of_it():
+    content = block(4, "x" * (BIG + 1)) + block(9, "ab") + integer(20, AttributeProto.STRINGS)
+
+    assert attribute_of(content).listed == (DType.STRING, 1, 2)
+
+
 @pytest.mark.parametrize("note", LONG, ids=["long", "short"])
 @pytest.mark.parametrize("order", [1, -1])
 def test_list_and_tensor_in_one_attribute_are_both_found(note, order):

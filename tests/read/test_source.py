@@ -232,8 +232,20 @@ def test_link_out_of_the_folder_is_refused(tmp_path):
     (tmp_path / "secret").touch()
     (tmp_path / "model" / "w.bin").symlink_to("../secret")
 
-    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*outside the model's folder"):
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].* is a symbolic link.* in place of"):
         sibling(tmp_path / "model", "w.bin")
+
+
+def test_file_behind_a_link_out_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "w.bin").touch()
+    (tmp_path / "model" / "data").symlink_to("../secrets")
+
+    with pytest.raises(
+        ExternalDataError, match=r"^\[external-escapes\].* or lies behind one, that leads outside"
+    ):
+        sibling(tmp_path / "model", "data/w.bin")
 
 
 def test_links_in_a_circle_are_missing_data_and_no_crash(tmp_path):

@@ -250,7 +250,7 @@ def test_list_of_many_dimensions_is_told_by_the_first():
         ),
         (
             TensorProto(name="w", dims=[1], data_type=TensorProto.INT8, int32_data=[1], raw_data=b"1"),
-            "has elements in raw_data and in a typed list",
+            "elements in raw_data and in a typed list",
         ),
         (
             TensorProto(name="w", dims=[1], data_type=TensorProto.STRING, raw_data=b"1"),
@@ -260,7 +260,7 @@ def test_list_of_many_dimensions_is_told_by_the_first():
             TensorProto(
                 name="w", dims=[1], data_type=TensorProto.INT8, raw_data=b"1", segment={"begin": 0, "end": 1}
             ),
-            "is one segment of a tensor, which nobody puts together",
+            "one segment of a tensor, which nobody puts together",
         ),
     ],
 )
@@ -388,12 +388,12 @@ def test_sparse_tensor_counts_its_values_and_its_indices_only_as_bytes(at):
 @pytest.mark.parametrize(
     ("dims", "at", "sentence"),
     [
-        ((4, 5), (0, 7, 20), "has indices outside its shape [4, 5]"),
-        ((4, 5), (-1, 7, 19), "has indices outside its shape [4, 5]"),
-        ((4, 5), ((0, 0), (1, 5), (3, 4)), "has indices outside its shape [4, 5]"),
+        ((4, 5), (0, 7, 20), "indices outside its shape [4, 5]"),
+        ((4, 5), (-1, 7, 19), "indices outside its shape [4, 5]"),
+        ((4, 5), ((0, 0), (1, 5), (3, 4)), "indices outside its shape [4, 5]"),
         ((4, 5), (0, 7), "its indices have the shape [2] for 3 values of rank 2"),
         ((4, 5), ((0, 0, 0),) * 3, "its indices have the shape [3, 3] for 3 values of rank 2"),
-        ((0,), (0, 0, 0), "has indices outside its shape [0]"),
+        ((0,), (0, 0, 0), "indices outside its shape [0]"),
     ],
 )
 def test_sparse_tensor_whose_indices_do_not_fit_is_told(dims, at, sentence):
@@ -583,7 +583,7 @@ def test_external_tensor_with_elements_in_the_file_too_is_told_and_those_are_nob
 
     assert next(model.tensors()).nbytes == 16
     assert dict(model.structure)[ORPHANED] == 16
-    assert unread(model) == [("payload-mismatch", "w", "has elements in the file and others outside")]
+    assert unread(model) == [("payload-mismatch", "w", "elements in the file and others outside")]
 
 
 def test_external_data_without_the_flag_is_ignored():

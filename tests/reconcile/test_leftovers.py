@@ -20,6 +20,8 @@ from models import (
     with_origins,
 )
 
+from analyzer.reconcile import Reconciliation
+
 FC = ramp(2, 3)
 RELU = "g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }"
 MATMUL = 'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }'
@@ -264,3 +266,22 @@ def test_table_that_the_exporter_folded_and_adds_is_added(tmp_path, note):
 
     assert bridge_of(result)["added"] == (1, 64, 0, 64)
     assert result.balanced
+
+
+def messages_of(result: Reconciliation) -> dict[str, str]:
+    return {finding.id: finding.message for finding in result.findings}
+
+
+def test_what_keeps_the_account_from_balancing_is_counted_in_a_sentence(tmp_path):
+    one = manifest_of(parameter("fc.weight", FC))
+    two = manifest_of(parameter("fc.weight", FC), parameter("fc.bias", ramp(4)))
+    other = text_model(MATMUL, {"fc.weight": FC + 1})
+
+    assert messages_of(reconcile(tmp_path, text_model(RELU), one)) == {
+        "missing": "1 tensor, 6 elements: PyTorch has it, the file does not"
+    }
+    assert messages_of(reconcile(tmp_path, text_model(RELU), two)) == {
+        "missing": "2 tensors, 10 elements: PyTorch has them, the file does not"
+    }
+    found = messages_of(reconcile(tmp_path, other, one))
+    assert found["differing"] == "1 tensor, 6 elements: the file has other values under this name"

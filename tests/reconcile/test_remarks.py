@@ -121,8 +121,8 @@ def test_weight_in_more_bits_than_pytorchs_is_told_with_what_it_costs(
     assert told(result, "wider-than-checkpoint") == Finding(
         "wider-than-checkpoint",
         Severity.NOTE,
-        f"6 learned elements are stored in more bits than PyTorch has them in ({types}); in its own types they would "
-        f"take {saved} bytes less",
+        f"6 learned elements are stored in more bits than in PyTorch ({types}); its own types would take {saved} bytes "
+        "less",
         ("fc.weight",),
         saved,
     )

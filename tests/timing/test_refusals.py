@@ -22,6 +22,22 @@ def told(text: str, *, stage: str = "profiling", model: str = "m.onnx", nbytes: 
 
 
 @pytest.mark.parametrize(
+    ("domain", "is_own"),
+    [
+        ("ai.onnx.ml", True),
+        ("ai.onnx.preview.training", True),
+        ("com.microsoft.nchwc", True),
+        ("ai.onnx.contrib", False),
+        ("com.microsoftware", False),
+    ],
+)
+def test_operators_of_onnx_and_onnxruntime_are_asked_of_another_onnxruntime(domain, is_own):
+    text = f"Load model from m.onnx failed:Fatal error: {domain}:Foo(-1) is not a registered function/op"
+
+    assert ("install the onnxruntime that the model was made for" in told(text)) is is_own
+
+
+@pytest.mark.parametrize(
     ("text", "sentence"),
     [
         (

@@ -9,7 +9,7 @@ from analyzer.model import label
 from analyzer.render.markdown.parts import columns, cut, name, others, show_sides, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Fold, Heading, Line, Piece, Row, Table
-from analyzer.render.text.compare import list_notes, show_sentences
+from analyzer.render.sentences.compare import list_notes, tell_changes
 from analyzer.units import (
     format_bytes,
     format_count,
@@ -37,8 +37,8 @@ def show_comparison(report: Comparison, options: RenderOptions) -> Iterator[Bloc
         yield Fold(
             f"{format_many(len(differing), 'tensor')} that differ", (_tensors(differing, options.rows),)
         )
-    for sentence in show_sentences(report):
-        yield Line((sentence.plain,))
+    for sentence in tell_changes(report):
+        yield Line((sentence,))
 
 
 def _groups(report: Comparison, limit: int) -> Table:

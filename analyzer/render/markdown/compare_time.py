@@ -8,8 +8,8 @@ from analyzer.compare import Pair, Status
 from analyzer.render.markdown.parts import columns, cut, name, others, show_sides, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Heading, Items, Line, Table
+from analyzer.render.sentences.compare_time import is_something, list_others
 from analyzer.render.sentences.groups import tell_rule
-from analyzer.render.text.compare_time import is_something, list_others
 from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
 from analyzer.units import format_count, format_ms, format_percent, format_signed_ms, shorten
 

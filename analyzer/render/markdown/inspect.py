@@ -20,7 +20,7 @@ from analyzer.render.markdown.parts import (
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Fold, Heading, Line, Row, Table
 from analyzer.render.sentences.findings import count_severities
-from analyzer.render.text import show_basis, show_facts
+from analyzer.render.sentences.inspect import tell_basis, tell_facts
 from analyzer.report import Inspection
 from analyzer.units import format_bytes, format_count, format_many, format_shape, format_share
 
@@ -33,7 +33,7 @@ def show_inspection(report: Inspection, options: RenderOptions) -> Iterator[Bloc
     total = f"{format_many(ledger.parameters, 'parameter')}, {format_bytes(ledger.file_nbytes)}"
     errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     yield Heading((", ".join(filter(None, [total, count_severities(errors)])),))
-    yield Line((Code(str(ledger.model.path)), f": {show_facts(ledger).plain}"))
+    yield Line((Code(str(ledger.model.path)), f": {tell_facts(ledger)}"))
     if report.grouping.by == ACCOUNTS:
         yield _accounts(report.grouping, ledger)
     else:
@@ -44,9 +44,7 @@ def show_inspection(report: Inspection, options: RenderOptions) -> Iterator[Bloc
         )
     yield Fold("Roles, and every byte on disk", (_roles(ledger), _rest(ledger)))
     if ledger.entries:
-        yield Fold(
-            "Largest tensors", (_largest(ledger, rows), Line((show_basis(ledger).plain.replace("\n", ". "),)))
-        )
+        yield Fold("Largest tensors", (_largest(ledger, rows), Line((". ".join(tell_basis(ledger)),))))
     yield from show_findings(report.findings, rows)
 
 

@@ -17,7 +17,7 @@ from analyzer.render.markdown.parts import (
 )
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Piece, Row, Table
-from analyzer.render.text.bridge import show_verdict
+from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_sides
 from analyzer.report import ExportReport, ReconcileReport
 from analyzer.units import format_count, format_error, format_many, format_shape, format_signed
 
@@ -42,8 +42,8 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> Iter
         f"{format_count(result.onnx_parameters)} in ONNX"
     )
     yield Heading((f"{balance}: {counts}",))
-    for line in show_verdict(result).plain.splitlines():
-        yield Line((line,))
+    yield Line((tell_sides(result),))
+    yield Line((f"{tell_balance(result)}; {tell_extent(result)}",))
     yield _bridge(result)
     yield Fold("Groups", tuple(show_group_table(report.grouping, result.onnx_parameters, rows)))
     settled = [each for each in result.parameters if each.line is not BridgeLine.IDENTICAL]

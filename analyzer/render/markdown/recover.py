@@ -10,7 +10,7 @@ from analyzer.recover.record import Recovery, StateTensor
 from analyzer.render.markdown.parts import columns, cut, list_names, others, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Row, Table
-from analyzer.render.text.recover import list_reasons, show_source
+from analyzer.render.sentences.recover import list_reasons, tell_source
 from analyzer.report import RecoverReport
 from analyzer.units import format_bytes, format_count, format_error, format_many
 
@@ -24,7 +24,7 @@ def show_recovery(report: RecoverReport, options: RenderOptions) -> Iterator[Blo
     head = "recovered" if recovery.is_whole else "NOT ALL RECOVERED"
     counts = f"{format_count(len(recovery.tensors))} of {format_many(of, 'tensor')}"
     yield Heading((f"{head}: {counts}, {format_bytes(recovery.nbytes)}",))
-    yield Line((show_source(recovery).plain,))
+    yield Line((tell_source(recovery),))
     yield _written(report)
     yield _lines(recovery)
     yield from _reasons(list_reasons(recovery), options.rows)

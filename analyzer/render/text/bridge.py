@@ -6,13 +6,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.checkpoints.statedict import BY_NAMES
 from analyzer.model import label
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_sides
 from analyzer.render.text.groups import show_groups
 from analyzer.render.text.tables import make_table, show_findings, show_name
-from analyzer.report import ReconcileReport
+from analyzer.report import ExportReport, ReconcileReport
 from analyzer.units import (
     format_count,
     format_error,
@@ -23,13 +23,19 @@ from analyzer.units import (
     printable,
 )
 
-__all__ = ["show_reconciliation", "show_verdict"]
+__all__ = ["show_export", "show_reconciliation"]
+
+
+def show_export(report: ExportReport, options: RenderOptions) -> list[RenderableType]:
+    """The files that were written, and their reconciliation."""
+    files = [Text(f"wrote {printable(path)}") for path in report.files]
+    return [*files, Text(""), *show_reconciliation(report.reconcile, options)]
 
 
 def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
     result = report.reconciliation
-    parts: list[RenderableType] = [show_verdict(result), Text(""), _bridge(result), Text("")]
+    parts: list[RenderableType] = [_verdict(result), Text(""), _bridge(result), Text("")]
     parts += show_groups(report.grouping, result.in_pytorch_terms(), options)
     if options.verbose or not options.rows:
         parts += [Text(""), _parameters(result)]
@@ -38,30 +44,9 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list
     return parts + show_findings(report.findings, options)
 
 
-def show_verdict(result: Reconciliation) -> Text:
-    """What was compared with what, and whether it balances."""
-    source = result.manifest.source
-    names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
-    against = f" against {names}" if names else ""
-    compared = {
-        "none": "contents not compared",
-        "sampled": "contents compared at fixed positions",
-        "full": "whole contents compared",
-    }[result.content]
-    text = Text(printable(f"{result.ledger.model.path}{against}") + "\n")
-    if result.balanced:
-        text.append("balanced, unexplained 0", style="bold green")
-    else:
-        text.append("DOES NOT BALANCE", style="bold red")
-    text.append(f"; {compared}")
-    if result.content != "none" and result.undescribed:
-        text.append(f", except {format_count(result.undescribed)} that PyTorch's side does not describe")
-    sampled = result.compared["sampled"]
-    if result.content == "full" and sampled:
-        text.append(f"; {format_many(sampled, 'element')} at fixed positions only, as no values are at hand")
-    if source.get("parameters_by") == BY_NAMES:
-        text.append("; parameters told from buffers by their names")
-    return text
+def _verdict(result: Reconciliation) -> Text:
+    style = "bold green" if result.balanced else "bold red"
+    return Text.assemble(f"{tell_sides(result)}\n", (tell_balance(result), style), f"; {tell_extent(result)}")
 
 
 def _bridge(result: Reconciliation) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from rich.console import RenderableType
@@ -18,9 +18,9 @@ from analyzer.compare import (
     TensorPair,
     count_statuses,
 )
-from analyzer.ledger import Entry
 from analyzer.model import label
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.compare import list_notes, tell_changes
 from analyzer.render.sentences.groups import tell_rule
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.units import (
@@ -28,12 +28,10 @@ from analyzer.units import (
     format_many,
     format_others,
     format_ratio,
-    format_shape,
     format_signed,
-    printable_name,
 )
 
-__all__ = ["list_notes", "show_comparison", "show_sentences"]
+__all__ = ["show_comparison"]
 
 
 def show_comparison(report: Comparison, options: RenderOptions) -> list[RenderableType]:
@@ -45,7 +43,7 @@ def show_comparison(report: Comparison, options: RenderOptions) -> list[Renderab
     differing = [pair for pair in report.tensors if pair.status is not Status.UNCHANGED]
     if differing:
         parts += [Text(""), _tensors(differing, options)]
-    return [*parts, Text(""), *show_sentences(report)]
+    return [*parts, Text(""), *map(Text, tell_changes(report))]
 
 
 # groups
@@ -135,59 +133,7 @@ def _describe(pair: TensorPair) -> Text:
     return text
 
 
-def list_notes(pair: TensorPair) -> Iterator[str]:
-    """What differs between the two, or what the one is that is there."""
-    if pair.a is None or pair.b is None:
-        tensor = pair.entry.tensor
-        yield f"{tensor.dtype.name} {format_shape(tensor.shape)}"
-        yield from _copies((("", pair.entry),))
-        return
-    a, b = pair.a.tensor, pair.b.tensor
-    if a.name != b.name:
-        yield f"{printable_name(a.name)} is now {printable_name(b.name)}"
-    if Change.DTYPE in pair.changed:
-        yield f"{a.dtype.name} to {b.dtype.name}"
-    if Change.SHAPE in pair.changed:
-        yield f"{format_shape(a.shape)} to {format_shape(b.shape)}"
-    if Change.ROLE in pair.changed:
-        yield f"{pair.a.role.value} to {pair.b.role.value}"
-    if Change.VALUES in pair.changed:
-        yield "other values"
-    if Change.PARAMETERS in pair.changed and Change.SHAPE not in pair.changed:
-        yield f"{format_count(pair.parameters.a)} to {format_many(pair.parameters.b, 'parameter')}"
-    if Change.PARAMETERS in pair.changed:
-        yield from _copies(((" in a", pair.a), (" in b", pair.b)))
-
-
-def _copies(sides: Iterable[tuple[str, Entry]]) -> Iterator[str]:
-    """Why what is learned does not count: it is there already."""
-    for where, entry in sides:
-        if entry.copy_of is not None:
-            yield f"copy of {printable_name(label(entry.copy_of))}{where}"
-
-
 # sentences
-
-
-def show_sentences(report: Comparison) -> Iterator[Text]:
-    """How many groups and tensors changed, and how far they were compared."""
-    for what, pairs in (("groups", report.groups), ("tensors", report.tensors)):
-        counts = count_statuses(pairs)
-        words = {status: status.value for status in Status}
-        if what == "groups":  # what tensors hold is compared by tensor
-            words[Status.UNCHANGED] += " in count and bytes"
-        told = ", ".join(
-            f"{format_count(count)} {words[status]}" for status, count in counts.items() if count
-        )
-        yield Text(f"{what}: {told or 'none'}")
-    yield from _values(report)
-    if report.nodes is None:
-        yield Text("nodes: not compared, as a saved report does not say how many there were")
-    if len(set(report.contents)) > 1 and "none" in report.contents:
-        side = "ab"[report.contents.index("none")]
-        yield Text(
-            f"contents of {side} were not looked at: what is stored twice counts twice there, once here"
-        )
 
 
 def _values(report: Comparison) -> Iterator[Text]:

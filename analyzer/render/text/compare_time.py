@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from analyzer.compare import Pair, Status
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.compare_time import is_something, list_others
 from analyzer.render.sentences.groups import tell_rule
 from analyzer.render.text.tables import make_table, show_name
-from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
+from analyzer.timing.compare import PointComparison, TimingComparison
 from analyzer.units import format_ms, format_percent, format_signed_ms, printable, short_count, shorten
 
-__all__ = ["is_something", "list_others", "show_timing_comparison"]
+__all__ = ["show_timing_comparison"]
 
 
 def show_timing_comparison(report: TimingComparison, options: RenderOptions) -> list[RenderableType]:
@@ -53,20 +52,6 @@ def _table(report: TimingComparison, point: PointComparison, *, is_wide: bool) -
     table.add_row("profiled run", *_times(point.profiled, is_wide), *_counts(report.parameters), style="bold")
     table.add_row("plain run", *_times(point.latency, is_wide), "", "", style="bold")
     return table
-
-
-def is_something(pair: TimePair) -> bool:
-    """Whether there is anything but zeros to print of a group."""
-    return any((pair.ms.a, pair.ms.b, pair.parameters.a, pair.parameters.b, pair.nbytes.a, pair.nbytes.b))
-
-
-def list_others(report: TimingComparison, point: PointComparison) -> Iterator[tuple[str, Pair[float]]]:
-    """The times that no group has."""
-    if report.by == "group":
-        yield "[ungrouped]", point.ungrouped
-        yield "[overlap]", Pair(-point.overlap.a, -point.overlap.b)
-    yield "[unattributed]", point.unattributed
-    yield "[overhead]", point.overhead
 
 
 def _times(times: Pair[float], is_wide: bool, mark: str = "") -> list[str]:

@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.model import label
 from analyzer.reconcile import Line
 from analyzer.recover.record import Recovery, StateTensor
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.recover import list_reasons, tell_source
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.report import RecoverReport
 from analyzer.units import (
@@ -24,52 +24,17 @@ from analyzer.units import (
     printable,
 )
 
-__all__ = ["list_reasons", "show_recovery", "show_source"]
+__all__ = ["show_recovery"]
 
 
 def show_recovery(report: RecoverReport, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
     recovery = report.recovery
-    parts: list[RenderableType] = [show_source(recovery), _verdict(report), Text("")]
+    parts: list[RenderableType] = [Text(tell_source(recovery)), _verdict(report), Text("")]
     parts.append(_lines(recovery))
     if options.verbose or not options.rows:
         parts += [Text(""), _tensors(recovery)]
     return parts + _listed(list_reasons(recovery), options)
-
-
-def list_reasons(recovery: Recovery) -> dict[str, list[str]]:
-    """What there is to say of tensors, and of which."""
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for tensor in recovery.lossy:
-        by_reason[f"not every bit: {tensor.loss}"].append(tensor.name)
-    for tensor in recovery.tensors:
-        if tensor.line is Line.DIFFERING:
-            by_reason[_DIFFERING].append(tensor.name)
-    for name in recovery.guessed:
-        by_reason[_GUESSED].append(name)
-    for lost in recovery.lost:
-        by_reason[f"not recovered: {lost.reason}"].append(lost.name)
-    for found in recovery.unnamed:
-        by_reason[f"without a name: {found.reason}"].append(label(found.key))
-    return dict(by_reason)
-
-
-_DIFFERING = "other values than PyTorch has: the file's were taken"
-_GUESSED = "square, and nothing that was compared tells it from its transpose"
-
-
-def show_source(recovery: Recovery) -> Text:
-    """The file, whose names its tensors get, and how far values were compared."""
-    result = recovery.reconciliation
-    source = result.manifest.source
-    names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
-    compared = {
-        "none": "values not compared",
-        "sampled": "values compared at fixed positions",
-        "full": "whole values compared",
-    }[result.content]
-    against = f" with the names of {names}" if names else ""
-    return Text(printable(f"{result.ledger.model.path}{against}; {compared}"))
 
 
 def _verdict(report: RecoverReport) -> Text:

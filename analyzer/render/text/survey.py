@@ -13,6 +13,7 @@ from analyzer.render.options import RenderOptions
 from analyzer.render.sentences.findings import WORST_FIRST, worst_first
 from analyzer.render.sentences.survey import common_folder, count_findings, main_dtype, name_rows
 from analyzer.render.text.tables import make_table, show_name
+from analyzer.report import SurveyReport
 from analyzer.survey import Survey
 from analyzer.units import (
     format_bytes,
@@ -32,8 +33,9 @@ _NAME_ROOM = 24
 """A model's name should have this many columns before anything else has room to spare."""
 
 
-def show_survey(survey: Survey, options: RenderOptions) -> list[RenderableType]:
+def show_survey(report: SurveyReport, options: RenderOptions) -> list[RenderableType]:
     """The parts of the text, from top to bottom."""
+    survey = report.survey
     folder = common_folder(survey)
     parts: list[RenderableType] = [_head(survey, folder)]
     if survey.readable:

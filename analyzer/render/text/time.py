@@ -22,7 +22,6 @@ from analyzer.render.sentences.timing import (
     tell_settling,
 )
 from analyzer.render.text.tables import make_table, show_name
-from analyzer.timing.compare import TimingComparison
 from analyzer.timing.record import KernelTime, Point, Timing
 from analyzer.timing.rows import TimeRow, make_rows, total_group
 from analyzer.units import (
@@ -36,16 +35,7 @@ from analyzer.units import (
     shorten,
 )
 
-__all__ = ["indent", "show_timed", "show_timing"]
-
-
-def show_timed(report: Timing | TimingComparison, options: RenderOptions) -> list[RenderableType]:
-    """The parts of the text of `time`, or of `compare` of two of its reports."""
-    if isinstance(report, Timing):
-        return show_timing(report, options)
-    from analyzer.render.text.compare_time import show_timing_comparison
-
-    return show_timing_comparison(report, options)
+__all__ = ["indent", "show_timing"]
 
 
 def show_timing(timing: Timing, options: RenderOptions) -> list[RenderableType]:

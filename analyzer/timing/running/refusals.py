@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analyzer.errors import OnnxLedgerError
+from analyzer.model import ONNX_DOMAINS, is_runtime_domain
 from analyzer.timing.request import Feed, Request
 from analyzer.timing.running.exchange import Raised
 from analyzer.timing.running.providers import short_name
@@ -21,7 +22,6 @@ _READ = 4000
 """How much of what was said is looked at: a model's names are part of it, and may have any length."""
 
 _PROTOBUF_MOST = (2 << 30) - 1
-_OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _unknown_operator(failure: _Failure, found: re.Match[str]) -> str:
     node = named.get("node") or _node_of(failure.request.model, domain, op_type)
     operator = printable(f"{domain}:{op_type}" if domain else op_type)
     where = f'node "{printable(node)}": ' if node else ""
-    if domain in _OWN_DOMAINS:
+    if domain in ONNX_DOMAINS or is_runtime_domain(domain):
         return (
             f"{where}{failure.runtime} has no operator {operator} in the opset that the model imports; give the "
             "library that has it with --custom-ops, or install the onnxruntime that the model was made for"

@@ -50,10 +50,9 @@ def measure_in_turns(
         profiled: what runs with it, in the same order, as yet cold.
         schedule: of the plain runs; the profiled ones are at most sixty, spread over the time that the others take.
         tell: called with the number of points that are done when there is one more.
-        clock: in nanoseconds.
     """
-    order: list[int | None] = []
-    points = [
+    order = _Order()
+    left = points = [
         _Point(
             number,
             plain=_Series(without, StoppingRule(schedule), clock),
@@ -63,15 +62,10 @@ def measure_in_turns(
     ]
     with no_collections():
         for point in points:
-            order += [None] * point.profiled.skip(schedule.warmup)
-        left, last = points, None
+            order.runs += [None] * point.profiled.skip(schedule.warmup)
         while left:
             for point in left:
-                for series in point.turns():
-                    thrown = 0 if series is last else series.settle()
-                    kept = series.take_turn()
-                    order += [None] * thrown + [point.number] * kept if series is point.profiled else []
-                    last = series
+                order.give_turns(point)
             still = [point for point in left if not point.is_done]
             if len(still) < len(left):
                 tell(len(points) - len(still))
@@ -79,7 +73,7 @@ def measure_in_turns(
     return Turns(
         plain=tuple(tuple(point.plain.times) for point in points),
         profiled=tuple(tuple(point.profiled.times) for point in points),
-        order=tuple(order),
+        order=tuple(order.runs),
     )
 
 
@@ -157,3 +151,21 @@ class _Point:
             yield self.profiled
         if not self.plain.is_over and not self.is_done:
             yield self.plain
+
+
+@dataclass(slots=True)
+class _Order:
+    """Whose turn it was, and is."""
+
+    runs: list[int | None] = field(default_factory=list)
+    """As `Turns.order`."""
+    last: _Series | None = None
+
+    def give_turns(self, point: _Point) -> None:
+        """Let a point's series run that are due; one that follows itself need not settle."""
+        for series in point.turns():
+            thrown = 0 if series is self.last else series.settle()
+            kept = series.take_turn()
+            if series is point.profiled:
+                self.runs += [None] * thrown + [point.number] * kept
+            self.last = series

@@ -1,0 +1,38 @@
+"""Reconciliation -> sentences: what was compared with what, whether it balances, and how far it was looked at."""
+
+from __future__ import annotations
+
+from analyzer.checkpoints.statedict import BY_NAMES
+from analyzer.reconcile.lines import Reconciliation
+from analyzer.units import format_count, format_many, printable
+
+__all__ = ["tell_balance", "tell_extent", "tell_sides"]
+
+
+def tell_sides(result: Reconciliation) -> str:
+    """The file, and what stands for PyTorch's side."""
+    source = result.manifest.source
+    names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
+    return printable(f"{result.ledger.model.path}{f' against {names}' if names else ''}")
+
+
+def tell_balance(result: Reconciliation) -> str:
+    """The answer in two words."""
+    return "balanced, unexplained 0" if result.balanced else "DOES NOT BALANCE"
+
+
+def tell_extent(result: Reconciliation) -> str:
+    """How far contents were compared."""
+    told = {
+        "none": "contents not compared",
+        "sampled": "contents compared at fixed positions",
+        "full": "whole contents compared",
+    }[result.content]
+    if result.content != "none" and result.undescribed:
+        told += f", except {format_count(result.undescribed)} that PyTorch's side does not describe"
+    sampled = result.compared["sampled"]
+    if result.content == "full" and sampled:
+        told += f"; {format_many(sampled, 'element')} at fixed positions only, as no values are at hand"
+    if result.manifest.source.get("parameters_by") == BY_NAMES:
+        told += "; parameters told from buffers by their names"
+    return told

@@ -1,0 +1,60 @@
+"""What the lines of the bridge mean: each says all that is asked of it, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzer.reconcile.lines import MEANINGS, RETYPED, UNBALANCED, Line, name_of
+
+everyone = pytest.mark.parametrize("line", Line)
+
+
+def test_every_line_has_a_meaning_in_the_order_of_the_report() -> None:
+    assert list(MEANINGS) == list(Line)
+
+
+@everyone
+def test_a_line_that_changes_values_names_what_was_moved_and_copied_besides(line: Line) -> None:
+    chain = (Line.TRANSPOSED, line, Line.COPIED)
+
+    assert name_of(chain) is (line if MEANINGS[line].changes_values else Line.COPIED)
+
+
+@everyone
+def test_a_line_that_balances_says_nothing_is_wrong_and_one_that_does_not_says_it_of_one_and_of_many(
+    line: Line,
+) -> None:
+    assert len(set(MEANINGS[line].unbalanced)) == (2 if line in UNBALANCED else 0)
+
+
+@everyone
+def test_what_is_wrong_explains_no_formula(line: Line) -> None:
+    assert not (MEANINGS[line].unbalanced and MEANINGS[line].in_formula)
+
+
+@everyone
+def test_a_table_that_is_cut_is_explained_to_a_formula(line: Line) -> None:
+    assert MEANINGS[line].in_formula or not MEANINGS[line].is_cut
+
+
+@everyone
+def test_what_is_not_stored_is_explained_to_a_formula_or_is_missing(line: Line) -> None:
+    meaning = MEANINGS[line]
+
+    assert meaning.has_tensor or meaning.in_formula or line is Line.MISSING
+
+
+def test_the_lines_that_change_values_are_these() -> None:
+    assert {line.value for line in Line if MEANINGS[line].changes_values} == {
+        "folded-batchnorm",
+        "folded-weightnorm",
+        "folded-pointwise",
+        "cast",
+        "quantized",
+        "block-quantized",
+    }
+    assert [line.value for line in RETYPED] == ["cast", "quantized", "block-quantized"]
+
+
+def test_the_lines_that_keep_an_account_from_balancing_are_these() -> None:
+    assert [line.value for line in UNBALANCED] == ["differing", "missing", "unexpected", "unexplained"]

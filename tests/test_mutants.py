@@ -1,0 +1,94 @@
+"""`make mutants`: what is changed in a rule, and that it is the changed rule which runs."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from mutants.changes import Mutant, mutants_of
+from mutants.putting import Loaded
+
+SOURCE = '''"""A rule."""
+
+from functools import cache
+
+LIMIT = 3
+text = "not a table"
+
+
+@cache
+def is_small(count: int, most: int = 9) -> bool:
+    """Whether it is."""
+    return (
+        count < most
+        and len("as it is") > 0
+    )
+
+
+class Rule:
+    name: str = "no function's"
+
+    @property
+    def word(self) -> str:
+        return "yes"
+'''
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    place = tmp_path / "rule.py"
+    place.write_text(SOURCE, encoding="utf-8")
+    return place
+
+
+@pytest.fixture
+def rule(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("rule", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def named(path: Path) -> dict[str, Mutant]:
+    return {mutant.name: mutant for mutant in mutants_of(path, "room.rule")}
+
+
+def test_tables_functions_and_methods_are_changed_in_one_place_each(path):
+    mutants = named(path)
+
+    assert {name: mutant.diff.splitlines()[-1].strip() for name, mutant in mutants.items()} == {
+        "room.rule.<module>#1": "+LIMIT = None",
+        "room.rule.<module>#2": "+LIMIT = 4",
+        "room.rule.is_small#1": '+        count < most or len("as it is") > 0',
+        "room.rule.is_small#2": "+        count <= most",
+        "room.rule.is_small#3": '+        and len("as it is") >= 0',
+        "room.rule.is_small#4": '+        and len("as it is") > 1',
+        "room.rule.Rule.word#1": '+        return "XXyesXX"',
+    }
+    for mutant in mutants.values():
+        compile(mutant.source, mutant.path, "exec")
+
+
+def test_any_line_of_the_statement_around_a_change_leads_to_its_tests(path):
+    lines = named(path)["room.rule.is_small#2"].lines
+
+    assert SOURCE.splitlines()[lines[0] - 1 : lines[-1]] == [
+        "    return (",
+        "        count < most",
+        '        and len("as it is") > 0',
+        "    )",
+    ]
+
+
+def test_functions_behind_decorators_run_as_the_mutant_says(path, rule):
+    mutants, loaded = named(path), Loaded([path])
+    assert (rule.is_small.__wrapped__(9), rule.Rule().word) == (False, "yes")
+
+    loaded.put_in(mutants["room.rule.is_small#2"])
+    loaded.put_in(mutants["room.rule.Rule.word#1"])
+
+    assert (rule.is_small.__wrapped__(9), rule.Rule().word) == (True, "XXyesXX")
