@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from analyzer.findings.ids import UNREAD
 from analyzer.ledger import Entry, Finding, Ledger, Role
 from analyzer.model import Key
 
-__all__ = ["LOOK", "UNREAD", "Doubt", "find_doubt", "say_unread"]
-
-UNREAD = frozenset(
-    {
-        "external-escapes",
-        "external-missing",
-        "external-short",
-        "invalid-dims",
-        "payload-mismatch",
-        "unknown-dtype",
-    }
-)
-"""Findings that say that the contents of tensors could not be read."""
+__all__ = ["LOOK", "Doubt", "find_doubt", "say_unread"]
 
 LOOK = "--content sampled compares them"
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from analyzer.budget.doubting import LOOK, UNREAD, say_unread
+from analyzer.budget.doubting import LOOK, say_unread
 from analyzer.budget.names import name_operator
 from analyzer.budget.selecting import Selection, Unknown
+from analyzer.findings.ids import ABSENT, UNCOUNTED, UNREAD
 from analyzer.group.keys import choose_key, label_members
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import DEFAULT_DOMAIN, Key, Node, label
@@ -39,21 +40,18 @@ CONTENT_MATTERS = frozenset({"duplicates", "findings", "parameters"})
 _COPIES = ("copy", "duplicated-file")
 """What the rules that find content which is stored again end with."""
 
-_COUNTED = frozenset({"invalid-dims", "payload-mismatch", "unknown-dtype"})
-_FILES = frozenset({"external-escapes", "external-missing"})
-
 _LACKING: Mapping[str, frozenset[str]] = {
-    "parameters": _COUNTED,
-    "stored-elements": _COUNTED,
-    "unattributed": _COUNTED,
+    "parameters": UNCOUNTED,
+    "stored-elements": UNCOUNTED,
+    "unattributed": UNCOUNTED,
     "bytes": UNREAD - {"payload-mismatch"},  # all of what the files have is counted, whatever a shape says
     "stored-bytes": UNREAD,
     "largest-tensor-bytes": UNREAD,
     "quantization-bytes": UNREAD,
     "duplicates": UNREAD,
     "findings": UNREAD,
-    "external-bytes": _FILES,
-    "orphaned-bytes": _FILES,
+    "external-bytes": ABSENT,
+    "orphaned-bytes": ABSENT,
     "dtypes": frozenset({"unknown-dtype"}),
 }
 """Findings that say that tensors could not be measured, by the metrics of which there may then be more."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import onnx.defs
 
 from analyzer.findings.evidence import Evidence, labels, sum_elements
+from analyzer.findings.ids import ABSENT, UNREAD
 from analyzer.ledger import Finding, Role, Severity
 from analyzer.model import (
     DEFAULT_DOMAIN,
@@ -21,7 +22,7 @@ from analyzer.model import (
 from analyzer.units import format_doing, format_many
 
 __all__ = [
-    "UNREAD",
+    "NOTED",
     "find_depth",
     "find_empty",
     "find_functions",
@@ -32,20 +33,11 @@ __all__ = [
     "find_wiring",
 ]
 
-UNREAD = {
-    "external-escapes": Severity.ERROR,
-    "external-missing": Severity.ERROR,
-    "external-short": Severity.ERROR,
-    "invalid-dims": Severity.ERROR,
-    "payload-mismatch": Severity.ERROR,
+NOTED = dict.fromkeys(sorted(UNREAD), Severity.ERROR) | {
     "undefined-input": Severity.WARNING,
-    "unknown-dtype": Severity.ERROR,
     "unknown-fields": Severity.WARNING,
 }
 """What the reader notes of single tensors."""
-
-_ABSENT = frozenset({"external-escapes", "external-missing"})
-"""Of these the shapes are all that is known."""
 
 _PROTOBUF_DEPTH = 32
 """Nested graphs that protobuf's parsers read: 100 messages in each other, three for each graph."""
@@ -64,11 +56,11 @@ def find_unread(evidence: Evidence) -> Iterator[Finding]:
     for finding, key, sentence in evidence.model.unread:
         grouped[finding, sentence].append(key)
     for (finding, sentence), keys in grouped.items():
-        if finding in _ABSENT:
+        if finding in ABSENT:
             extent = _say_extent(len(keys), [tensors[key] for key in set(keys) if key in tensors])
         else:
             extent = "1 tensor" if len(keys) == 1 else f"each of {format_many(len(keys), 'tensor')}"
-        yield Finding(finding, UNREAD[finding], f"{sentence} ({extent})", tuple(sorted(map(label, keys))))
+        yield Finding(finding, NOTED[finding], f"{sentence} ({extent})", tuple(sorted(map(label, keys))))
 
 
 def _say_extent(count: int, absent: Sequence[StoredTensor]) -> str:

@@ -42,5 +42,5 @@ FORMATS: dict[str, GraphFormat] = {
 }
 """By the name that `--format` takes."""
 
-SUFFIXES = {suffix: name for name, made in FORMATS.items() for suffix in made.suffixes}
+SUFFIXES = dict(sorted((suffix, name) for name, made in FORMATS.items() for suffix in made.suffixes))
 """Formats by the suffix of an `-o` path."""

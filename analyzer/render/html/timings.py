@@ -6,6 +6,7 @@ from analyzer.render.html.blocks import Block, Cell, Chart, Column, Grid, Sectio
 from analyzer.render.html.parts import Beside, facts, name, number
 from analyzer.render.html.reading import View
 from analyzer.render.html.wording import amount, cell, ms, percent, shape, show, show_all
+from analyzer.render.sentences.timing import format_fill
 
 __all__ = ["describe_sweep", "describe_timing", "find_times"]
 
@@ -121,17 +122,7 @@ def _inputs(view: View) -> Table:
 def _fill(row: View) -> str:
     """What an input was fed, as in text."""
     fill, low, high = show(row.text("fill")), row.number("low"), row.number("high")
-    if low is None or high is None:
-        return fill
-    said = {
-        "integers": f"random {low:,g} to {high:,.0f}",
-        "uniform": f"random {low:g} to {high:g}",
-        "constant": f"all {low:g}",
-        "positions": f"{low:g}, {low + 1:g}, ...",
-        "text": '"a"',
-        "file": "the .npz file",
-    }
-    return said.get(fill, fill)
+    return fill if low is None or high is None else format_fill(fill, low, high)
 
 
 def _about(view: View) -> Block:

@@ -27,6 +27,7 @@ from analyzer.units import (
 
 __all__ = [
     "describe_fill",
+    "format_fill",
     "is_blank",
     "list_others",
     "show_axis",
@@ -85,19 +86,24 @@ def tell_axes(point: Point) -> Iterator[str]:
 
 def describe_fill(feed: Feed) -> str:
     """What an input is fed."""
-    match feed.fill:
-        case Fill.INTEGERS:
-            return f"random {feed.low:,g} to {feed.high:,.0f}"
-        case Fill.UNIFORM:
-            return f"random {feed.low:g} to {feed.high:g}"
-        case Fill.CONSTANT:
-            return f"all {feed.low:g}"
-        case Fill.POSITIONS:
-            return f"{feed.low:g}, {feed.low + 1:g}, ..."
-        case Fill.TEXT:
-            return '"a"'
-        case Fill.FILE:
-            return "the .npz file"
+    return format_fill(feed.fill.value, feed.low, feed.high)
+
+
+def format_fill(fill: str, low: float, high: float) -> str:
+    """What an input is filled with: a value of `Fill`, and its range.
+
+    >>> format_fill("integers", 0, 30521), format_fill("positions", 0, 15), format_fill("constant", 1, 1)
+    ('random 0 to 30,521', '0, 1, ...', 'all 1')
+    """
+    words = {
+        Fill.INTEGERS.value: f"random {low:,g} to {high:,.0f}",
+        Fill.UNIFORM.value: f"random {low:g} to {high:g}",
+        Fill.CONSTANT.value: f"all {low:g}",
+        Fill.POSITIONS.value: f"{low:g}, {low + 1:g}, ...",
+        Fill.TEXT.value: '"a"',
+        Fill.FILE.value: "the .npz file",
+    }
+    return words.get(fill, fill)
 
 
 def tell_settling(timing: Timing, point: Point) -> Iterator[str]:

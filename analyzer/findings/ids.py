@@ -1,0 +1,14 @@
+"""Findings that other rooms ask for by their ids: which of them say that a tensor's content is not to be had."""
+
+from __future__ import annotations
+
+__all__ = ["ABSENT", "UNCOUNTED", "UNREAD"]
+
+ABSENT = frozenset({"external-escapes", "external-missing"})
+"""The file that is to hold it is not there, or may not be opened: its shape is all that is known."""
+
+UNCOUNTED = frozenset({"invalid-dims", "payload-mismatch", "unknown-dtype"})
+"""How many elements it has is not certain."""
+
+UNREAD = ABSENT | UNCOUNTED | {"external-short"}
+"""Its values could not be read."""
