@@ -33,4 +33,6 @@ run onnxledger inspect build/demo/bert/model.onnx --quiet -o build/demo/report.h
 
 run onnxledger compare build/demo/albert/model.onnx build/demo/bert/model.onnx \
     --group 'embeddings=^embeddings|embedding_hidden_mapping_in' \
-    --group 'encoder=^encoder'
+    --group 'encoder=^encoder' -n 10
+
+printf '\nbuild/demo/report.html is the page of the BERT model: open it in a browser\n'
