@@ -38,6 +38,7 @@ check: .venv/.installed  ## format, lint, types, arrows, dead code, dependencies
 	MYPY_NUM_WORKERS=$(JOBS) $(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/vulture
+	$(BIN)/deptry .
 	$(BIN)/codespell
 	VALIDATE_PYPROJECT_NO_NETWORK=1 $(BIN)/validate-pyproject pyproject.toml
 

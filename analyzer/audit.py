@@ -55,6 +55,7 @@ def audit_model(
     Raises:
         ModelReadError: the file, or a component, cannot be read as an ONNX model.
         UsageError: the artifact has no component.
+        MissingExtraError: it is a URL, and what reads URLs is not installed.
         LedgerError: an identity of the account does not hold, a defect of onnxledger.
     """
     with uncollected():

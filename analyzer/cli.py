@@ -77,7 +77,18 @@ def _say_lines(text: str) -> None:
         say(line)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+class _Commands(click.Group):
+    """Whoever names a model, and no command, is told which command reads it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0].lower().endswith(".onnx"):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean inspect {args[0]}?")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(version(), message="%(prog)s %(version)s")
 def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""

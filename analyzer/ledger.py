@@ -57,10 +57,15 @@ class Evidence(enum.StrEnum):
     """What a rule looked at. The part of `decided_by` before the colon."""
 
     CONTENT = "content"
+    """Elements were compared."""
     PROVENANCE = "provenance"
+    """The exporter's own notes in the file, or the manifest."""
     NAME = "name"
+    """Names."""
     STRUCTURE = "structure"
+    """Which operators read it, and how."""
     NONE = "none"
+    """Nothing: no rule explains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +164,18 @@ _LONG = 0x1F
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Totals of the entries and nodes that share a key."""
+    """Totals of the entries and nodes that share a key.
+
+    `parameters` are learned elements, each once; `stored_elements` elements as stored; `nbytes` bytes of encoded
+    payload; `tensors` stored tensors; `nodes` nodes, 0 where the key is one that nodes do not have.
+    """
 
     name: str
     label: tuple[str, ...] = ()
     """The parts of its name, one for each key."""
     parameters: int = 0
     unshared_parameters: int = 0
-    """Parameters if every use of a tensor had one of its own."""
+    """What `parameters` would be if every use of a tensor had one of its own."""
     applications: int = 1
     """How often each of its learned tensors is used; 1 where they differ."""
     stored_elements: int = 0
@@ -178,6 +187,7 @@ class Group:
     trainable: int | None = None
     """Elements of trainable parameters; None where the PyTorch side is not known."""
     frozen: int | None = None
+    """Elements of the others; None as `trainable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +198,14 @@ class Grouping:
     """
 
     by: str
+    """A key, several with commas between them, `bytes` for the accounts, or `group` for the user's own."""
     depth: int | None
+    """Leading parts of a scope, or of a block, that name a group; None where `by` has neither."""
     groups: tuple[Group, ...]
     overlap: Group
+    """What the user's groups count beyond the first time."""
     ungrouped: Group
+    """What none of the user's groups has."""
     match: Match | None = None
     """Which of the user's groups that match an entry have it; None where the groups are not the user's."""
     origin: str | None = None
@@ -224,6 +238,7 @@ class Run:
     first: int
     """Number of its first block."""
     count: int
+    """How many blocks there are."""
     modules: tuple[str, ...] = ()
     """The PyTorch module that each of them is, where names tell; else none."""
     rule: str = "structure:tandem-repeat"
@@ -241,12 +256,13 @@ class Blocks:
 
     @property
     def count(self) -> int:
+        """Blocks of all runs."""
         return sum(run.count for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A share of the bytes on disk."""
+    """A share of the bytes on disk: `nbytes`, each booked once."""
 
     name: str
     nbytes: int
@@ -298,6 +314,7 @@ class Ledger:
 
     @property
     def stored_elements(self) -> int:
+        """Elements of all stored tensors, copies and constants included."""
         return sum(entry.tensor.numel for entry in self.entries)
 
     @property
@@ -312,6 +329,7 @@ class Ledger:
 
     @property
     def file_nbytes(self) -> int:
+        """Bytes of all files on disk."""
         return sum(file.nbytes for file in self.model.files)
 
     @property

@@ -112,7 +112,7 @@ class Buffer(_Named):
 
 @dataclass(frozen=True, slots=True)
 class BatchNorm:
-    """The tensors of one BatchNorm module by name; None where it has none (`affine=False`)."""
+    """The tensors of one BatchNorm module by name; None where it has none (`affine=False`). `eps` is torch's."""
 
     module: str
     eps: float

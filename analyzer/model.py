@@ -98,13 +98,15 @@ class Carrier(enum.StrEnum):
     """The place in the ONNX format that holds a tensor."""
 
     INITIALIZER = "initializer"
+    """A graph's `initializer` (onnx.proto, GraphProto)."""
     SPARSE_INITIALIZER = "sparse_initializer"
+    """A graph's `sparse_initializer`."""
     CONSTANT = "constant"
     """A Constant node's `value`."""
     SPARSE_CONSTANT = "sparse_constant"
     """A Constant node's `sparse_value`."""
     CONSTANT_LIST = "constant_list"
-    """A Constant node's `value_int(s)`, `value_float(s)`, `value_string(s)`."""
+    """A Constant node's `value_int(s)`, `value_float(s)`, `value_string(s)` (ONNX operators, Constant)."""
     ATTRIBUTE_TENSOR = "attribute_tensor"
     """A tensor in an attribute of any other node."""
     ATTRIBUTE_LIST = "attribute_list"
@@ -150,7 +152,7 @@ class NoPayload:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A range of bytes of one external file, clipped to what the file has."""
+    """A range of one external file, `length` bytes from byte `offset` on, clipped to what the file has."""
 
     file: str
     """What the file's location resolves to, as in `File.key`."""
@@ -254,7 +256,7 @@ class Graph:
     overridable: tuple[str, ...] = ()
     """Initializers that are inputs too: all of them before IR 4, since then those that a caller may replace."""
     annotations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """`quantization_annotation`: for a value, which tensor is its SCALE_TENSOR, its ZERO_POINT_TENSOR."""
+    """For a value, which tensor is its SCALE_TENSOR, its ZERO_POINT_TENSOR (onnx.proto, TensorAnnotation)."""
     signature: tuple[ValueType, ...] = ()
     """The types of `inputs`, one each, of a main graph; none for nested graphs and functions."""
 
@@ -271,7 +273,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of the artifact: its path as it is referred to, and its size in bytes."""
+    """One file of the artifact: its path as it is referred to, and its size on disk, `nbytes` bytes."""
 
     path: str
     nbytes: int
@@ -281,7 +283,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One model file of an artifact, and what its header says."""
+    """One model file of an artifact, and what its header says: `ir_version`, opsets, producer."""
 
     name: str
     """As `export.json` names it, else the stem of its file; "" where the model is one file."""

@@ -22,7 +22,12 @@ __all__ = ["Row", "Survey", "Surveyed", "Unreadable", "find_models", "survey_mod
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What a survey keeps of one model's ledger."""
+    """What a survey keeps of one model's ledger.
+
+    `parameters` are learned elements, each once; `stored_elements` are those of all `stored_tensors`; `stored_nbytes`
+    are bytes of their payloads, `shared_nbytes` those that several tensors claim, beyond the first; `nodes` are those
+    of all graphs and functions.
+    """
 
     path: str
     """As it was named; of a model in a folder, the folder's name and the path below it."""
@@ -42,6 +47,7 @@ class Surveyed:
 
     @property
     def file_nbytes(self) -> int:
+        """Bytes of all its files on disk."""
         return sum(file.nbytes for file in self.files)
 
 
@@ -73,14 +79,17 @@ class Survey:
 
     @property
     def parameters(self) -> int:
+        """Learned elements of all models; what two of them both have counts for both."""
         return sum(row.parameters for row in self.readable)
 
     @property
     def stored_elements(self) -> int:
+        """Elements as stored, of all models."""
         return sum(row.stored_elements for row in self.readable)
 
     @property
     def stored_nbytes(self) -> int:
+        """Bytes of encoded payload, of all models."""
         return sum(row.stored_nbytes for row in self.readable)
 
     @property

@@ -19,7 +19,11 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def require_transformers() -> None:
-    """Raises MissingExtraError where transformers is not installed."""
+    """Make sure that transformers is there.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
     if importlib.util.find_spec("transformers") is None:
         raise MissingExtraError("export", "transformers", _PURPOSE)
 
@@ -29,6 +33,7 @@ def load_config(where: str | Path | Mapping[str, Any], *, trust_remote_code: boo
 
     Raises:
         SourceError: it cannot be read, or names a model type that this transformers does not know.
+        MissingExtraError: transformers is not installed.
     """
     require_transformers()
     from transformers import AutoConfig
@@ -50,6 +55,7 @@ def read_fields(where: str | Path, *, local_only: bool) -> dict[str, Any]:
 
     Raises:
         SourceError: it cannot be read, or is no JSON object.
+        MissingExtraError: transformers is not installed.
     """
     require_transformers()
     from transformers import PreTrainedConfig
@@ -70,6 +76,7 @@ def field_names(config: Mapping[str, Any]) -> list[str]:
 
     Raises:
         SourceError: transformers does not know its model type.
+        MissingExtraError: transformers is not installed.
     """
     return list(load_config(config, trust_remote_code=False, local_only=True).to_dict())
 

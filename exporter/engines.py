@@ -212,7 +212,11 @@ ENGINES: Mapping[str, Engine] = {
 
 
 def refuse_unsupported(engine: str, options: EngineOptions) -> None:
-    """Raises UsageError where the options contradict each other or `engine` lacks what they ask for."""
+    """Make sure that an engine can do what is asked for.
+
+    Raises:
+        UsageError: the options contradict each other, or `engine` lacks what they ask for.
+    """
     if options.fuse is not None and options.fuse not in FUSIONS:
         raise UsageError(f"fuse {options.fuse!r} is none of {', '.join(FUSIONS)}")
     if options.fuse is not None and not options.optimize:

@@ -130,8 +130,7 @@ def export_model(
         )
     _give_pad_token(resolved, say)
     inputs = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
-    if not static:
-        inputs = widen_batch(resolved.model, inputs)
+    inputs = inputs if static else widen_batch(resolved.model, inputs)
     with _staging(directory) as folder:
         manifest = _Export(resolved, inputs, engine, options, say).write(folder)
         models = tuple(directory / name for name in _component_files(folder))

@@ -42,6 +42,7 @@ def census_checkpoint(
         ManifestError: a safetensors file or an index is broken.
         SourceError: a pickle is broken or would run code; or `model_class` cannot be built.
         UsageError: `model_class` without a config to build it from.
+        MissingExtraError: transformers is needed and not installed.
     """
     state = None
     if kind.is_pickle:

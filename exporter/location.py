@@ -23,6 +23,15 @@ _WEIGHT_FILES = (
     "pytorch_model.bin.index.json",
 )
 
+_OTHERS = {
+    ".onnx": "is an ONNX model, not a PyTorch one; `onnxledger compare` holds two models beside each other",
+    ".py": "is Python source; name the function in it that makes the model, as {}:factory",
+}
+"""What files are that are named for a SOURCE and are none, by their suffix, with the next step."""
+
+_LEAST = 3
+"""Letters of a name that are enough to guess how it goes on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -66,7 +75,8 @@ def _locate_path(source: str, path: Path) -> Location:
         return Location("checkpoint", str(path.parent), has_weights=True, file=path)
     if path.is_file():
         if path.suffix != ".json":
-            raise SourceError(f"{source}: neither a checkpoint nor a config, of a kind that is known here")
+            said = _OTHERS.get(path.suffix, "neither a checkpoint nor a config, of a kind that is known here")
+            raise SourceError(f"{source}: {said.format(path.stem)}")
         return Location("config", str(path), has_weights=False)
     if not (path / CONFIG_FILE).is_file():
         raise SourceError(
@@ -93,7 +103,7 @@ def _locate_on_hub(source: str, preset: str | None, say: Say) -> Location:
 
 def _near_preset(source: str) -> str:
     names = {name.lower(): name for name in reversed(preset_names())}
-    begun = [name for name in sorted(names) if name.startswith(source.lower())]
+    begun = [name for name in sorted(names) if len(source) >= _LEAST and name.startswith(source.lower())]
     close = [names[name] for name in begun or difflib.get_close_matches(source.lower(), names, n=1)]
     few = f"{', '.join(sorted(PRESETS))}, and other published models"
     hint = f"did you mean {close[0]}?" if close else f"built-in presets are {few}"

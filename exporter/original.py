@@ -89,7 +89,7 @@ def provenance(resolved: ResolvedModel) -> dict[str, str]:
     }
     if resolved.config is not None and resolved.config.model_type:
         source["model_type"] = str(resolved.config.model_type)
-    if resolved.weights in ("random", "fresh"):
+    if resolved.weights in ("random", "fresh", "factory"):
         source["seed"] = str(resolved.seed)
     return source
 

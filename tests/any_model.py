@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -335,10 +336,11 @@ def array_of(proto: onnx.TensorProto, files: Mapping[str, bytes] | None = None) 
         inline.ClearField("data_location")
         inline.ClearField("external_data")
         inline.raw_data = (files or {})[entries["location"]][offset : offset + length]
-    array = numpy_helper.to_array(inline)
-    if dtype in PACKED:
-        return array.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
-    return array
+    if dtype in PACKED:  # as a list, for onnx 1.21 cannot read a scalar of 2 bits
+        inline.dims[:] = [math.prod(proto.dims)]
+        codes = numpy_helper.to_array(inline).view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
+        return codes.reshape(tuple(proto.dims))
+    return numpy_helper.to_array(inline)
 
 
 def expected_graphs(artifact: Artifact) -> dict[GraphPath, tuple[int, list[Expected]]]:

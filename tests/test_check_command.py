@@ -185,6 +185,21 @@ def test_what_does_not_apply_is_skipped_and_harmless_beside_what_passes() -> Non
     assert states(check("model.onnx", code=0)) == {"off": "disabled", "other": "not-matched", "on": "PASS"}
 
 
+def test_a_glob_that_fits_no_model_is_said_before_the_verdict() -> None:
+    rules(
+        "name = 'on'\nmetric = 'nodes'\nlimit = 2",
+        "name = 'other'\nmetric = 'nodes'\nlimit = 0\nmatch = 'nowhere/*.onnx'",
+    )
+    said = "1 rule matches no model that was checked: see whether the glob is right"
+
+    text, markdown = (
+        run_here("check", "model.onnx", "--format", style).stdout for style in ("text", "markdown")
+    )
+
+    assert text.splitlines()[-2:] == [said, "PASS: 1 passed, 1 skipped"]
+    assert f"**{said}**" in markdown
+
+
 def test_where_nothing_was_evaluated_there_is_no_answer() -> None:
     rules(
         "name = 'off'\nmetric = 'nodes'\nlimit = 9\nenabled = false",

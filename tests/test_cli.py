@@ -163,6 +163,13 @@ def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> 
         (("inspect", "m.onnx", "--depth", "0"), "0 is not in the range"),
         (("compare", "nowhere.json", "nowhere.json"), "nowhere.json: cannot be read"),
         (("frobnicate",), "No such command 'frobnicate'"),
+        (("m.onnx",), "Did you mean inspect m.onnx?"),
+        (("inspect", "m.onnx", "--format", "html"), "write -o FILE.html"),
+        (("inspect", "m.onnx", "--format", "md"), "'md' is not one of"),
+        (("reconcile", "m.onnx"), "--against SOURCE, such as weights.pt or module:factory"),
+        (("reconcile", "."), "neither manifest.json nor config.json is in it"),
+        (("check", "m.onnx", "--max-bytes", "0.45"), "write a whole number, or a unit, as in 450MiB"),
+        (("check", "m.onnx", "--max-parameters", "0.45"), "parameters are whole; write a whole number"),
     ],
 )
 def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
@@ -174,6 +181,20 @@ def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_a_model_named_without_its_suffix_is_proposed_with_it(model: Path) -> None:
+    named = run_here("inspect", model.stem, cwd=model.parent)
+    other = run_here("inspect", "nowhere", cwd=model.parent)
+
+    assert f"did you mean {model.name}?" in named.stderr
+    assert "did you mean" not in other.stderr
+
+
+def test_reconcile_takes_a_folder_that_holds_a_manifest(model: Path, manifest: Path) -> None:
+    result = run_here("reconcile", model, "--against", manifest.parent)
+
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_verbose_adds_the_traceback(tmp_path: Path) -> None:

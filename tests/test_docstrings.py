@@ -7,117 +7,220 @@ import builtins
 import dataclasses
 import importlib
 import inspect
+import itertools
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
+import house
 import pytest
 
 import analyzer
 import exporter
 from analyzer import errors
-from analyzer.errors import OnnxLedgerError
+from analyzer.errors import LedgerError, OnnxLedgerError, UsageError
 
-FUNCTIONS = {
-    f"{package.__name__}.{name}": found
-    for package in (analyzer, exporter)
-    for name in package.__all__
-    if inspect.isfunction(found := getattr(package, name))
-}
+Function: TypeAlias = Callable[..., Any]
+Scope: TypeAlias = Mapping[str, Any]
 
-everyone = pytest.mark.parametrize("name", FUNCTIONS)
+
+def name_of(value: ModuleType | str) -> str:
+    return value if isinstance(value, str) else value.__name__
+
+
+everyone = pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        *((analyzer, name) for name in analyzer.__all__ if name.islower()),
+        *(
+            pytest.param(exporter, name, marks=pytest.mark.export)
+            for name in exporter.__all__
+            if name.islower()
+        ),
+    ],
+    ids=name_of,
+)
 
 
 # what is raised
 
-
-def told(function: Callable[..., Any]) -> set[str]:
-    """The exceptions in the section `Raises:` of a docstring."""
-    _, _, section = (inspect.getdoc(function) or "").partition("\nRaises:\n")
-    return set(re.findall(r"^    (\w+): ", section.partition("\n\n")[0], re.MULTILINE))
-
-
-def class_of(name: str) -> type[BaseException]:
-    found: type[BaseException] = getattr(errors, name, None) or getattr(builtins, name)
-    return found
-
-
-def body_of(function: Callable[..., Any]) -> ast.AST:
-    return ast.parse(textwrap.dedent(inspect.getsource(function)))
+NEVER = {
+    "analyzer": {
+        "analyzer.budget.contributing.list_contributors",  # takes a key of groups that there is
+        "analyzer.formulas.check.check_formula",  # asks `reconcile_ledger` for names alone, and there are always some
+        "analyzer.group.members.list_groups",  # takes the key of a grouping
+        "analyzer.group.tree.find_reuse",  # takes a key that there is
+    },
+    "exporter": {
+        "exporter.sources.read_source_config",  # gives a factory no options that could contradict each other
+    },
+}
+"""Functions that call what says `UsageError`, and cannot cause one."""
 
 
-def is_ours(found: object) -> bool:
-    return inspect.isfunction(found) and found.__module__.partition(".")[0] in ("analyzer", "exporter")
+@pytest.mark.parametrize("package", [analyzer, pytest.param(exporter, marks=pytest.mark.export)], ids=name_of)
+def test_every_function_that_a_module_offers_says_what_it_raises(package: ModuleType) -> None:
+    """But for commands, which leave errors to `analyzer.cli`."""
+    silent = {
+        (f"{function.__module__}.{function.__name__}", each)
+        for function in offered(package)
+        for each in raised(function, set())
+        if not issubclass(each, tuple(told(function)))
+    }
+
+    assert silent == {(name, UsageError) for name in NEVER[package.__name__]}
 
 
-def raised(function: Callable[..., Any], *, calls: bool = True) -> Iterator[str]:
-    """The errors of ours that a function raises or that what it calls says it raises, but for what it catches."""
-    scope = {**vars(sys.modules[function.__module__]), **imported(function)}
-    yield from _raised(body_of(function), scope, calls)
+@everyone
+def test_what_a_docstring_says_of_arguments_is_in_their_order(package: ModuleType, name: str) -> None:
+    function = getattr(package, name)
+    described = section(function, "Args")
+
+    assert inspect.getdoc(function)
+    assert described == [each for each in inspect.signature(function).parameters if each in described]
 
 
-def imported(function: Callable[..., Any]) -> dict[str, object]:
-    """What a function imports inside itself."""
+def offered(package: ModuleType) -> Iterator[Function]:
+    """The functions in the `__all__` of each module."""
+    for module in house.modules(package.__name__):
+        if not module.name.startswith("analyzer.commands"):
+            loaded = importlib.import_module(module.name)
+            for found in (vars(loaded).get(name) for name in getattr(loaded, "__all__", ())):
+                if inspect.isfunction(found) and found.__module__ == module.name:
+                    yield found
+
+
+def section(function: Function, title: str) -> list[str]:
+    """What stands before the colons in a section of a docstring, each name by itself."""
+    _, _, text = (inspect.getdoc(function) or "").partition(f"\n{title}:\n")
+    found = re.findall(r"^    (\w[\w, ]*): ", text.partition("\n\n")[0], re.MULTILINE)
+    return [name for names in found for name in names.split(", ")]
+
+
+def told(function: Function) -> Iterator[type[BaseException]]:
+    """The errors of ours that a docstring names."""
+    for name in section(function, "Raises"):
+        found = getattr(errors, name, None) or vars(sys.modules[function.__module__]).get(name)
+        if isinstance(found, type) and issubclass(found, OnnxLedgerError):
+            yield found
+
+
+def raised(function: Function, seen: set[Function]) -> Iterator[type[BaseException]]:
+    """The errors of ours that a function raises, and those that the functions it calls say they raise.
+
+    Private functions, which need not say it, are read in turn; methods are not looked at. A `LedgerError`, which is a
+    defect, is to be said by what raises it.
+    """
+    if function not in seen:
+        seen.add(function)
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        scope = {**vars(builtins), **vars(sys.modules[function.__module__]), **imported(tree)}
+        yield from _raised(tree, scope, seen)
+
+
+def imported(tree: ast.AST) -> dict[str, Any]:
+    """What a function imports of ours inside itself."""
     return {
-        alias.asname or alias.name: getattr(importlib.import_module(node.module or ""), alias.name, None)
-        for node in ast.walk(body_of(function))
+        alias.asname or alias.name: getattr(importlib.import_module(node.module or ""), alias.name)
+        for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("analyzer", "exporter"))
         for alias in node.names
     }
 
 
-def _raised(node: ast.AST, scope: dict[str, Any], calls: bool) -> Iterator[str]:
+def _raised(node: ast.AST, scope: Scope, seen: set[Function]) -> Iterator[type[BaseException]]:
+    children: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.Try):
-        caught = tuple(each for handler in node.handlers for each in classes_of(handler.type, scope))
+        caught = tuple(each for handler in node.handlers for each in caught_by(handler, scope))
         for inner in node.body:
-            yield from (
-                name for name in _raised(inner, scope, calls) if not issubclass(class_of(name), caught)
-            )
-        for outer in (*node.handlers, *node.orelse, *node.finalbody):
-            yield from _raised(outer, scope, calls)
-        return
-    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield from (each for each in _raised(inner, scope, seen) if not issubclass(each, caught))
+        children = [*node.handlers, *node.orelse, *node.finalbody]
+    elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         found = scope.get(ast.unparse(node.exc.func))
         if isinstance(found, type) and issubclass(found, OnnxLedgerError):
-            yield found.__name__
-    if calls and isinstance(node, ast.Call):
-        callee = scope.get(ast.unparse(node.func))
-        if callable(callee) and is_ours(callee):
-            yield from raised(callee, calls=False)
-            yield from (name for name in told(callee) if issubclass(class_of(name), OnnxLedgerError))
-    for child in ast.iter_child_nodes(node):
-        yield from _raised(child, scope, calls)
+            yield found
+    elif isinstance(node, ast.Call):
+        called = [node.func.body, node.func.orelse] if isinstance(node.func, ast.IfExp) else [node.func]
+        for callee in (scope.get(ast.unparse(each)) for each in called):
+            if inspect.isfunction(callee) and callee.__module__.startswith(("analyzer", "exporter")):
+                if callee.__name__.startswith("_"):
+                    yield from raised(callee, seen)
+                else:
+                    yield from (each for each in told(callee) if each is not LedgerError)
+    for child in children:
+        yield from _raised(child, scope, seen)
 
 
-def classes_of(node: ast.expr | None, scope: dict[str, Any]) -> Iterator[type[BaseException]]:
-    """The exceptions that an `except` names."""
-    names = node.elts if isinstance(node, ast.Tuple) else [node] if node is not None else []
-    for name in names:
-        found = scope.get(ast.unparse(name)) or getattr(builtins, ast.unparse(name), None)
+def caught_by(handler: ast.ExceptHandler, scope: Scope) -> Iterator[type[BaseException]]:
+    named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    for found in (scope.get(ast.unparse(each)) for each in named if each is not None):
         if isinstance(found, type) and issubclass(found, BaseException):
             yield found
 
 
-@everyone
-def test_a_public_function_says_what_it_raises(name: str) -> None:
-    function = FUNCTIONS[name]
-    said = tuple(class_of(each) for each in told(function))
+# what is counted
 
-    assert inspect.getdoc(function)
-    assert sorted({each for each in raised(function) if not issubclass(class_of(each), said)}) == []
+RECORDS = (
+    "artifact.components",
+    "budget.record",
+    "compare.record",
+    "formulas.record",
+    "ledger",
+    "manifest",
+    "model",
+    "reconcile.lines",
+    "recover.record",
+    "report",
+    "survey",
+    "timing.compare",
+    "timing.record",
+    "timing.request",
+)
+
+UNITS = {
+    r"nbytes": "bytes",
+    r"(^|_)ms$|^(mean|median|p90|p99|min)$": "milliseconds",
+    r"seconds": "seconds",
+    r"elements|numel|parameters|^(trainable|frozen)$": "elements",
+}
+"""What a number of such a name counts, in the words of its docstring or of its class's."""
+
+NUMBER = re.compile(r"(int|float|Pair\[(int|float)\]|_N)( \| None)?")
 
 
-@everyone
-def test_what_a_docstring_says_of_arguments_names_arguments(name: str) -> None:
-    function = FUNCTIONS[name]
-    _, _, section = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    described = [
-        each
-        for names in re.findall(r"^    ([\w, ]+): ", section.partition("\n\n")[0], re.MULTILINE)
-        for each in names.split(", ")
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_number_of_a_record_says_what_it_counts(name: str) -> None:
+    module = importlib.import_module(f"analyzer.{name}")
+    tree = ast.parse(inspect.getsource(module))
+    records = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and dataclasses.is_dataclass(getattr(module, node.name))
     ]
 
-    assert described == [each for each in inspect.signature(function).parameters if each in described]
+    assert records
+    for record in records:
+        said = ast.get_docstring(record) or ""
+        bare = [field for field, own in numbers(record) if not own and f"`{field}`" not in said]
+        unitless = [
+            field
+            for field, own in numbers(record)
+            for pattern, unit in UNITS.items()
+            if re.search(pattern, field) and unit not in f"{own} {said}".lower()
+        ]
+        assert (bare, unitless) == ([], []), record.name
+
+
+def numbers(record: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """The fields and properties of a record that are numbers, with what is said of each."""
+    for node, after in itertools.zip_longest(record.body, record.body[1:]):
+        if isinstance(node, ast.AnnAssign) and NUMBER.fullmatch(ast.unparse(node.annotation)):
+            is_told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            yield ast.unparse(node.target), ast.unparse(after) if is_told else ""
+        elif isinstance(node, ast.FunctionDef) and [*map(ast.unparse, node.decorator_list)] == ["property"]:
+            if node.returns is None or not NUMBER.fullmatch(ast.unparse(node.returns)):
+                continue
+            yield node.name, ast.get_docstring(node) or ""

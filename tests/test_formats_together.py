@@ -179,7 +179,9 @@ def test_format_takes_what_the_registry_says_is_printed(name: str) -> None:
     assert style.default == style.type.choices[0] == USUAL
 
 
-def test_every_printed_format_is_text_of_the_file_that_its_suffix_asks_for(model: Path, tmp_path: Path) -> None:
+def test_every_printed_format_is_text_of_the_file_that_its_suffix_asks_for(
+    model: Path, tmp_path: Path
+) -> None:
     for name in TEXTS:
         path = tmp_path / f"a{FORMATS[name].suffix}"
         result = run_here("inspect", model, "--format", name, "-o", path)

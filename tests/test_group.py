@@ -293,6 +293,31 @@ def test_key_or_depth_that_does_not_exist_is_refused(ledger, by, depth):
         group_by(ledger, by, depth)
 
 
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        ("scope,bytes", "'bytes' is not one of scope, block, op, dtype, role; bytes stands alone"),
+        ("scope,colour", "'colour' is not one of scope, block, op, dtype, role"),
+    ],
+)
+def test_refusal_of_a_key_lists_the_others_and_says_which_stands_alone(ledger, by, message):
+    with pytest.raises(UsageError) as caught:
+        group_by(ledger, by)
+
+    assert str(caught.value) == f"--by {by}: {message}"
+
+
+def test_nodes_are_counted_by_two_keys_too(ledger):
+    groups = {part.name: part.nodes for part in group_by(ledger, "scope,op", 2).groups}
+
+    assert groups == {
+        "embeddings.word / Gather": 1,
+        "encoder.layer / Gemm": 2,
+        "pooler / MatMul": 1,
+        "[unscoped] / Reshape": 1,
+    }
+
+
 def test_trainable_and_frozen_sum_to_the_groups_parameters(ledger):
     known = {((), name): (name, "layer.0" not in name) for name in WEIGHTS}
 
@@ -359,11 +384,11 @@ def test_natural_order_counts(ordered):
 
 
 def test_blocks_come_between_stem_and_head_and_numbers_by_their_size():
-    names = ["[unscoped]", "head", "block.10", "block.2", "stem"]
+    names = ["[unscoped]", "head", "layer.10", "layer.2", "stem"]
 
     names.sort(key=lambda name: label_order((name,)))
 
-    assert names == ["stem", "block.2", "block.10", "head", "[unscoped]"]
+    assert names == ["stem", "layer.2", "layer.10", "head", "[unscoped]"]
 
 
 def test_digits_of_other_scripts_and_superscripts_can_be_sorted():

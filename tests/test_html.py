@@ -289,6 +289,11 @@ def test_the_bridge_leads_from_one_side_to_the_other(tmp_path: Path) -> None:
         place = head.index(column)
         deltas = sum(int(line[place].replace(",", "")) for line in lines)
         assert number(start[place]) + deltas == number(end[place]) == document["onnx"][key]
+    assert number(start[1]) == len(document["parameters"])
+    assert [number(cell) for cell in end[1:3]] == [
+        len(document["tensors"]),
+        document["onnx"]["stored_elements"],
+    ]
     (chart,) = [data for data in page.islands.values() if data.get("kind") == "waterfall"]
     for _, steps, last in chart["measures"]:
         assert chart["start"] + sum(delta for _, delta in steps) == last

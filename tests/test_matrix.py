@@ -132,6 +132,8 @@ def test_what_is_known_names_cells() -> None:
     assert KNOWN.keys() <= {c.name for c in cells_of()}
 
 
+@pytest.mark.export
+@pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}")
 def test_the_document_sums_up_the_outcomes() -> None:
     outcomes = [
         Outcome(cell("bert/static/exported"), "balanced", alone=7, pytorch=7),

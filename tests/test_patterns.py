@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.errors import UsageError
-from analyzer.group import group_by
+from analyzer.errors import LedgerError, UsageError
+from analyzer.group import group_by, patterns
 from analyzer.group.patterns import (
     MATCHES,
     MAX_LENGTH,
@@ -115,6 +115,16 @@ def test_sum_less_overlap_plus_ungrouped_is_the_total(ledger, texts, total, matc
     assert match == "all" or getattr(grouping.overlap, total) == 0
 
 
+def test_nodes_that_are_in_no_row_are_a_defect_and_no_result(ledger, monkeypatch):
+    count = patterns.total_entries
+    monkeypatch.setattr(
+        patterns, "total_entries", lambda label, entries, nodes, known: count(label, entries, 0, known)
+    )
+
+    with pytest.raises(LedgerError, match="groups by group do not sum up: nodes 0"):
+        group_by_patterns(ledger, parse_patterns(["encoder=^encoder"]))
+
+
 def test_rows_beside_the_groups_have_names_in_brackets(ledger):
     grouping = group_by_patterns(ledger, parse_patterns(["a=a"]))
 
@@ -132,6 +142,20 @@ def test_pattern_is_searched_in_name_and_in_pytorch_name(ledger):
 
     assert parameters(grouping)["p"] == 6
     assert grouping.groups[1].tensors == 1
+
+
+def test_groups_and_rows_beside_them_count_trainable_and_frozen(ledger):
+    known = {((), name): (name, "layer.0" not in name) for name in WEIGHTS}
+
+    found = group_by_patterns(ledger, parse_patterns(["encoder=^encoder", "zero=layer\\.0"]), known)
+
+    rows = (*found.groups, found.overlap, found.ungrouped)
+    assert {row.name: (row.trainable, row.frozen) for row in rows} == {
+        "encoder": (12, 12),
+        "zero": (0, 12),
+        OVERLAP: (0, 12),
+        UNGROUPED: (27, 0),
+    }
 
 
 def test_an_entry_is_called_by_its_name_and_its_scope(ledger):

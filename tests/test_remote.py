@@ -346,6 +346,9 @@ def test_an_error_of_a_filesystem_is_a_sentence_without_secrets(memory, monkeypa
     ],
 )
 def test_what_cannot_be_opened_is_a_sentence(location, message):
+    if location.startswith("hf:"):
+        pytest.importorskip("huggingface_hub")
+
     with pytest.raises(ModelReadError) as caught:
         open_remote(location)
 
@@ -396,6 +399,7 @@ def test_a_file_url_of_another_host_is_refused():
 
 
 def test_a_file_on_the_hub_is_read_with_the_token_that_fsspec_is_configured_with(server, monkeypatch):
+    pytest.importorskip("huggingface_hub")
     folder = server.folder / "owner" / "name" / "resolve" / "v1" / "onnx"
     folder.mkdir(parents=True)
     (folder / "model.onnx").write_bytes(CONTENT)

@@ -622,9 +622,10 @@ def written_tables(page: str) -> dict[str, list[tuple[str, str, str]]]:
         in_keys = line.startswith("| key |") or (in_keys and line.startswith("|"))
         row = re.match(r"\| `([^`]+)` \| ([^|]*) \| ([^|]*)\|", line)
         whole = re.match(r"\| keys of \[`(\w+)`\]\(#\1\) \|", line)
-        if in_keys and (row or whole):
-            rows = tables.setdefault(heading, [])
-            rows.append((row[1], row[2], row[3].strip()) if row else (f"keys of {whole[1]}", "", ""))
+        if in_keys and row:
+            tables.setdefault(heading, []).append((row[1], row[2], row[3].strip()))
+        elif in_keys and whole:
+            tables.setdefault(heading, []).append((f"keys of {whole[1]}", "", ""))
     return tables
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,27 @@ def test_preset_has_no_weights_to_export(no_hub):
 def test_unknown_hub_id_is_a_sentence_with_the_nearest_preset(no_hub):
     with pytest.raises(SourceError, match=r"no such file or folder.*did you mean bert-base-uncased\?"):
         resolve_source("bert-base-uncasd", SourceOptions())
+
+
+@pytest.mark.parametrize("name", ["m", "me"])
+def test_a_letter_or_two_are_no_beginning_of_a_preset(name, no_hub):
+    with pytest.raises(SourceError, match="built-in presets are"):
+        resolve_source(name, SourceOptions())
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("net.py", "is Python source; name the function in it that makes the model, as net:factory"),
+        ("net.onnx", "is an ONNX model, not a PyTorch one; `onnxledger compare` holds two models"),
+        ("net.txt", "neither a checkpoint nor a config"),
+    ],
+)
+def test_a_file_that_is_no_source_is_told_by_its_suffix(tmp_path, name, sentence):
+    (tmp_path / name).write_text("import torch")
+
+    with pytest.raises(SourceError, match=re.escape(sentence)):
+        resolve_source(str(tmp_path / name), SourceOptions())
 
 
 def test_missing_path_is_never_taken_for_a_hub_id(no_hub):

@@ -86,7 +86,7 @@ SIGNATURES = {
     "BatchNormalization": ".PPbb",
     "Clip": ".cc",
     "Conv": ".PP",
-    "ConvInteger": ".Pqq",
+    "ConvInteger": "PPqq",
     "ConvTranspose": ".PP",
     "DeformConv": ".P.P.",
     "DequantizeLinear": ".qq",
@@ -101,7 +101,7 @@ SIGNATURES = {
     "MatMulInteger": "PPqq",
     "PRelu": ".P",
     "Pad": "..c.",
-    "QLinearConv": ".qqPqqqqP",
+    "QLinearConv": "PqqPqqqqP",
     "QLinearMatMul": "PqqPqqqq",
     "QuantizeLinear": ".qq",
     "RMSNormalization": ".P",
@@ -247,6 +247,110 @@ def test_role_is_that_of_what_reads_it_past_operators_that_only_move_it(tmp_path
     found = decide(tmp_path, nodes, ramp(2, 3))
 
     assert (found.role, found.decided_by) == (Role.PARAMETER, "structure:MatMul[1]")
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        *(
+            "Cast",
+            "CastLike",
+            "DequantizeLinear",
+            "Expand",
+            "Flatten",
+            "Identity",
+            "QuantizeLinear",
+            "Reshape",
+        ),
+        *("Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
+    ],
+)
+def test_operator_that_moves_its_first_input_says_nothing_of_it(tmp_path, op):
+    assert (
+        decide(tmp_path, f"t = {op}(w, x) y = MatMul(x, t)", ramp(2, 3)).decided_by == "structure:MatMul[1]"
+    )
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "Gemm", "MatMul", "MatMulInteger"),
+        *("QLinearConv", "QLinearMatMul"),
+        *("com.microsoft.DynamicQuantizeMatMul", "com.microsoft.FusedMatMul"),
+        *("com.microsoft.MatMulIntegerToFloat", "com.microsoft.MatMulNBits"),
+    ],
+)
+def test_vector_that_is_added_to_a_product_is_its_bias(tmp_path, op):
+    assert decide(tmp_path, f"h = {op}(x, x) y = Add(h, w)", ramp(3)).role is Role.PARAMETER
+    assert decide(tmp_path, f"h = {op}(x, x) y = Pow(h, w)", ramp(3)).role is Role.UNATTRIBUTED
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        *("BatchNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization"),
+        *("RMSNormalization", "ReduceL2", "ReduceMean", "ReduceSumSquare"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("last", "role"), [("Mul", "parameter"), ("Add", "parameter"), ("Sub", "unattributed")]
+)
+def test_vector_that_scales_or_shifts_what_was_normalized_is_learned(tmp_path, op, last, role):
+    nodes = f"n = {op}(x) d = Div(x, n) y = {last}(d, w)"
+
+    assert decide(tmp_path, nodes, ramp(3)).role.value == role
+
+
+@pytest.mark.parametrize("op", ["Add", "Div", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub"])
+def test_normalization_may_be_written_out_in_any_arithmetic(tmp_path, op):
+    assert decide(tmp_path, f"m = ReduceMean(x) h = {op}(m) y = Mul(h, w)", ramp(3)).role is Role.PARAMETER
+    assert (
+        decide(tmp_path, f"m = ReduceMean(x) h = Relu(m) y = {op}(h, w)", ramp(3)).role is Role.UNATTRIBUTED
+    )
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "i8", "?", "u4", "u8"])
+@pytest.mark.parametrize("count", [64, 65])
+def test_many_narrow_integers_may_be_weights_and_others_are_a_shape_or_a_mask(tmp_path, dtype, count):
+    found = decide(tmp_path, "y = Where(w, x, x)", np.ones(count, dtype))
+
+    may_be_weights = count > 64 and dtype in ("i1", "u1", "i2", "u2")
+    assert found.role is (Role.UNATTRIBUTED if may_be_weights else Role.CONSTANT)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1"])
+def test_table_of_codes_is_what_reads_its_rows(tmp_path, dtype):
+    nodes = "rows = Gather(w, x) d = DequantizeLinear(rows, x) y = MatMul(x, d)"
+
+    assert decide(tmp_path, nodes, np.ones((4, 3), dtype)).decided_by == "structure:DequantizeLinear[0]"
+    assert decide(tmp_path, "r = Gather(w, x) y = MatMul(x, r)", np.ones((4, 3), "i8")).role is Role.CONSTANT
+
+
+@pytest.mark.parametrize(("op", "before"), [("Attention", "x"), ("MultiHeadAttention", "x, x, x")])
+def test_attention_of_onnx_has_no_weights_among_its_inputs(tmp_path, op, before):
+    assert decide(tmp_path, f"y = {op}({before}, w)", ramp(2, 3)).role is Role.UNATTRIBUTED
+    assert decide(tmp_path, f"y = com.microsoft.{op}({before}, w)", ramp(2, 3)).role is Role.PARAMETER
+
+
+@pytest.mark.parametrize(("hops", "role"), [(6, "parameter"), (7, "unattributed")])
+def test_reader_is_looked_for_past_six_operators_that_only_move(tmp_path, hops, role):
+    moves = " ".join(f"h{i + 1} = Identity(h{i})" for i in range(hops)).replace("(h0)", "(w)")
+
+    assert decide(tmp_path, f"{moves} y = MatMul(x, h{hops})", ramp(2, 3)).role.value == role
+
+
+@pytest.mark.parametrize("nodes", ["t = acme.Identity(w) y = MatMul(x, t)", "t = Relu(w) y = MatMul(x, t)"])
+def test_operator_that_is_not_known_to_move_hides_what_reads_its_output(tmp_path, nodes):
+    assert decide(tmp_path, nodes, ramp(2, 3)).role is Role.UNATTRIBUTED
+
+
+@pytest.mark.parametrize(
+    ("count", "role", "rule"), [(1, "constant", "scalar"), (2, "parameter", "DequantizeLinear[0]")]
+)
+def test_lone_code_is_a_number_that_the_graph_computes_with(tmp_path, count, role, rule):
+    found = decide(tmp_path, "t = DequantizeLinear(w, x) y = Mul(x, t)", np.ones(count, "i1"))
+
+    assert (found.role.value, found.decided_by) == (role, f"structure:{rule}")
 
 
 def test_shape_of_a_reshape_is_not_what_is_reshaped(tmp_path):

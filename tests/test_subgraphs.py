@@ -327,6 +327,8 @@ def test_what_is_known_names_cells_and_a_cause() -> None:
     assert all(known.cause for known in KNOWN.values())
 
 
+@pytest.mark.export
+@pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}")
 def test_the_document_sums_up_the_outcomes(tmp_path: Path) -> None:
     places = {"embed": "stem", "first": "block.0", "second": "block.1", "classifier": "head"}
     exact = score(tmp_path, places, 2)

@@ -150,6 +150,34 @@ def test_largest_tensors_are_those_with_the_most_elements_though_their_data_is_a
     ]
 
 
+def test_errors_are_said_beside_the_totals_that_they_put_in_doubt(tmp_path):
+    node = "g (float[1,3] x) => (float[1,3] y) { y = MatMul(x, w) }"
+    proto = text_model(node)
+    proto.graph.initializer.append(external("w", [3, 3], location="absent.bin"))
+
+    broken, whole = (
+        inspect(audit(tmp_path, proto)),
+        inspect(audit(tmp_path, text_model(node, {"w": ramp(3, 3)}))),
+    )
+
+    head, _, _ = broken.partition("\n\nscope")
+    assert "1 error, see below" in head
+    assert "see below" not in whole
+
+
+def test_a_reconciliation_says_what_a_factory_may_have_left_out(tmp_path):
+    proto = text_model("g (float[1,3] x) => (float[1,3] y) { y = MatMul(x, w) }", {"w": ramp(3, 3)})
+    proto.graph.initializer[0].name = proto.graph.node[0].input[1] = "fc.weight"
+    known = manifest_of(parameter("fc.weight", -ramp(3, 3)))
+    made = {"class": "Net", "source": "m:make", "weights": "factory", "seed": "5"}
+    result = reconcile(tmp_path, proto, replace(known, source=made))
+
+    text = render_text(ReconcileReport(result, group_by(result.in_pytorch_terms())))
+
+    assert "against Net, m:make, weights as the factory makes them, seed 5\n" in text
+    assert "does it load the checkpoint?" in text
+
+
 def test_largest_tensors_of_a_file_without_any_have_no_table(tmp_path):
     text = inspect(audit(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")))
 
@@ -552,7 +580,7 @@ def test_trainable_and_frozen_are_columns_where_pytorch_is_known(tmp_path):
     result = reconcile(tmp_path, proto, manifest)
     grouping = group_by(result.in_pytorch_terms(), depth=3, known=result.trainability)
 
-    *groups, total = table(render_text(ReconcileReport(result, grouping)), "scope, depth")
+    *groups, total = table(render_text(ReconcileReport(result, grouping)), "scope in PyTorch, depth")
 
     assert [number(cell) for cell in total[1:4]] == [120, 40, 80]
     assert sum(number(row[2]) + number(row[3]) for row in groups) == 120

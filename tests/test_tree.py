@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -441,10 +441,17 @@ def test_layers_of_nothing_learned_fold_where_the_same_is_under_them():
     other = {"h.2.a": constant("h.2.a", 2), "h.2.c": constant("h.2.c", 2)}
 
     assert [row.title for row in build_tree(grouped({**same, **other, "x": 1})) if row.count > 1] == [
-        "h.0-1",
-        "a",
-        "b",
+        "h.0-1.a",
+        "h.0-1.b",
     ]
+
+
+def test_what_differs_within_layers_stays_apart_where_the_layers_fold():
+    names = {f"stages.{s}.blocks.{b}": 9 if b == 2 else 4 for s in range(2) for b in range(3)}
+
+    rows = build_tree(grouped({**names, "x": 1, "y": 2}))
+
+    assert outline(rows)[:3] == [("stages.0-1.blocks", 2, 17), ("  0-1", 4, 4), ("  2", 2, 9)]
 
 
 def test_numbers_under_layers_that_fold_are_in_their_order():
@@ -510,6 +517,37 @@ def test_outermost_and_largest_rows_have_room_first(limit, titles, closed):
         assert not below or sum(child.total.parameters for child in below) == row.total.parameters
 
 
+@pytest.mark.parametrize(
+    ("limit", "titles", "closed", "others"),
+    [
+        (2, ["b", "c", "[1 other]"], 3, [("a.x",), ("a.y",), ("a.z",)]),
+        (4, ["a", "b", "  y", "  [2 others]", "c"], 3, [("b.z",), ("b.x",)]),
+        (7, ["a", "  y", "  [2 others]", "b", "  x", "  y", "  z", "c"], 0, [("a.z",), ("a.x",)]),
+    ],
+)
+def test_largest_rows_have_room_wherever_they_stand_and_the_others_are_summed(limit, titles, closed, others):
+    names = {"a.x": 1, "a.y": 3, "a.z": 2, "b.x": 10, "b.y": 30, "b.z": 20, "c": 50}
+
+    rows, left = cut_rows(build_tree(grouped(names)), limit)
+
+    assert ([title for title, _, _ in outline(rows)], left) == (titles, closed)
+    (rest,) = (row for row in rows if row.title.startswith("["))
+    assert (list(rest.members), rest.total.name) == (others, rest.title)
+    assert rest.parameters == sum(names[".".join(label)] for label in others)
+
+
+def test_of_as_many_parameters_the_one_of_most_bytes_and_then_of_most_tensors_is_larger():
+    groups = {
+        "few": learned("few", 4, nbytes=8, tensors=9),
+        "whole": learned("whole", 4, nbytes=16, tensors=1),
+        "pieces": learned("pieces", 4, nbytes=16, tensors=2),
+    }
+    rows = build_tree(grouped(groups))
+
+    assert [cut_rows(rows, limit)[0][0].title for limit in (1, 2)] == ["pieces", "whole"]
+    assert [row.title for row in cut_rows(rows, 2)[0]] == ["whole", "pieces", "[1 other]"]
+
+
 def test_folding_comes_before_the_limit():
     rows, closed = cut_rows(build_tree(grouped({"embeddings": 30, **LAYERS, "pooler": 6})), 3)
 
@@ -526,6 +564,7 @@ def test_outermost_module_of_which_all_is_used_as_often_is_told_once():
 
     (found,) = find_reuse(ledger)
 
+    assert (found.level, found.title, found.count) == (0, "encoder.groups.0", 1)
     assert (found.total.name, found.total.applications) == ("encoder.groups.0", 12)
     assert (found.total.parameters, found.total.unshared_parameters) == (24, 288)
 
@@ -576,6 +615,27 @@ def test_sum_knows_trainable_only_where_every_group_does():
 
     assert sum_groups("s", [known, known]).trainable == 6
     assert sum_groups("s", [known, unknown]).trainable is None
+
+
+def test_what_is_counted_twice_is_taken_off_every_total():
+    whole = Group(
+        "a",
+        parameters=10,
+        unshared_parameters=30,
+        applications=3,
+        stored_elements=11,
+        nbytes=44,
+        learned_nbytes=40,
+        tensors=3,
+        nodes=5,
+        trainable=6,
+        frozen=4,
+    )
+    nothing = Group("a", trainable=0, frozen=0)
+
+    assert sum_groups("a", [whole, whole], whole) == whole
+    assert sum_groups("a", [nothing, nothing], nothing) == nothing
+    assert sum_groups("a", [whole, Group("b")]) == replace(whole, trainable=None, frozen=None)
 
 
 def test_sum_is_less_what_is_counted_twice():

@@ -14,7 +14,11 @@ __all__ = ["ComponentTotals", "count_components"]
 
 @dataclass(frozen=True, slots=True)
 class ComponentTotals:
-    """What one component of an artifact holds."""
+    """What one component of an artifact holds.
+
+    `stored_tensors` and `nodes` are of all its graphs, `stored_elements` the elements of these tensors as stored, and
+    `stored_nbytes` the bytes of their payloads; a byte that two tensors share counts for both.
+    """
 
     component: Component
     file: str

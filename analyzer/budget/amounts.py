@@ -66,7 +66,8 @@ def parse_amount(text: str, unit: Unit) -> int:
         raise ValueError(f"{shown(text)}: {_unknown(found['unit'], unit)}")
     number = _fraction(found) * units[found["unit"]]
     if number.denominator != 1:
-        raise ValueError(f"{shown(text)}: {unit.value} are whole; write a whole number")
+        hint = ", or a unit, as in 450MiB" if unit is Unit.BYTES else ""
+        raise ValueError(f"{shown(text)}: {unit.value} are whole; write a whole number{hint}")
     if number > MOST:
         raise ValueError(f"{shown(text)}: more than any file holds")
     return int(number)

@@ -113,6 +113,9 @@ def list_parts(
         part: what was measured.
         by: the key of the groups; None takes the default, as `analyzer.group.group_by` does.
         depth: as there.
+
+    Raises:
+        UsageError: as of that.
     """
     if metric in _NAMES:
         return _NAMES[metric](part)

@@ -53,21 +53,24 @@ class Unit(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """Not more than a number."""
+    """Not more than a `value`, in the unit of the metric."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """Not less than a number."""
+    """Not less than a `value`, in the unit of the metric."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How much more than a baseline is allowed, which may be less than nothing: a fraction of it, or so many units."""
+    """How much more than a baseline is allowed, which may be less than nothing.
+
+    Either a `fraction` of it, or an `amount` in the unit of the metric.
+    """
 
     fraction: Fraction | None = None
     amount: int | None = None
@@ -124,7 +127,10 @@ class Skipped(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """Part of what was observed: a group, a tensor, an operator; beside a baseline also what it was there."""
+    """Part of what was observed: a group, a tensor, an operator.
+
+    `value` and `baseline`, what it was there, are in the unit of the metric; of names, how often they are used.
+    """
 
     name: str
     value: int
@@ -133,7 +139,7 @@ class Contributor:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one rule says of one model."""
+    """What one rule says of one model. Numbers are in its unit."""
 
     rule: Rule
     model: str | None

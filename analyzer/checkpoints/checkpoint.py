@@ -249,7 +249,11 @@ def _open_shards(path: Path) -> tuple[_Opened, tuple[str, ...]]:
 
 
 def read_index(path: Path) -> dict[str, LocalFile]:
-    """The shard of each tensor."""
+    """The shard of each tensor, by its name.
+
+    Raises:
+        ManifestError: it cannot be read, is no index, or a shard is not there, or not beside it.
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from analyzer.errors import UsageError
-from analyzer.render import USUAL, Special, find_printed
+from analyzer.render import USUAL, Special, find_printed, find_suffixes
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.config import Config
@@ -193,6 +193,20 @@ def bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable
     return decorate
 
 
+class _Printed(click.Choice[str]):
+    """The formats that are printed; of one that is only written to a file, how it is."""
+
+    def __init__(self, report: Special | None) -> None:
+        super().__init__(find_printed(report))
+        self._suffixes = find_suffixes(report)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        written = self._suffixes.get(f".{value}")
+        if written is not None and not written.is_printed:
+            self.fail(f"{value!r} is for files alone; write -o FILE.{value}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _F]:
     return bundle(
         "output",
@@ -200,7 +214,7 @@ def _reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], 
         click.option(
             "--format",
             "style",
-            type=click.Choice(find_printed(report)),
+            type=_Printed(report),
             default=USUAL,
             help="Form of stdout.",
         ),

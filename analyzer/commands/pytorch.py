@@ -37,7 +37,7 @@ def read_original(
     from analyzer.checkpoints.weights import Original
     from analyzer.manifest import is_manifest, load_manifest
 
-    path, told = Path(source), hush if output.quiet else say
+    path, told = _manifest_of(Path(source)), hush if output.quiet else say
     kind = checkpoint_kind(path)
     if kind is None and path.is_file() and is_manifest(path):
         if random_weights:
@@ -56,6 +56,15 @@ def read_original(
     for note in original.notes:
         told(note)
     return original
+
+
+def _manifest_of(path: Path) -> Path:
+    """The manifest in a folder that has one, and no config from which the model itself could be made."""
+    from analyzer.checkpoints.checkpoint import CONFIG_FILE
+    from analyzer.manifest import MANIFEST_FILE
+
+    found = path / MANIFEST_FILE
+    return found if found.is_file() and not (path / CONFIG_FILE).is_file() else path
 
 
 def find_beside(model: str) -> str | None:
@@ -82,8 +91,10 @@ def require_beside(model: str) -> str:
     found = find_beside(model)
     if found is not None:
         return found
+    where = "in it" if Path(model).is_dir() else "beside it"
     raise UsageError(
-        f"{model}: neither manifest.json nor config.json is beside it; name PyTorch's side with --against SOURCE"
+        f"{model}: neither manifest.json nor config.json is {where}; "
+        "name PyTorch's side with --against SOURCE, such as weights.pt or module:factory"
     )
 
 

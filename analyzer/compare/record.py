@@ -61,7 +61,7 @@ _N = TypeVar("_N", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Pair(Generic[_N]):
-    """One number on both sides: a count, or milliseconds."""
+    """One number on both sides, `a` and `b`: a count, or milliseconds; 0 where that side lacks what is counted."""
 
     a: _N
     b: _N
@@ -79,7 +79,10 @@ class Pair(Generic[_N]):
 
 @dataclass(frozen=True, slots=True)
 class GroupPair:
-    """One group on both sides; a side that lacks it has 0."""
+    """One group on both sides; a side that lacks it has 0.
+
+    `parameters` and `stored_elements` are elements, `nbytes` bytes of encoded payload, `tensors` stored tensors.
+    """
 
     name: str
     label: tuple[str, ...]
@@ -119,20 +122,23 @@ class TensorPair:
 
     @property
     def parameters(self) -> Pair[int]:
+        """Learned elements that count here; of a copy none."""
         return Pair(*(0 if side is None else side.parameters for side in (self.a, self.b)))
 
     @property
     def stored_elements(self) -> Pair[int]:
+        """Elements as stored."""
         return Pair(*(0 if side is None else side.tensor.numel for side in (self.a, self.b)))
 
     @property
     def nbytes(self) -> Pair[int]:
+        """Bytes of encoded payload."""
         return Pair(*(0 if side is None else side.tensor.nbytes for side in (self.a, self.b)))
 
 
 @dataclass(frozen=True, slots=True)
 class ValueCounts:
-    """How many of the tensors that are otherwise alike have the same values."""
+    """How many of the tensors that are otherwise alike have `equal`, `differing` and `unknown` values."""
 
     content: ContentMode
     """How many of their values were compared: those at fixed positions, or all."""
@@ -144,7 +150,11 @@ class ValueCounts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A against B. Differences are a - b, ratios a / b. Groups and tensors come largest change first."""
+    """A against B. Differences are a - b, ratios a / b. Groups and tensors come largest change first.
+
+    `parameters` are learned elements, each once, and `stored_elements` elements as stored; `stored_nbytes` are bytes of
+    payload, `file_nbytes` those of all files on disk.
+    """
 
     a: str
     b: str
@@ -155,8 +165,9 @@ class Comparison:
     nodes: Pair[int] | None
     """None where a saved report does not say how many there were."""
     by: str
-    """As in `Grouping`, of both; so is `depth`."""
+    """As in `Grouping`, of both."""
     depth: int | None
+    """As in `Grouping`, of both."""
     groups: tuple[GroupPair, ...]
     overlap: GroupPair
     ungrouped: GroupPair

@@ -131,10 +131,12 @@ class TermCount:
 
     @property
     def value(self) -> int:
+        """Elements of its parts."""
         return sum(part.value for part in self.parts)
 
     @property
     def active(self) -> int:
+        """Elements of them that one token uses."""
         return sum(part.active for part in self.parts)
 
 
@@ -149,10 +151,11 @@ class CacheSize:
     """For each position of the encoder; 0 where there is none."""
     source_token_expression: Expression | None
     window: int | None
-    """Tokens that are kept at most."""
+    """Tokens that are kept at most; None where all are."""
     context: int | None
-    """Tokens that the model is made for."""
+    """Tokens that the model is made for; None where it has no bound."""
     source_context: int | None
+    """Positions of the encoder that it is made for; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +244,7 @@ class Side:
 
     @property
     def total(self) -> int:
+        """Elements of all its parameters, also of those that belong to no part."""
         return sum(self.counts.values()) + sum(self.unmatched.values())
 
 
@@ -263,7 +267,7 @@ class Reason:
     part: str
     """Key of the part that differs, or `[no term]`."""
     elements: int
-    """How much of its difference this is: side - formula."""
+    """How many elements of its difference this is: side - formula."""
     sentence: str
     certainty: Certainty = Certainty.EXPLAINED
     group: str = ""

@@ -154,9 +154,7 @@ def _merge(branches: Sequence[Branch], step: Step) -> Branch:
         step=step,
         count=sum(branch.count for branch in branches),
         own=tuple(group for branch in branches for group in branch.own),
-        children=tuple(
-            _merge(by_step[found], found) if len(by_step[found]) > 1 else by_step[found][0] for found in order
-        ),
+        children=tuple(_merge(by_step[found], found) for found in order),
         shape=branches[0].shape,
     )
 

@@ -137,8 +137,7 @@ def group_by_patterns(
         ledger: the account of one model.
         patterns: by name of the group, in their order.
         known: what the PyTorch side says of the entries: a name that is searched too, and whether it is trained.
-        match: `all`: an entry is in every group that matches, and `overlap` holds what is counted more than once;
-            `first`: only in the first of them. `ungrouped` is what no group has.
+        match: `all`: an entry is in every group that matches; `first`: only in the first of them.
         origin: where the patterns come from, for the report.
 
     Raises:

@@ -315,9 +315,10 @@ def _notes_of(content: bytes) -> dict[str, str]:
 def carried(
     book: Book, attribute: Attribute, path: GraphPath, node: Node | None, account: str, owner: str = ""
 ) -> Iterator[StoredTensor]:
-    """The tensors that one attribute carries: a node's, or, without a node, a function's default of its `owner`.
+    """The tensors of an attribute that is booked on `account`: a node's, or, without one, a default of its `owner`.
 
-    The attribute's own bytes have been booked on `account`.
+    Raises:
+        ModelReadError: the bytes of a tensor are no message.
     """
     messages = attribute.messages
     label = book.text(attribute.name)

@@ -28,12 +28,23 @@ def open_source(location: str) -> Source:
         MissingExtraError: it is a URL, and what reads URLs is not installed.
     """
     if not is_url(location):
-        return LocalFile.at(Path(location))
+        return _open_named(Path(location))
     if location.lower().startswith("file://"):
         return LocalFile.at(_path_of(location))
     from analyzer.read.remote import open_remote  # fsspec, which only a URL needs
 
     return open_remote(location)
+
+
+def _open_named(path: Path) -> LocalFile:
+    """A file as somebody typed its name; where it is not there, the one beside it that ends in `.onnx` is proposed."""
+    try:
+        return LocalFile.at(path)
+    except ModelReadError as error:
+        near = Path(f"{path}.onnx")
+        if path.exists() or not near.is_file():
+            raise
+        raise ModelReadError(f"{error}; did you mean {near}?") from error
 
 
 def _path_of(location: str) -> Path:

@@ -53,7 +53,11 @@ class TensorFields:
 
 
 def collect_fields(book: Book, places: Sequence[Field]) -> TensorFields:
-    """Read the fields, and book all but the payload."""
+    """Read the fields, and book all but the payload.
+
+    Raises:
+        ModelReadError: the bytes are no message.
+    """
     if len(places) == 1:
         usual = _collect_usual(book, places[0])
         if usual is not None:

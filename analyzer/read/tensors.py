@@ -44,7 +44,11 @@ def read_tensor(
     name: str | None = None,
     node: int | None = None,
 ) -> StoredTensor:
-    """A dense tensor; without a `name` it goes by its own. Its bytes are booked, but for those of its elements."""
+    """A dense tensor; without a `name` it goes by its own. Its bytes are booked, but for those of its elements.
+
+    Raises:
+        ModelReadError: the bytes are no message.
+    """
     book.count(1 + len(path))  # each graph around a tensor is named wherever the tensor is
     fields = collect_fields(book, places)
     name = name if name is not None else fields.name or ""
@@ -80,7 +84,11 @@ def read_sparse(
     name: str | None = None,
     node: int | None = None,
 ) -> StoredTensor:
-    """A sparse tensor: its stored values are elements, its indices are bytes only (onnx.proto, SparseTensorProto)."""
+    """A sparse tensor: its stored values are elements, its indices are bytes only (onnx.proto, SparseTensorProto).
+
+    Raises:
+        ModelReadError: the bytes are no message.
+    """
     dims, values_at, indices_at = _collect_sparse(book, places)
     values = read_tensor(book, values_at, path, carrier, name, node)
     indices = read_tensor(book, indices_at, path, carrier, values.name, node)

@@ -80,14 +80,19 @@ class Line(enum.StrEnum):
     OUTSIDE = "outside"
     """Of a head that this file's task does not have."""
     BUFFER = "buffer"
+    """A PyTorch buffer, or computed from one."""
     ADDED = "added"
     """Made by the exporter."""
     QUANTIZATION = "quantization"
+    """Scales and zero points."""
     DIFFERING = "differing"
     """Same name, other content."""
     MISSING = "missing"
+    """PyTorch has it, the file does not."""
     UNEXPECTED = "unexpected"
+    """The file has it, PyTorch does not."""
     UNEXPLAINED = "unexplained"
+    """No rule explains what it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +254,9 @@ class Nearest:
     equal: int
     """Of the compared elements, how many agree."""
     compared: int
+    """How many elements were compared, at fixed positions."""
     max_abs_error: float | None
+    """Largest difference among them; None where that is no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +302,12 @@ class EntryLine:
 
 @dataclass(frozen=True, slots=True)
 class BridgeRow:
-    """One line's totals. See the contract, "Entries, roles and the identities", 3."""
+    """One line's totals, as docs/report-format.md defines them ("The lines of the bridge").
+
+    `tensors` are parameters and stored tensors, `elements` what is touched of both. `parameter_delta` and
+    `stored_delta` are the elements, signed, that lead from PyTorch's parameters to the file's parameters and to what it
+    stores. `nbytes` are bytes of payload of the stored tensors.
+    """
 
     line: Line
     tensors: int

@@ -19,8 +19,6 @@ def find_nearest(books: Books) -> tuple[Nearest, ...]:
     A candidate has as many elements in a shape that can be turned into the entry's. Missing ones go first; among equals
     the one with most elements in common, then with the least largest difference.
     """
-    if books.contents.mode == "none":
-        return ()
     culprits = [line for line in books.entries.values() if line.line in UNBALANCED]
     found = (_nearest(books, books.entry(line.key)) for line in culprits[:_MOST_ENTRIES])
     return tuple(nearest for nearest in found if nearest is not None)

@@ -46,10 +46,12 @@ class StateTensor:
 
     @property
     def numel(self) -> int:
+        """Elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of these elements in PyTorch's type."""
         return self.dtype.nbytes(self.numel)
 
 
@@ -102,10 +104,12 @@ class Recovery:
 
     @property
     def numel(self) -> int:
+        """Elements of all tensors that are given back."""
         return sum(tensor.numel for tensor in self.tensors)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of these elements in PyTorch's types."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
     @property

@@ -177,10 +177,8 @@ def find_suffixes(report: str | None) -> dict[str, Format]:
     Args:
         report: the name of its class; None for the formats that every report has.
 
-    >>> list(find_suffixes(None))
-    ['.json', '.txt', '.md', '.csv', '.html']
-    >>> list(find_suffixes("BudgetReport"))[5:], list(find_suffixes("Timing"))[5:]
-    (['.sarif', '.xml'], ['.png', '.svg'])
+    >>> [".md" in find_suffixes(None), ".xml" in find_suffixes(None), ".xml" in find_suffixes("BudgetReport")]
+    [True, False, True]
     """
     return {each.suffix: each for each in FORMATS.values() if not each.reports or report in each.reports}
 
@@ -191,10 +189,8 @@ def find_printed(report: Special | None = None) -> tuple[str, ...]:
     Args:
         report: as `find_suffixes` takes it.
 
-    >>> find_printed()
-    ('text', 'json', 'markdown', 'csv')
-    >>> find_printed("FormulaReport")
-    ('text', 'json', 'markdown', 'csv', 'latex')
+    >>> find_printed()[0], "latex" in find_printed(), "latex" in find_printed("FormulaReport")
+    ('text', False, True)
     """
     known = find_suffixes(report).values()
     names = [name for name, each in FORMATS.items() if each.is_printed and each in known]

@@ -69,12 +69,20 @@ class _Line:
 
 
 def render_png(timing: Timing, options: RenderOptions | None = None) -> bytes:
-    """As `render_plot`."""
+    """As `render_plot`.
+
+    Raises:
+        MissingExtraError: as of that.
+    """
     return render_plot(timing, "png")
 
 
 def render_svg(timing: Timing, options: RenderOptions | None = None) -> bytes:
-    """As `render_plot`."""
+    """As `render_plot`.
+
+    Raises:
+        MissingExtraError: as of that.
+    """
     return render_plot(timing, "svg")
 
 

@@ -16,7 +16,11 @@ __all__ = ["Measured", "PointComparison", "TimePair", "TimingComparison", "compa
 
 @dataclass(frozen=True, slots=True)
 class TimePair:
-    """One group on both sides; a side that lacks it has 0."""
+    """One group on both sides; a side that lacks it has 0.
+
+    `ms` are milliseconds, the mean kernel time per profiled run; `parameters` are learned elements, `nbytes` bytes of
+    payload.
+    """
 
     name: str
     label: Label
@@ -33,7 +37,11 @@ class TimePair:
 
 @dataclass(frozen=True, slots=True)
 class PointComparison:
-    """One measurement on both sides, or one length of two sweeps."""
+    """One measurement on both sides, or one length of two sweeps (`value`). All times are milliseconds.
+
+    Of each side: groups - `overlap` + `ungrouped` + `unattributed` + `overhead` = `profiled`, the mean run with
+    profiling.
+    """
 
     value: int | None
     latency: Pair[float]
@@ -57,7 +65,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class TimingComparison:
-    """A against B. Differences are a - b, ratios a / b."""
+    """A against B. Differences are a - b, ratios a / b.
+
+    `parameters` are learned elements, `file_nbytes` bytes of all files on disk; `by`, `depth`, `match` and `origins`
+    are as in `Comparison`.
+    """
 
     a: str
     """Path of the model, or of the report."""

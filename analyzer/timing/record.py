@@ -16,17 +16,19 @@ class Axis:
 
     input: str
     position: int
+    """Which axis of the input, from 0."""
     name: str | None
     """As the file calls it; None where it has no name or a fixed size."""
     role: str
     size: int
+    """How many elements long it is."""
     reason: str
     """`file`, `--shape batch`, `--past`, `--input`, `default of sequence`, `past + sequence`, ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Whole runs, in milliseconds."""
+    """Whole runs: `mean`, `median`, percentiles `p90` and `p99`, and `min`, in milliseconds, of so many `runs`."""
 
     mean: float
     median: float
@@ -48,7 +50,7 @@ class KernelTime:
     op_type: str
     provider: str
     ms: float
-    """Mean per profiled run."""
+    """Mean milliseconds per profiled run."""
     groups: tuple[str, ...]
     """Names of the groups whose nodes it computes: one, several where it was fused across them, none where unknown."""
     decided_by: str
@@ -66,17 +68,18 @@ class Part:
     group: Group
     """With parameters, bytes and nodes, which are 0 for a line of fused kernels."""
     ms: float
-    """Mean kernel time per profiled run."""
+    """Mean kernel time per profiled run, in milliseconds."""
     kernels: int
+    """How many kernels of the graph that ran."""
     across: tuple[str, ...] = ()
     """The groups that these kernels were fused across; () for a group's own line."""
     error_ms: float = 0.0
-    """Half the width of the 95 % confidence interval of `ms`."""
+    """Half the width of the 95 % confidence interval of `ms`, in milliseconds too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measurement.
+    """One measurement. Times are milliseconds, means per run.
 
     Parts - overlap + ungrouped + unattributed + overhead = profiled.mean.
     """
@@ -99,7 +102,7 @@ class Point:
     ungrouped: Part | None = None
     """What none of the user's own groups has; None where groups are keys'."""
     held_nbytes: int | None = None
-    """The most that the device's memory arena had in use."""
+    """The most bytes that the device's memory arena had in use; None where nothing says it."""
     axes: tuple[Axis, ...] = ()
     """Of the inputs, and why each is as long as it is."""
 
@@ -117,14 +120,16 @@ class TimingSettings:
     """As it is named on the command line: `cpu`."""
     provider_options: tuple[tuple[str, str], ...] = ()
     threads: int | None = None
+    """Of each operator; None leaves it to onnxruntime."""
     optimization: Optimization = Optimization.ALL
     seed: int = 0
+    """Of the random inputs."""
     schedule: Schedule = field(default_factory=Schedule)
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where it ran."""
+    """Where it ran, with how many `threads` for an operator, of how many `cores` that the process could use."""
 
     device: str
     """The name of the processor or the GPU."""
@@ -139,8 +144,9 @@ class Environment:
     clocks: tuple[tuple[str, float], ...] = ()
     """(clock, MHz) as it was after the runs."""
     load_ms: float = 0.0
-    """What making the session took."""
+    """What making the session took, in milliseconds."""
     peak_rss_nbytes: int | None = None
+    """The most bytes of memory that the process had; None where it is not known."""
     kernel_clock: Clock = "host"
     messages: tuple[str, ...] = ()
     order: MeasuringOrder = "one after the other"
@@ -149,7 +155,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """`time`: the answer for one model."""
+    """`time`: the answer for one model of so many `parameters` (learned elements) and `file_nbytes` (bytes on disk)."""
 
     ledger: Ledger | None
     """None in a saved report."""

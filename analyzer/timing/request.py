@@ -56,7 +56,7 @@ MeasuringOrder = Literal["in turns", "one after the other"]
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """One input of the model, and how it is made."""
+    """One input of the model, and how it is made: `low` and `high` bound its elements, as `Fill` says."""
 
     name: str
     dtype: str
@@ -69,7 +69,10 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When to stop: after `runs`, if given; else once the median has settled, or `seconds` have passed."""
+    """When to stop: after `runs`, if given; else once the median has settled, or `seconds` have passed.
+
+    There are at least `fewest` runs and at most `most`.
+    """
 
     runs: int | None = None
     warmup: int = 3
@@ -99,6 +102,7 @@ class Request:
     npz: str | None = None
     """Absolute path of the file that `Fill.FILE` takes arrays from."""
     seed: int = 0
+    """Of the random inputs."""
     provider_options: tuple[tuple[str, str], ...] = ()
     threads: int | None = None
     """`intra_op_num_threads`; None leaves it to onnxruntime, which takes one for each core."""
@@ -107,7 +111,7 @@ class Request:
     """Shared libraries of custom operators."""
     schedule: Schedule = field(default_factory=Schedule)
     file_nbytes: int = 0
-    """What the model's files hold."""
+    """Bytes of all the model's files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class Run:
     kernels_us: tuple[tuple[int, ...], ...]
     """For each profiled run, the time of each of `Reply.kernels` (0 for one that did not run), in microseconds."""
     held_nbytes: int | None = None
-    """The most that the device's memory arena had in use in a run, as the profile says it; None where it does not."""
+    """The most bytes that the device's memory arena had in use in a run, by the profile; None where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +152,9 @@ class Reply:
     optimized: str | None
     """The graph that ran, as a model file without its large weights; None where onnxruntime cannot write it."""
     load_ms: float
-    """What making the session took."""
+    """What making the session took, in milliseconds."""
     peak_rss_nbytes: int | None
-    """The most memory that the process had."""
+    """The most bytes of memory that the process had."""
     messages: tuple[str, ...] = ()
     """Warnings of onnxruntime that concern where nodes run."""
     kernel_clock: Clock = "host"

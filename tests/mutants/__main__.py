@@ -30,7 +30,7 @@ TESTS: Mapping[str, Sequence[str]] = {
         "test_csv.py",
         "test_compare.py",
     ),
-    "reconcile": ("reconcile",),
+    "reconcile": ("reconcile", "test_recover.py"),
 }
 
 
@@ -55,6 +55,7 @@ def main() -> None:
         os.devnull
     )  # tests of files that are not in the repository would be asked where they are
     files = [str(ROOT / "tests" / file) for room in rooms for file in TESTS[room]]
+    files += [str(ROOT / "analyzer" / room) for room in rooms]  # their doctests
     switches = [
         "-qq",
         "-s",
@@ -69,7 +70,7 @@ def main() -> None:
     ]
     trial = Trial(mutants, options.processes, options.seconds, tell)
     pytest.main([*switches, f"--rootdir={ROOT}", *files], plugins=[trial])
-    for line in _table(outcomes):
+    for line in _table(outcomes) if outcomes else ():
         _say(line)
     if len(outcomes) < len(mutants):
         sys.exit(f"{len(outcomes)} of {len(mutants)} mutants were tried")

@@ -26,10 +26,10 @@ class Loaded:
         self._functions: dict[CodeType, list[FunctionType]] = {}
         self._caches: list[Any] = []
         files = {str(path) for path in self._before}
-        for thing in gc.get_objects():
-            if isinstance(thing, FunctionType) and thing.__code__.co_filename in files:
+        for thing in gc.get_objects():  # `isinstance` would ask some of them for their class, and they warn
+            if type(thing) is FunctionType and thing.__code__.co_filename in files:
                 self._functions.setdefault(thing.__code__, []).append(thing)
-            elif isinstance(thing, functools._lru_cache_wrapper) and _is_ours(thing.__module__):
+            elif type(thing) is functools._lru_cache_wrapper and _is_ours(thing.__module__):
                 self._caches.append(thing)
 
     def put_in(self, mutant: Mutant) -> None:

@@ -124,16 +124,20 @@ def _survey(items: Sequence[pytest.Item], paths: set[Path]) -> Reached:
         answer = Path(folder, "reached")
 
         def work() -> int:
-            answer.write_bytes(pickle.dumps(_reached(items, {str(path) for path in paths})))
-            return 0
+            found = _reached(items, {str(path) for path in paths})
+            answer.write_bytes(pickle.dumps(found))
+            return isinstance(found, str)
 
         _, status = os.waitpid(_forked(work), 0)
+        found = pickle.loads(answer.read_bytes()) if answer.exists() else "the process of the tests"
         if status:
-            raise pytest.UsageError("the tests fail without any mutant")
-        return pickle.loads(answer.read_bytes())
+            sys.exit(f"fails without any mutant: {found}")
+        assert isinstance(found, Reached)
+        return found
 
 
-def _reached(items: Sequence[pytest.Item], paths: set[str]) -> Reached:
+def _reached(items: Sequence[pytest.Item], paths: set[str]) -> Reached | str:
+    """What the tests run, or the name of the first that fails."""
     reached = Reached()
     lines: set[tuple[str, int]] = set()
 
@@ -151,7 +155,7 @@ def _reached(items: Sequence[pytest.Item], paths: set[str]) -> Reached:
         passed = _passes(item, following)
         sys.settrace(None)
         if not passed:
-            raise AssertionError(item.nodeid)
+            return item.nodeid
         reached.seconds[number] = time.process_time() - start
         if lines:
             reached.lines[number] = set(lines)

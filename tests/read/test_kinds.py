@@ -16,7 +16,7 @@ from analyzer.read.kinds import HEAD, describe_kind
         (b"BZh91AY", "compressed with bzip2"),
         (b"\xfd7zXZ\x00\x00", "compressed with xz"),
         (b"\x28\xb5\x2f\xfd\x04", "compressed with zstd"),
-        (b"PK\x03\x04\x14", "a zip archive, such as torch.save writes"),
+        (b"PK\x03\x04\x14", "to compare: `onnxledger reconcile MODEL.onnx --against` this file"),
         (b"\x80\x02}q\0", "a Python pickle, which is never loaded here"),
         (b"\x80\x05\x95\0", "a Python pickle, which is never loaded here"),
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as Keras writes"),
@@ -31,6 +31,9 @@ from analyzer.read.kinds import HEAD, describe_kind
         (b"\n  <?xml version", "a web page or XML"),
         (b'{"ir_version": 8}', "JSON"),
         (b"# just a README", "a text file"),
+        (b"import torch", "Python source; export the model that it makes"),
+        (b'"""A net."""', "Python source"),
+        (b"from torch import nn", "Python source"),
     ],
 )
 def test_each_kind_is_named_with_what_to_do_about_it(head, words):

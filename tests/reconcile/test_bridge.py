@@ -14,6 +14,7 @@ from models import (
     ramp,
     reconcile,
     text_model,
+    without_values,
 )
 
 from analyzer import reconcile as reconcile_package
@@ -89,6 +90,7 @@ def test_bytes_of_the_lines_sum_to_the_stored_bytes(tmp_path):
     result = everything(tmp_path)
 
     assert sum(row.nbytes for row in result.bridge) == result.ledger.stored_nbytes
+    assert all(type(row.nbytes) is int for row in result.bridge)
 
 
 def test_bridge_has_every_line_in_order_also_the_empty_ones(tmp_path):
@@ -110,6 +112,43 @@ def test_findings_name_the_culprits(tmp_path):
         "unexpected": ("extra.weight",),
         "untied-weights": ("head = wte.weight (wte.weight, head.weight)",),
     }
+
+
+def test_what_unbalances_is_an_error_and_what_balances_is_none(tmp_path):
+    severities = {finding.id: finding.severity.value for finding in everything(tmp_path).findings}
+
+    assert severities == {"missing": "error", "unexpected": "error", "untied-weights": "warning"}
+
+
+@pytest.mark.parametrize("asked", [None, "none", "sampled", "full"])
+def test_verdict_says_how_far_values_were_compared(tmp_path, asked):
+    proto = text_model(
+        'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }', {"fc.weight": ramp(3, 2)}
+    )
+    manifest = manifest_of(parameter("fc.weight", ramp(3, 2)))
+
+    described = reconcile(tmp_path, proto, manifest, asked)
+    at_hand = reconcile(tmp_path, proto, manifest, asked, {"fc.weight": ramp(3, 2)})
+    bare = reconcile(tmp_path, proto, without_values(manifest), asked if asked == "none" else None)
+
+    assert (described.content, at_hand.content, bare.content) == (asked or "full", asked or "sampled", "none")
+
+
+@pytest.mark.parametrize(
+    ("content", "compared"),
+    [
+        ("none", {"whole": 0, "sampled": 0, "none": 10}),
+        ("sampled", {"whole": 0, "sampled": 6, "none": 4}),
+        ("full", {"whole": 6, "sampled": 0, "none": 4}),
+    ],
+)
+def test_elements_are_told_by_how_far_their_values_were_compared(tmp_path, content, compared):
+    proto = text_model(
+        'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }', {"fc.weight": ramp(3, 2)}
+    )
+    manifest = manifest_of(parameter("fc.weight", ramp(3, 2)), parameter("gone.weight", ramp(2, 2, start=50)))
+
+    assert reconcile(tmp_path, proto, manifest, content).compared == compared
 
 
 def test_model_against_an_empty_manifest_is_unexpected(tmp_path):

@@ -95,3 +95,14 @@ def test_nothing_is_near_where_values_are_not_compared(tmp_path):
 
 def test_what_balances_needs_no_candidates(tmp_path):
     assert run(tmp_path, {"fc.weight": FC}, {"fc.weight": FC}).nearest == ()
+
+
+@both
+def test_of_as_many_elements_in_common_the_least_difference_decides(tmp_path, at_hand):
+    known = {"far.weight": FC + 100, "near.weight": FC + 1, "other.weight": FC + 50}
+
+    result = run(tmp_path, {"extra": FC + np.float32(1.5)}, known, at_hand=at_hand)
+
+    assert [(near.name, near.equal, near.max_abs_error) for near in result.nearest] == [
+        ("near.weight", 0, 0.5)
+    ]

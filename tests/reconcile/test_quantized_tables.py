@@ -1,4 +1,4 @@
-"""An embedding whose codes an integer product reads: as `quantize_dynamic` of onnxruntime writes it from real exports."""
+"""An embedding whose codes an integer product reads, as onnxruntime's `quantize_dynamic` writes it of real exports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from analyzer.recover.ownnames import read_own_names
 pytest.importorskip("torch")
 quantization = pytest.importorskip("onnxruntime.quantization")
 
-pytestmark = [pytest.mark.export, pytest.mark.time]
+pytestmark = [
+    pytest.mark.export,
+    pytest.mark.time,
+    pytest.mark.filterwarnings("ignore:You are using the legacy TorchScript-based ONNX export"),
+    pytest.mark.filterwarnings("ignore:The feature will be removed:DeprecationWarning"),
+]
 
 
 def network(kind: str) -> Any:
@@ -24,17 +29,14 @@ def network(kind: str) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.emb = nn.Embedding(100, 16)
-            if kind == "convolution":
-                self.conv = nn.Conv1d(16, 8, 3)
-            self.head = nn.Linear(8 if kind == "convolution" else 16, 100, bias=False)
+            is_convolution = kind == "convolution"
+            self.head = nn.Conv1d(16, 8, 3) if is_convolution else nn.Linear(16, 100, bias=False)
             if kind == "tied":
                 self.head.weight = self.emb.weight
 
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             rows = self.emb(ids)
-            if kind == "convolution":
-                return self.head(self.conv(rows.transpose(1, 2)).mean(-1))
-            return self.head(rows)
+            return self.head(rows.transpose(1, 2) if kind == "convolution" else rows)
 
     torch.manual_seed(0)
     return Network().eval()
@@ -51,6 +53,7 @@ def quantized_export(
 ) -> tuple[Ledger, Manifest]:
     """The ledger of the file, and PyTorch's side."""
     import torch
+
     from exporter.census import take_census
 
     folder = tmp_path_factory.mktemp("tables")
@@ -69,7 +72,7 @@ def test_a_quantized_table_balances(quantized_export: tuple[Ledger, Manifest]) -
 
     assert result.balanced
     assert ledger.parameters == manifest.numel
-    assert {line.decided_by.partition(":")[0] for line in result.parameters} == {"content"}
+    assert all(line.decided_by.partition(":")[0].endswith("content") for line in result.parameters)
 
 
 def test_a_quantized_table_is_recovered_in_floats(quantized_export: tuple[Ledger, Manifest]) -> None:

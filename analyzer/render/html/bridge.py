@@ -77,7 +77,7 @@ def _reconciled(view: View, beside: Beside) -> tuple[Block, ...]:
         _waterfall(view, pytorch, onnx, beside),
         _bridge(view, pytorch, onnx),
         chart,
-        describe_groups(view, beside, onnx.count("parameters")),
+        describe_groups(view, beside, onnx.count("parameters"), is_pytorch=True),
         *describe_findings(view),
         parameters,
         _tensors(view, beside),
@@ -93,7 +93,7 @@ def _answer(view: View) -> Answer | None:
         return None
     content = {
         "full": "whole contents compared",
-        "sampled": "sampled contents compared",
+        "sampled": "contents compared at fixed positions",
         "none": "no contents compared",
     }.get(view.text("content") or "", "")
     text = "Balanced: every parameter is accounted for" if balanced else "Not balanced: see the bridge"
@@ -132,18 +132,20 @@ def _waterfall(view: View, pytorch: View, onnx: View, beside: Beside) -> Block |
 
 def _bridge(view: View, pytorch: View, onnx: View) -> Table:
     start = amount(pytorch.count("parameters"))
-    rows: list[tuple[Cell, ...]] = [("PyTorch", "", start, start, start, "")]
+    ours, theirs = (len(view.rows(key)) or None for key in ("parameters", "tensors"))
+    rows: list[tuple[Cell, ...]] = [("PyTorch", cell(ours), start, start, start, "")]
     for row in view.rows("bridge"):
         line, tensors, elements = row.text("line"), row.count("tensors"), row.count("elements")
         if tensors or elements or line in _TROUBLE:
             deltas = (signed(row.count("parameter_delta")), signed(row.count("stored_delta")))
             rows.append((show(line), cell(tensors), cell(elements), *deltas, cell(row.count("bytes"))))
-    ends = (amount(onnx.count("parameters")), amount(onnx.count("stored_elements")))
+    stored = amount(onnx.count("stored_elements"))
+    ends = (cell(theirs), stored, amount(onnx.count("parameters")), stored, "")
     columns = (
         Column("line"),
         *map(number, ("tensors", "elements", "parameters", "stored elements", "bytes")),
     )
-    return Table("The bridge", columns, tuple(rows), total=("ONNX", "", "", *ends, ""))
+    return Table("The bridge", columns, tuple(rows), total=("ONNX", *ends))
 
 
 def _parameters(view: View, beside: Beside) -> Grid:

@@ -65,13 +65,13 @@ def facts(*pairs: tuple[str, str | None], title: str = "") -> Facts:
     return Facts(tuple(Fact(label, show(value)) for label, value in pairs if value), title)
 
 
-def describe_groups(view: View, beside: Beside, parameters: int | None) -> Grid:
-    """The groups of a document, with their times where a timing has groups of these names."""
+def describe_groups(view: View, beside: Beside, parameters: int | None, *, is_pytorch: bool = False) -> Grid:
+    """The groups of a document, PyTorch's own or the file's, with times where a timing has groups of these names."""
     rows = view.rows("groups")
     known = any(row.has("trainable") for row in rows)
     times = beside.times if any((row.text("group") or "") in beside.times for row in rows) else {}
     columns = (
-        name(_group_title(view)),
+        name(_group_title(view, is_pytorch=is_pytorch)),
         number("parameters"),
         number("share"),
         *((number("trainable"), number("frozen")) if known else ()),
@@ -90,8 +90,9 @@ def describe_groups(view: View, beside: Beside, parameters: int | None) -> Grid:
     )
 
 
-def _group_title(view: View) -> str:
+def _group_title(view: View, *, is_pytorch: bool) -> str:
     by, depth = view.text("by"), view.count("depth")
+    by = "scope in PyTorch" if is_pytorch and by == "scope" else by
     return "group" if not by else f"{show(by)}, depth {depth}" if depth is not None else show(by)
 
 

@@ -9,7 +9,7 @@ from analyzer.budget.record import AtLeast, BudgetReport, Contributor, Skipped, 
 from analyzer.render.markdown.parts import columns, cut, name, others, show_findings
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Column, Heading, Items, Line, Piece, Row, Strong, Table
-from analyzer.render.sentences.budget import count_unit, sum_others
+from analyzer.render.sentences.budget import count_unit, sum_others, tell_unmatched
 from analyzer.units import (
     format_bytes,
     format_count,
@@ -29,6 +29,8 @@ def show_budget(report: BudgetReport, options: RenderOptions) -> Iterator[Block]
     yield Heading((f"onnxledger check: {_answer(report)}",))
     if len(report.models) == 1:
         yield Line((Code(report.models[0]),))
+    for unmatched in tell_unmatched(report):
+        yield Line((Strong(unmatched),))
     if report.verdicts:
         yield _rules(report, ample)
     for verdict in cut(report.failed, ample)[0]:

@@ -69,7 +69,9 @@ def show_sides(a: str, b: str) -> Iterator[Block]:
 # groups
 
 
-def show_group_table(grouping: Grouping, parameters: int, limit: int) -> Iterator[Block]:
+def show_group_table(
+    grouping: Grouping, parameters: int, limit: int, *, is_pytorch: bool = False
+) -> Iterator[Block]:
     """Groups under each other; those of the outermost level and what is in brackets sum to the total."""
     is_own = grouping.by == "group"
     counted = replace(grouping, groups=tuple(group for group in grouping.groups if group.tensors or is_own))
@@ -82,7 +84,7 @@ def show_group_table(grouping: Grouping, parameters: int, limit: int) -> Iterato
         ]
     total = sum_groups("total", (*grouping.groups, grouping.ungrouped), grouping.overlap)
     rows.append(_total_row(total, parameters, is_total=True))
-    titles = (heading(grouping), "parameters", "share", "stored", "bytes", "tensors")
+    titles = (heading(grouping, is_pytorch=is_pytorch), "parameters", "share", "stored", "bytes", "tensors")
     yield Table(columns(*titles), tuple(rows))
     if closed:
         yield Line((f"{format_many(closed, 'row')} under these are not shown.",))

@@ -17,7 +17,7 @@ from analyzer.render.markdown.parts import (
 )
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Piece, Row, Table
-from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_sides
+from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_factory, tell_sides
 from analyzer.report import ExportReport, ReconcileReport
 from analyzer.units import format_count, format_error, format_many, format_shape, format_signed
 
@@ -44,8 +44,12 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> Iter
     yield Heading((f"{balance}: {counts}",))
     yield Line((tell_sides(result),))
     yield Line((f"{tell_balance(result)}; {tell_extent(result)}",))
+    for told in tell_factory(result):
+        yield Line((told,))
     yield _bridge(result)
-    yield Fold("Groups", tuple(show_group_table(report.grouping, result.onnx_parameters, rows)))
+    yield Fold(
+        "Groups", tuple(show_group_table(report.grouping, result.onnx_parameters, rows, is_pytorch=True))
+    )
     settled = [each for each in result.parameters if each.line is not BridgeLine.IDENTICAL]
     if settled:
         title = f"{format_many(len(settled), 'parameter')} not stored as PyTorch has them"

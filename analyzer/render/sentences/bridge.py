@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from analyzer.checkpoints.statedict import BY_NAMES
-from analyzer.reconcile.lines import Reconciliation
+from analyzer.reconcile.lines import Line, Reconciliation
 from analyzer.units import format_count, format_many, printable
 
-__all__ = ["tell_balance", "tell_extent", "tell_sides"]
+__all__ = ["tell_balance", "tell_extent", "tell_factory", "tell_sides"]
 
 
 def tell_sides(result: Reconciliation) -> str:
     """The file, and what stands for PyTorch's side."""
     source = result.manifest.source
-    names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
+    weights = source.get("weights")
+    if weights == "factory" and "seed" in source:
+        weights = f"weights as the factory makes them, seed {source['seed']}"
+    names = ", ".join(value for value in (source.get("class"), source.get("source"), weights) if value)
     return printable(f"{result.ledger.model.path}{f' against {names}' if names else ''}")
+
+
+def tell_factory(result: Reconciliation) -> Iterator[str]:
+    """Where weights differ that a factory made: what it may have left out."""
+    is_differing = any(settled.line is Line.DIFFERING for settled in result.parameters)
+    if is_differing and result.manifest.source.get("weights") == "factory":
+        yield "PyTorch's weights are those that the factory makes: does it load the checkpoint?"
 
 
 def tell_balance(result: Reconciliation) -> str:

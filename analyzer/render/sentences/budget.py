@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from analyzer.budget.record import Contributor, Unit
-from analyzer.units import format_others
+from analyzer.budget.record import BudgetReport, Contributor, Skipped, Unit
+from analyzer.units import format_many, format_others
 
-__all__ = ["count_unit", "sum_others"]
+__all__ = ["count_unit", "sum_others", "tell_unmatched"]
 
 _COUNTED_BY = {Unit.OPERATORS: "nodes", Unit.DOMAINS: "nodes", Unit.DTYPES: "tensors"}
 """What says how much of a name there is."""
@@ -33,3 +33,11 @@ def sum_others(left: Sequence[Contributor], metric: str) -> tuple[str, Contribut
     before = sum(each.baseline or 0 for each in left)
     has_baseline = any(each.baseline is not None for each in left)
     return title, Contributor(title, sum(each.value for each in left), before if has_baseline else None)
+
+
+def tell_unmatched(report: BudgetReport) -> Iterator[str]:
+    """How many rules were asked of no model: a glob that fits nothing may be a mistake. Nothing where none was."""
+    count = sum(verdict.skipped is Skipped.NOT_MATCHED for verdict in report.verdicts)
+    if count:
+        verb, globs = ("matches", "the glob is") if count == 1 else ("match", "the globs are")
+        yield f"{format_many(count, 'rule')} {verb} no model that was checked: see whether {globs} right"

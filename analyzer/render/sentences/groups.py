@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from analyzer.ledger import Grouping, Match
@@ -10,9 +11,13 @@ from analyzer.units import printable
 __all__ = ["heading", "tell_rule"]
 
 
-def heading(grouping: Grouping) -> str:
-    """The keys, and the depth; blocks at depth 1 have none to tell."""
+def heading(grouping: Grouping, *, is_pytorch: bool = False) -> str:
+    """The keys, and the depth; blocks at depth 1 have none to tell.
+
+    Scopes that a reconciliation has settled are PyTorch's own modules, where the file alone may say others.
+    """
     keys = grouping.by.replace(",", ", ")
+    keys = re.sub(r"\bscope\b", "scope in PyTorch", keys) if is_pytorch else keys
     is_plain = grouping.depth is None or (grouping.by, grouping.depth) == ("block", 1)
     return keys if is_plain else f"{keys}, depth {grouping.depth}"
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from analyzer.model import label
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.options import RenderOptions
-from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_sides
+from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_factory, tell_sides
 from analyzer.render.text.groups import show_groups
 from analyzer.render.text.tables import make_table, show_findings, show_name
 from analyzer.report import ExportReport, ReconcileReport
@@ -36,7 +36,7 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list
     """The parts of the text, from top to bottom."""
     result = report.reconciliation
     parts: list[RenderableType] = [_verdict(result), Text(""), _bridge(result), Text("")]
-    parts += show_groups(report.grouping, result.in_pytorch_terms(), options)
+    parts += show_groups(report.grouping, result.in_pytorch_terms(), options, is_pytorch=True)
     if options.verbose or not options.rows:
         parts += [Text(""), _parameters(result)]
     if result.nearest:
@@ -46,7 +46,10 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list
 
 def _verdict(result: Reconciliation) -> Text:
     style = "bold green" if result.balanced else "bold red"
-    return Text.assemble(f"{tell_sides(result)}\n", (tell_balance(result), style), f"; {tell_extent(result)}")
+    told = "".join(f"\n{told}" for told in tell_factory(result))
+    return Text.assemble(
+        f"{tell_sides(result)}\n", (tell_balance(result), style), f"; {tell_extent(result)}{told}"
+    )
 
 
 def _bridge(result: Reconciliation) -> Table:

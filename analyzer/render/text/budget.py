@@ -22,7 +22,7 @@ from analyzer.budget.record import (
     Verdict,
 )
 from analyzer.render.options import RenderOptions
-from analyzer.render.sentences.budget import count_unit, sum_others
+from analyzer.render.sentences.budget import count_unit, sum_others, tell_unmatched
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.units import (
     format_bytes,
@@ -67,7 +67,8 @@ def show_budget(report: BudgetReport, options: RenderOptions) -> list[Renderable
     if unasked:
         heading = Text("asked of no model", style="bold")
         parts += [heading, *_lines(unasked, widths, options, has_head=False), Text("")]
-    return [*parts, _conclude(report)]
+    unmatched = [Text(told, style="bold yellow") for told in tell_unmatched(report)]
+    return [*parts, *unmatched, _conclude(report)]
 
 
 def _lines(

@@ -22,7 +22,9 @@ from analyzer.units import format_bytes, format_count, format_doing, format_many
 __all__ = ["show_groups"]
 
 
-def show_groups(grouping: Grouping, ledger: Ledger, options: RenderOptions) -> list[RenderableType]:
+def show_groups(
+    grouping: Grouping, ledger: Ledger, options: RenderOptions, *, is_pytorch: bool = False
+) -> list[RenderableType]:
     """The table of groups, of a ledger whose parameters are all, and the sentences below it."""
     is_own = grouping.by == "group"
     # Groups of nodes alone have nothing to count; JSON lists them.
@@ -31,7 +33,7 @@ def show_groups(grouping: Grouping, ledger: Ledger, options: RenderOptions) -> l
     is_wide = options.width >= _WIDE or not any(row.level or row.count > 1 for row in shown)
     parts: list[RenderableType] = [
         *map(Text, tell_rule(grouping.match, grouping.origin)),
-        _table(grouping, shown, ledger.parameters, is_wide),
+        _table(grouping, shown, ledger.parameters, heading(grouping, is_pytorch=is_pytorch), is_wide=is_wide),
     ]
     lines = [*_closed(closed), *_blocks(grouping, ledger), *_reuse(find_reuse(ledger), options.rows)]
     if lines:
@@ -43,10 +45,12 @@ _WIDE = 100
 """Columns of a terminal from which on a tree has room for every number; below it one makes room for the names."""
 
 
-def _table(grouping: Grouping, rows: Sequence[TreeRow], parameters: int, is_wide: bool) -> Table:
+def _table(
+    grouping: Grouping, rows: Sequence[TreeRow], parameters: int, title: str, *, is_wide: bool
+) -> Table:
     known = any(group.trainable is not None for group in grouping.groups)
     columns = (("trainable", "frozen") if known else ("share", "stored"))[: 2 if is_wide else 1]
-    table = make_table(heading(grouping), "parameters", *columns, "bytes", "tensors")
+    table = make_table(title, "parameters", *columns, "bytes", "tensors")
     for row in rows:
         name = Padding(show_name(row.title), (0, 0, 0, _INDENT * min(row.level, _DEEPEST_INDENT)))
         table.add_row(name, _count(row), *_columns(row.total, parameters, is_wide))

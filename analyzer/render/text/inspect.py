@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from analyzer.artifact.components import ComponentTotals
-from analyzer.ledger import Entry, Ledger, Role
+from analyzer.ledger import Entry, Ledger, Role, Severity
 from analyzer.model import label
 from analyzer.render.options import RenderOptions
+from analyzer.render.sentences.findings import count_severities
 from analyzer.render.sentences.inspect import tell_basis, tell_facts
 from analyzer.render.text.accounts import show_accounts, show_roles
 from analyzer.render.text.groups import show_groups
@@ -34,7 +35,7 @@ def show_inspection(report: Inspection, options: RenderOptions) -> list[Renderab
     """The parts of the text, from top to bottom."""
     ledger = report.ledger
     parts: list[RenderableType] = [show_name(ledger.model.path), Text(tell_facts(ledger)), Text("")]
-    parts += [_headline(ledger), *map(Text, tell_basis(ledger)), Text("")]
+    parts += [_headline(ledger), *map(Text, tell_basis(ledger)), *_errors(report), Text("")]
     if report.components:
         parts += [_components(report.components, ledger), Text("")]
     if report.grouping.by == "bytes":
@@ -45,6 +46,13 @@ def show_inspection(report: Inspection, options: RenderOptions) -> list[Renderab
     if ledger.entries:
         parts += [Text(""), _largest(ledger, options)]
     return parts + show_findings(report.findings, options)
+
+
+def _errors(report: Inspection) -> Iterator[Text]:
+    """That the totals may not be all: the errors themselves stand below them."""
+    errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
+    if errors:
+        yield Text(f"{count_severities(errors)}, see below", style="bold red")
 
 
 def _headline(ledger: Ledger) -> Text:

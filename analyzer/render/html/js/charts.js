@@ -232,12 +232,13 @@ const addWaterfall = (host, data) => {
   const options = (chosen) => {
     const bars = walk(data.measures[chosen]);
     const levels = bars.map(([, , to]) => to);
+    const room = Math.min(90, Math.max(30, host.clientWidth / (bars.length + 1) - 8)); // labels stand beside each other
     const [low, high] = [Math.min(...levels), Math.max(...levels)];
     const from = high - low < 0.2 * high && high > low ? Math.max(0, low - (high - low)) : 0;
     return {
       note: low === high ? "No line changes this count." : from ? `The axis begins at ${summed(Math.round(from))}, so that the steps can be seen.` : "",
       grid: { left: 8, right: 12, top: 34, bottom: 8, containLabel: true },
-      xAxis: { type: "category", data: bars.map(([name]) => name), ...axis(), axisLabel: { color: colour("ink"), interval: 0, width: 90, overflow: "break" }, splitLine: { show: false } },
+      xAxis: { type: "category", data: bars.map(([name]) => name), ...axis(), axisLabel: { color: colour("ink"), interval: 0, width: room, lineHeight: 15, overflow: "break", formatter: (name) => name.replaceAll("-", "-\n") }, splitLine: { show: false } },
       yAxis: { type: "value", min: from, max: from ? Math.ceil(high + 0.2 * (high - from)) : undefined, ...axis(), axisLabel: { color: colour("soft"), showMaxLabel: !from } },
       series: [
         { type: "bar", stack: "all", silent: true, itemStyle: { color: "transparent" }, data: bars.map(([, a, b]) => Math.min(a, b)) },
