@@ -94,7 +94,7 @@ def _answer(view: View) -> Answer | None:
     content = {
         "full": "whole contents compared",
         "sampled": "contents compared at fixed positions",
-        "none": "no contents compared",
+        "none": "contents not compared",
     }.get(view.text("content") or "", "")
     text = "Balanced: every parameter is accounted for" if balanced else "Not balanced: see the bridge"
     return Answer(balanced, f"{text}{'; ' + content if content else ''}.")
