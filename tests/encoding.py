@@ -152,7 +152,7 @@ def _pieces(message: Message, ways: Ways, *, may_split: bool) -> list[bytes]:
 
 def _list(field: FieldDescriptor, values: list[Any], ways: Ways) -> Iterator[bytes]:
     lists = ways.chance.choice(("packed", "unpacked")) if ways.lists == "any" else ways.lists
-    if lists == "unpacked" or (lists == "usual" and not field.is_packed):
+    if lists == "unpacked" or (lists == "usual" and not field.GetOptions().packed):
         for value in values:
             yield _scalar(field, value, ways)
         return

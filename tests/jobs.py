@@ -12,7 +12,7 @@ from analyzer.timing.request import Feed, Fill, Reply, Request, Schedule
 from analyzer.timing.running.child import answer
 from analyzer.timing.running.exchange import Job
 
-NET = 'g (float["n",64] x) => (float["n",64] y) { [mm] h = MatMul(x, w) [act] y = Softmax(h) }'
+NET = "g (float[n,64] x) => (float[n,64] y) { [mm] h = MatMul(x, w) [act] y = Softmax(h) }"
 SHORT = Schedule(runs=4, warmup=2)
 
 

@@ -58,6 +58,7 @@ def expressions(value: Any) -> str:
 
 
 def test_the_action_is_what_github_takes_for_one():
+    pytest.importorskip("check_jsonschema")
     vendor = resources.files("check_jsonschema").joinpath("builtin_schemas/vendor/github-actions.json")
     action = read_action()
 

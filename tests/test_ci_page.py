@@ -40,6 +40,7 @@ def our_steps() -> list[Any]:
 
 
 def vendored(name: str) -> Any:
+    pytest.importorskip("check_jsonschema")
     path = resources.files("check_jsonschema").joinpath(f"builtin_schemas/vendor/{name}.json")
     return json.loads(path.read_text(encoding="utf-8"))
 

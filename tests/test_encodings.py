@@ -13,6 +13,7 @@ import onnx.reference
 import pytest
 from models import external, ramp, raw, save
 from onnx import TensorProto, helper, numpy_helper
+from packaging.version import Version
 
 from analyzer import decoding
 from analyzer.decoding.encodings import Encoded, find_encoding, logical_numel
@@ -97,6 +98,13 @@ def run(proto: onnx.ModelProto, inputs: dict[str, Array] | None = None) -> Array
     return found
 
 
+def skip_old_onnxruntime() -> None:
+    """1.25 has no groups of 2 bits, and takes zero points in bytes for unpacked ones where it gathers."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    if Version(onnxruntime.__version__) < Version("1.27"):
+        pytest.skip("onnxruntime before 1.27 does not compute this")
+
+
 def output_type(proto: onnx.ModelProto) -> int:
     """QLinear operators write codes of their output's zero point's type; all others floats."""
     last = proto.graph.node[-1]
@@ -175,6 +183,9 @@ def test_dequantized_codes_are_what_the_operator_makes_of_them(tmp_path, grid, d
 
 def reference(proto: onnx.ModelProto) -> Array:
     """(code - zero point) x scale, as ONNX's reference implementation computes it."""
+    for tensor in proto.graph.initializer:
+        if tensor.name == "z" and not tensor.dims:
+            tensor.dims.append(1)  # as a list, for onnx 1.21 cannot read a scalar of 2 bits
     (found,) = onnx.reference.ReferenceEvaluator(proto).run(None, {})
     return found
 
@@ -327,6 +338,8 @@ def nbits(bits: int, zero: str = "none", K: int = 40, N: int = 3, block: int = 1
 )
 @pytest.mark.parametrize("K", [32, 40, 48])
 def test_matmul_nbits_holds_the_transposed_matrix(tmp_path, bits, zero, K):  # noqa: N803
+    if bits == 2:
+        skip_old_onnxruntime()
     proto = nbits(bits, zero, K)
 
     found = decode(tmp_path, proto)
@@ -376,6 +389,8 @@ GATHERED = {
 @pytest.mark.parametrize("has_zero", [False, True])
 def test_gathered_blocks_are_a_table_in_few_bits(tmp_path, kind, has_zero):
     bits, dtype = GATHERED[kind]
+    if dtype == TensorProto.UINT8 and (bits == 2 or (bits == 4 and has_zero)):
+        skip_old_onnxruntime()
     low = -8 if dtype == TensorProto.INT4 else 0
     table, zeros = integers(low, low + 2**bits - 1, 6, 48), integers(low, low + 2**bits - 1, 6, 3)
     if dtype == TensorProto.UINT8:

@@ -12,7 +12,7 @@ from models import audit, ramp, text_model
 from analyzer import group
 from analyzer.errors import LedgerError, UsageError
 from analyzer.group import group_by, total_by
-from analyzer.group.keys import ACCOUNTS, KEYS, choose_key, label_order
+from analyzer.group.keys import ACCOUNTS, KEYS, choose_key, label_members, label_order
 from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run, natural_order
 
 WEIGHTS = {
@@ -230,10 +230,14 @@ def test_file_of_numbered_names_is_grouped_by_the_blocks_that_repeat(tmp_path):
     weights = {f"{name}{i}": ramp(3, 3, start=10 * i + k) for i in range(4) for k, name in enumerate("wv")}
     proto = text_model(f"g (float[1,3] x0) => (float[1,3] x4) {{ {' '.join(layers)} }}", weights)
 
-    grouping = group_by(audit(tmp_path, proto))
+    found = audit(tmp_path, proto)
 
-    assert grouping.by == "block"
+    grouping = group_by(found)
+
+    assert grouping == group_by(replace(found, blocks=None), "block")
+    assert label_members(found, "block").by == grouping.by == "block"
     assert parameters(grouping)["block.0"] == parameters(grouping)["block.1"] == 18
+    assert {group.name: group.nodes for group in grouping.groups}["block.0"] == 4
 
 
 def test_scopes_that_are_asked_for_are_given_though_there_are_none(ledger):

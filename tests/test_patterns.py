@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,11 @@ def test_pattern_may_hold_an_equals_sign():
 def test_a_regex_that_cannot_be_used_says_why(expression, message):
     with pytest.raises(ValueError, match=message):
         compile_pattern(expression)
+
+
+def test_a_regex_that_python_warns_of_is_refused_also_where_nobody_heeds_warnings():
+    with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match="nested set"):
+        compile_pattern("[[:alpha:]]")
 
 
 def test_a_regex_of_the_allowed_length_is_taken():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,16 +141,88 @@ def test_names_of_the_pytorch_side_count_too(tmp_path):
     assert find_preset(AUTO, ledger, known).origin == "preset gpt2 (auto)"
 
 
+GPT2 = ("transformer.wte.weight", "transformer.h.0.ln_1.bias")
+
+
+def test_half_of_what_pytorch_has_a_name_for_is_not_most_of_it(tmp_path):
+    names = (
+        "embeddings.word_embeddings.weight",
+        "pooler.dense.bias",
+        "features.0.weight",
+        "features.1.weight",
+    )
+
+    with pytest.raises(UsageError, match="no preset fits; the nearest, bert, has groups for 4 of the 8"):
+        find_preset(AUTO, ledger_of(tmp_path, names))
+
+
+def test_what_has_two_names_counts_once(tmp_path):
+    ledger = ledger_of(tmp_path, ("lm_head.weight", "features.0.weight"))
+    known = {ledger.entries[0].tensor.key: ("transformer.wte.weight", True)}
+
+    with pytest.raises(UsageError, match=r"no preset fits; the nearest, \w+, has groups for 2 of the 4"):
+        find_preset(AUTO, ledger, known)
+
+
+def test_every_layer_counts(tmp_path):
+    layers = [f"transformer.h.{number}.ln_1.bias" for number in range(4)]
+
+    own = find_preset(AUTO, ledger_of(tmp_path, (GPT2[0], *layers, "a.weight", "b.weight", "c.weight")))
+
+    assert own.origin == "preset gpt2 (auto)"
+
+
+def without_names(ledger: Ledger, *names: str) -> Ledger:
+    entries = (
+        replace(entry, scope="", scoped_by="none", sources=()) if entry.tensor.name in names else entry
+        for entry in ledger.entries
+    )
+    return replace(ledger, entries=tuple(entries))
+
+
+def test_what_pytorch_has_no_name_for_says_nothing_of_the_family(tmp_path):
+    nameless = [f"features.{number}.weight" for number in range(5)]
+    ledger = ledger_of(tmp_path, (*GPT2, *nameless))
+
+    assert find_preset(AUTO, without_names(ledger, *nameless)).origin == "preset gpt2 (auto)"
+    with pytest.raises(UsageError, match="has groups for 4 of the 14"):
+        find_preset(AUTO, ledger)
+
+
+@pytest.mark.parametrize("lacking", [{"sources": ()}, {"scope": "", "scoped_by": "none"}])
+def test_a_scope_or_a_name_of_pytorchs_is_enough(tmp_path, lacking):
+    ledger = ledger_of(tmp_path, GPT2)
+    entries = tuple(
+        replace(entry, **{"sources": (entry.tensor.name,), **lacking}) for entry in ledger.entries
+    )
+
+    assert find_preset(AUTO, replace(ledger, entries=entries)).origin == "preset gpt2 (auto)"
+
+
+def test_names_of_the_pytorch_side_are_enough(tmp_path):
+    names = ("a.weight", "b.bias")
+    ledger = without_names(ledger_of(tmp_path, names), *names)
+    known = {entry.tensor.key: (name, True) for entry, name in zip(ledger.entries, GPT2, strict=True)}
+
+    assert find_preset(AUTO, ledger, known).origin == "preset gpt2 (auto)"
+
+
 def test_a_preset_takes_the_first_group_unless_told_otherwise(tmp_path):
     ledger = ledger_of(tmp_path, Family.read("bert").base)
 
     assert find_preset("bert", ledger).match == "first"
     assert find_preset("bert", ledger, match="all").match == "all"
     assert find_preset("bert", ledger).origin == "preset bert"
+    assert [find_preset(AUTO, ledger, match=match).match for match in (None, "all")] == ["first", "all"]
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("brt", "did you mean bert"), ("zzz", "There are bert, roberta"), ("", "There are")]
+    ("name", "message"),
+    [
+        ("brt", "^--preset brt: did you mean bert[?] There are bert, roberta"),
+        ("zzz", "^--preset zzz: There are bert, roberta"),
+        ("", "^--preset : There are bert, roberta"),
+    ],
 )
 def test_an_unknown_preset_is_refused_with_the_nearest(name, message):
     with pytest.raises(UsageError, match=message):

@@ -207,7 +207,9 @@ def test_lone_number_is_a_constant(tmp_path, node, shape):
         ("m = ReduceMean(x) c = Sub(x, m) d = Div(c, m) y = Mul(d, w)", "Mul-vector"),
         ("m = ReduceMean(x) c = Sub(x, m) d = Div(c, m) s = Mul(d, x) y = Add(s, w)", "Add-vector"),
         ("h = MatMul(x, x) r = Reshape(h, x) y = Add(r, w)", "Add-vector"),
+        ("h = MatMul(x, x) y = Div(h, w)", "Div-vector"),
         ("h = ConvInteger(x, x) c = Cast<to=1>(h) s = Mul(c, x) y = Add(s, w)", "Add-vector"),
+        ("h = MatMulInteger(x, x) c = Cast<to=1>(h) s = Mul(c, x) y = Add(s, w)", "Add-vector"),
     ],
 )
 def test_vector_beside_a_linear_or_normalized_value_is_learned(tmp_path, nodes, rule):
@@ -332,6 +334,42 @@ def test_attention_of_onnx_has_no_weights_among_its_inputs(tmp_path, op, before)
     assert decide(tmp_path, f"y = com.microsoft.{op}({before}, w)", ramp(2, 3)).role is Role.PARAMETER
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1"])
+@pytest.mark.parametrize(
+    ("node", "rule"),
+    [
+        ("MatMulInteger(t, x)", "MatMulInteger[0]"),
+        ("ConvInteger(t, x)", "ConvInteger[0]"),
+        ("QLinearMatMul(t, x, x, x, x, x, x, x)", "QLinearMatMul[0]"),
+        ("QLinearConv(t, x, x, x, x, x, x, x)", "QLinearConv[0]"),
+    ],
+)
+def test_table_of_codes_is_learned_where_a_product_of_integers_takes_its_rows(tmp_path, node, rule, dtype):
+    nodes = f"rows = Gather(w, x) t = Transpose(rows) y = {node}"
+
+    found = decide(tmp_path, nodes, np.ones((4, 3), dtype))
+
+    assert (found.role, found.decided_by) == (Role.PARAMETER, f"structure:{rule}")
+
+
+@pytest.mark.parametrize(("count", "role"), [(64, "constant"), (65, "unattributed")])
+def test_bounds_and_sizes_are_few_numbers(tmp_path, count, role):
+    assert decide(tmp_path, "y = Clip(x, w)", ramp(count)).role.value == role
+
+
+@pytest.mark.parametrize(
+    ("node", "array", "role", "rule"),
+    [
+        ("MatMul(x, w)", ramp(1, 1), "constant", "scalar"),
+        ("MatMulInteger(x, w)", np.ones((1, 1), "i1"), "parameter", "MatMulInteger[1]"),
+    ],
+)
+def test_lone_float_is_no_weight_and_a_lone_code_of_a_product_is(tmp_path, node, array, role, rule):
+    found = decide(tmp_path, f"y = {node}", array)
+
+    assert (found.role.value, found.decided_by) == (role, f"structure:{rule}")
+
+
 @pytest.mark.parametrize(("hops", "role"), [(6, "parameter"), (7, "unattributed")])
 def test_reader_is_looked_for_past_six_operators_that_only_move(tmp_path, hops, role):
     moves = " ".join(f"h{i + 1} = Identity(h{i})" for i in range(hops)).replace("(h0)", "(w)")
@@ -431,6 +469,35 @@ def test_tensor_attribute_is_a_constant_of_its_operator(tmp_path):
     assert (found.role, found.decided_by) == (Role.CONSTANT, "structure:ConstantOfShape-attribute")
 
 
+def test_tensor_attribute_of_an_unknown_operator_is_unattributed(tmp_path):
+    value = helper.make_tensor("", 1, [1], [0.0])
+    node = helper.make_node("Thing", ["s"], ["y"], domain="acme", value=value)
+
+    (found,) = audit(tmp_path, helper.make_model(helper.make_graph([node], "g", [], []))).entries
+
+    assert found.role is Role.UNATTRIBUTED
+
+
+@pytest.mark.parametrize(
+    ("attribute", "role"), [("nodes_values", "parameter"), ("nodes_hitrates", "constant")]
+)
+def test_list_in_a_tensor_is_what_the_list_is(tmp_path, attribute, role):
+    """In float64 they are called `nodes_values_as_tensor`."""
+    value = helper.make_tensor("", 11, [2], [1.0, 2.0])
+    node = helper.make_node(
+        "TreeEnsembleRegressor",
+        ["x"],
+        ["y"],
+        name="a.b",
+        domain="ai.onnx.ml",
+        **{f"{attribute}_as_tensor": value},
+    )
+
+    (found,) = audit(tmp_path, helper.make_model(helper.make_graph([node], "g", [], []))).entries
+
+    assert (found.role.value, found.decided_by) == (role, f"structure:list-{attribute}")
+
+
 def test_chain_of_operators_that_only_move_is_followed_without_growing(tmp_path):
     """Forty Concats that each read their predecessor twice have 2**40 paths."""
     nodes = "h0 = Concat<axis = 0>(w, w) " + " ".join(
@@ -466,6 +533,7 @@ def test_tensors_at_other_learned_inputs_are_found_past_what_moves_them(tmp_path
         g (float[2] x) => (float[2] y) {
             d = DequantizeLinear(q, s) t = Identity(d) h = Relu(x)
             y = Gemm(h, t, w) z = Conv(x, w, b) u = Conv(v, c, w) n = LayerNormalization(x, h, w)
+            k = Conv(x, w) r = Gather(q, x)
         }
         """,
         {"w": ramp(3), "q": INT8, "s": ramp(1), "b": ramp(2), "c": ramp(1), "v": ramp(4)},
@@ -477,3 +545,12 @@ def test_tensors_at_other_learned_inputs_are_found_past_what_moves_them(tmp_path
     found = {name: {other.name for other in learned_beside(wiring, tensors[name])} for name in "wqbs"}
 
     assert found == {"w": {"q", "b", "c"}, "q": {"w"}, "b": {"w"}, "s": set()}
+
+
+def test_input_that_is_left_out_is_not_a_tensor_without_a_name(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] y) { y = Conv(x, w, z) }", {"w": ramp(3), "z": ramp(2)})
+    proto.graph.node[0].input[2] = proto.graph.initializer[1].name = ""
+    model = read_model(save(tmp_path, proto))
+    (weight,) = (tensor for tensor in model.tensors() if tensor.name == "w")
+
+    assert list(learned_beside(connect(model), weight)) == []

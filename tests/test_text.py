@@ -192,7 +192,7 @@ def test_one_of_anything_is_no_plural(tmp_path):
 
     lines = inspect(audit(tmp_path, proto)).splitlines()
 
-    assert "1 node, " in " ".join(lines[1:3])
+    assert "1 node, " in " ".join(lines)  # where it stands depends on how long the name is
     assert "0 parameters, 1 element in 1 stored tensor" in lines
 
 

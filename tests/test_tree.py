@@ -214,6 +214,7 @@ def test_constants_of_a_parent_of_one_stand_beside_it():
         ("encoder.layer.0-11", 12, 12),
         ("  attention", 12, 7),
     ]
+    assert [row.total.name for row in rows[:2]] == ["encoder.layer", "encoder.layer.0-11"]
     check(rows, grouping)
 
 
@@ -254,8 +255,23 @@ def test_names_of_the_users_groups_have_no_parts(by):
     assert outline(rows) == [("a.0", 1, 1), ("a.1", 1, 1), ("[x].y", 1, 2)]
 
 
-def test_groups_of_the_users_that_are_called_by_numbers_do_not_fold():
-    assert outline(build_tree(grouped({"1": 4, "2": 4}, "group"))) == [("1", 1, 4), ("2", 1, 4)]
+@pytest.mark.parametrize("by", ["group", "op"])
+def test_groups_that_are_called_by_numbers_but_are_no_modules_do_not_fold(by):
+    assert outline(build_tree(grouped({"1": 4, "2": 4}, by))) == [("1", 1, 4), ("2", 1, 4)]
+
+
+def test_all_keys_at_once_are_five_parts_of_a_name():
+    names = {f"h.{i} / stem / MatMul / FLOAT / linear": 4 for i in range(2)}
+
+    assert outline(build_tree(grouped(names, ",".join(KEYS)))) == [
+        ("h.0-1 / stem / MatMul / FLOAT / linear", 2, 4)
+    ]
+
+
+def test_elements_of_each_layer_are_exact_however_many():
+    (row,) = build_tree(grouped({"h.0": 2**60 + 1, "h.1": 2**60 + 1}))
+
+    assert (row.count, row.parameters) == (2, 2**60 + 1)
 
 
 @pytest.mark.parametrize(("parameters", "nbytes"), [(4, 16), (4, 0), (0, 16)])
@@ -323,6 +339,25 @@ def test_what_a_parent_has_itself_has_the_second_key_under_it():
         ("  x / FLOAT", 1, 3),
     ]
     assert rows[2].total.name == f"a {OWN} / FLOAT"
+
+
+def test_parts_of_a_second_key_stand_under_what_a_parent_has_itself():
+    names = {"a / block.0.x": 1, "a / block.0.y": 2, "a.b / stem": 3, "c / stem": 4, "d / stem": 5}
+    chain = {name: constant(name) if name.startswith("a /") else value for name, value in names.items()}
+
+    assert outline(build_tree(grouped(names, "scope,block", 2)))[:5] == [
+        ("a", 1, 6),
+        (f"  {OWN} / block.0", 1, 3),
+        ("    x", 1, 1),
+        ("    y", 1, 2),
+        ("  b / stem", 1, 3),
+    ]
+    assert outline(build_tree(grouped(chain, "scope,block", 2)))[:4] == [
+        ("a / block.0", 1, 0),
+        ("  x", 1, 0),
+        ("  y", 1, 0),
+        ("a.b / stem", 1, 3),
+    ]
 
 
 # blocks
@@ -548,6 +583,12 @@ def test_of_as_many_parameters_the_one_of_most_bytes_and_then_of_most_tensors_is
     assert [row.title for row in cut_rows(rows, 2)[0]] == ["whole", "pieces", "[1 other]"]
 
 
+def test_rows_under_every_one_of_several_are_opened_where_there_is_room():
+    rows = build_tree(grouped({f"{a}.{b}.{c}": 9 for a in "ab" for b in "mn" for c in "xy"}))
+
+    assert cut_rows(rows, 99) == (rows, 0)
+
+
 def test_folding_comes_before_the_limit():
     rows, closed = cut_rows(build_tree(grouped({"embeddings": 30, **LAYERS, "pooler": 6})), 3)
 
@@ -589,6 +630,30 @@ def test_module_that_is_used_once_or_unevenly_is_not_told():
 
 def test_what_is_not_learned_does_not_count_as_reused():
     assert not find_reuse(ledger_of([Stored("a", role=Role.CONSTANT, uses=9), Stored("b")]))
+
+
+def test_model_of_which_all_is_used_as_often_is_told():
+    (found,) = find_reuse(ledger_of([Stored("a.x", uses=2), Stored("a.y", uses=2)]))
+
+    assert (found.total.name, found.total.applications) == ("a", 2)
+
+
+def test_constants_of_a_module_do_not_keep_it_from_being_reused():
+    stored = [Stored("a.x", uses=2), Stored("a.mask", role=Role.CONSTANT), Stored("a.y", uses=2), Stored("b")]
+
+    assert [row.total.name for row in find_reuse(ledger_of(stored))] == ["a"]
+
+
+def test_list_of_which_all_is_used_as_often_is_named_by_its_items():
+    (found,) = find_reuse(ledger_of([Stored(f"h.{i}", uses=2) for i in range(3)]))
+
+    assert (found.total.name, found.count) == ("h.0-2", 3)
+
+
+def test_layers_that_are_used_unlike_are_a_row_each():
+    found = find_reuse(ledger_of([Stored("h.0.fc", uses=2), Stored("h.1.fc", uses=3)]))
+
+    assert [(row.total.name, row.total.applications) for row in found] == [("h.0", 2), ("h.1", 3)]
 
 
 def test_layers_that_are_each_reused_are_one_row():

@@ -64,7 +64,10 @@ _LEARNED_SLOTS: dict[str, frozenset[int]] = {
     "SkipLayerNormalization": frozenset({2, 3, 4}),
     "SkipSimplifiedLayerNormalization": frozenset({2, 3}),
 }
-"""Inputs that hold weights when they are stored, by operator."""
+"""Inputs that hold weights when they are stored, by operator.
+
+The data of `ConvInteger` and of other integer products are among them: the codes of a table get there past a Gather.
+"""
 
 _QUANTIZATION_SLOTS: dict[str, frozenset[int]] = {
     "ConvInteger": frozenset({2, 3}),
@@ -139,24 +142,22 @@ _QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT4, DType.UINT4, DType.
 _PRODUCERS = frozenset(
     {
         "Conv",
-        "ConvInteger",
         "ConvTranspose",
         "DynamicQuantizeMatMul",
         "Einsum",
         "FusedMatMul",
         "Gemm",
         "MatMul",
-        "MatMulInteger",
         "MatMulIntegerToFloat",
         "MatMulNBits",
         "QLinearConv",
         "QLinearMatMul",
     }
 )
-"""Operators to whose output a bias is added."""
+"""Operators to whose output a bias is added as it is."""
 
 _INTEGER_PRODUCERS = frozenset({"ConvInteger", "MatMulInteger"})
-"""Those of them whose output is in units of the quantization."""
+"""Those whose output is in units of the quantization, and is scaled back first."""
 
 _NORMALIZERS = frozenset(
     {

@@ -193,13 +193,7 @@ def bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable
     return decorate
 
 
-if TYPE_CHECKING:
-    _Choice = click.Choice[str]
-else:
-    _Choice = click.Choice  # a generic class since click 8.2 only
-
-
-class _Printed(_Choice):
+class _Printed(click.Choice[str]):
     """The formats that are printed; of one that is only written to a file, how it is."""
 
     def __init__(self, report: Special | None) -> None:

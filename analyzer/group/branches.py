@@ -44,7 +44,7 @@ class _Shape(NamedTuple):
 
     is_learned: bool
     """Whether anything below is learned; what is not is compared only where nothing is."""
-    own: tuple[int, int]
+    own: tuple[int, ...]
     """Totals of what is learned, or stored elements; not counting the branches below."""
     below: tuple[tuple[Step, _Shape], ...]
 
@@ -116,10 +116,10 @@ def _grow(placed: Sequence[_Placed], alike: Totals, at: int) -> list[Branch]:
 def _shape(own: Sequence[Group], children: Sequence[Branch], alike: Totals) -> _Shape:
     below = tuple((child.step, child.shape) for child in children if child.shape.is_learned)
     if below or any(map(is_learned, own)):
-        first, second = (sum(getattr(group, total) for group in own) for total in alike)
-        return _Shape(True, (first, second), below)
+        totals = tuple(sum(getattr(group, total) for group in own) for total in alike)
+        return _Shape(True, totals, below)
     stored = sum(group.stored_elements for group in own)
-    return _Shape(False, (stored, 0), tuple((child.step, child.shape) for child in children))
+    return _Shape(False, (stored,), tuple((child.step, child.shape) for child in children))
 
 
 def fold(branches: Sequence[Branch]) -> list[Branch]:

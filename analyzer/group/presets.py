@@ -55,7 +55,7 @@ def check_preset(name: str) -> None:
     """
     names = (*load_presets(), AUTO)
     if name not in names:
-        near = difflib.get_close_matches(name, names, 1)
+        near = difflib.get_close_matches(name, names)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"--preset {name}: {hint}There are {', '.join(names)}")
 

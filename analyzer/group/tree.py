@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.group import group_by
 from analyzer.group.branches import Branch, fold, grow, is_learned
-from analyzer.group.keys import DEEPEST, UNSCOPED, Label, choose_key, first_telling_depth
+from analyzer.group.keys import DEEPEST, NESTED, UNSCOPED, Label, first_telling_depth
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.units import format_others
 
@@ -89,8 +89,7 @@ def find_reuse(ledger: Ledger) -> tuple[TreeRow, ...]:
     """
     if all(entry.applications == 1 for entry in ledger.entries):
         return ()
-    by = choose_key(ledger)
-    grouping = group_by(ledger, by, DEEPEST if by == "scope" else 2)
+    grouping = group_by(ledger, depth=DEEPEST)
     learned = replace(grouping, groups=tuple(group for group in grouping.groups if group.parameters))
     branches = fold(grow(learned, alike=("parameters", "unshared_parameters")))
     return tuple(row for branch in branches for row in _reused(branch, None))
@@ -117,8 +116,8 @@ def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -
 
 
 def _negative(group: Group) -> Group:
-    return Group(
-        group.name,
+    return replace(
+        group,
         parameters=-group.parameters,
         unshared_parameters=-group.unshared_parameters,
         stored_elements=-group.stored_elements,
@@ -134,12 +133,13 @@ def _negative(group: Group) -> Group:
 # from branches to rows
 
 
-def _hidden_parts(grouping: Grouping) -> tuple[int, ...]:
-    """For each key, how many leading parts of its texts have no rows of their own where there are parts below."""
-    return tuple(
-        1 if key == "block" else _hidden_scopes(grouping, position) if key == "scope" else 0
+def _hidden_parts(grouping: Grouping) -> dict[int, int]:
+    """By position of a key, how many leading parts of its texts have no rows where there are parts below."""
+    return {
+        position: 1 if key == "block" else _hidden_scopes(grouping, position)
         for position, key in enumerate(grouping.by.split(","))
-    )
+        if key in NESTED
+    }
 
 
 def _hidden_scopes(grouping: Grouping, position: int) -> int:
@@ -150,17 +150,19 @@ def _hidden_scopes(grouping: Grouping, position: int) -> int:
 
 
 def _rows(
-    branch: Branch, level: int, title: str | None, name: str | None, hidden: Sequence[int]
+    branch: Branch, level: int, title: str | None, name: str | None, hidden: Mapping[int, int]
 ) -> Iterator[TreeRow]:
     """The rows of a branch; `title` and `name` are what parents without a row put before its own."""
     yield from _titled(branch, level, branch.step.after(title), branch.step.after(name), hidden)
 
 
-def _titled(branch: Branch, level: int, title: str, name: str, hidden: Sequence[int]) -> Iterator[TreeRow]:
+def _titled(
+    branch: Branch, level: int, title: str, name: str, hidden: Mapping[int, int]
+) -> Iterator[TreeRow]:
     parts = fold(branch.children)
     inner = [part for part in parts if part.step.key == branch.step.key]
     outer = tuple(part for part in parts if part.step.key != branch.step.key)
-    own = replace(branch, children=outer) if inner else branch
+    own = replace(branch, children=outer)
     has_own = bool(inner and (own.own or own.children))
     is_chain = len(inner) == 1 and not any(map(is_learned, own.groups))
     if len(parts) == 1 and not branch.own:

@@ -67,7 +67,7 @@ def _match_parameter(books: Books, entry: Entry, parameter: Parameter, fit: Fit)
 
 def _match_buffer(books: Books, entry: Entry, buffer: Buffer, fit: Fit | None) -> None:
     """A buffer under its own name must be that buffer; one that was folded may be cut or broadcast."""
-    own_name = entry.tensor.name in buffer.names or books.aligned(entry.tensor.name) in buffer.names
+    own_name = books.aligned(entry.tensor.name) in buffer.names
     if fit is None and (own_name or _is_other_weight(books, entry, buffer)):
         books.suspects.append(Suspect(entry, buffer))
         return

@@ -71,18 +71,12 @@ def _pair(books: Books) -> None:
     for parameter in books.free_parameters():
         parameters[_class(parameter.shape)].append(parameter)
     for class_, found in entries.items():
-        if len(found) == len(parameters.get(class_, ())) or _explains_rest(found, parameters.get(class_, [])):
-            for entry, parameter in zip(found, parameters[class_], strict=False):
-                _hold(books, entry, parameter)
-
-
-def _explains_rest(entries: list[Entry], parameters: list[Parameter]) -> bool:
-    """Whether the learned entries alone are as many as the parameters: then they go first, and others are left."""
-    learned = [entry for entry in entries if entry.role is Role.PARAMETER]
-    if len(learned) != len(parameters) or not learned:
-        return False
-    entries.sort(key=lambda entry: entry.role is not Role.PARAMETER)
-    return True
+        learned = [entry for entry in found if entry.role is Role.PARAMETER]
+        for alike in (found, learned):  # where the learned ones alone are as many, the others are left
+            if len(alike) == len(parameters[class_]):
+                for entry, parameter in zip(alike, parameters[class_], strict=True):
+                    _hold(books, entry, parameter)
+                break
 
 
 def _hold(books: Books, entry: Entry, parameter: Parameter) -> None:

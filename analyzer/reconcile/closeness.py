@@ -44,10 +44,13 @@ def _allowed(steps: Reals) -> Reals:
 
 
 def within(stored: Reals, original: Reals, steps: Reals | None) -> npt.NDArray[np.bool_]:
-    """Which elements are near the original's: within their steps where they are codes, else within a thousandth."""
+    """Which elements are near the original's: within their steps where they are codes, else within a thousandth.
+
+    Nothing is near what is no number, or has no end.
+    """
     room = np.abs(original) * 2.0**-10 if steps is None else _allowed(steps)
     with np.errstate(invalid="ignore"):
-        return np.abs(stored - original) <= room
+        return (np.abs(stored - original) <= room) & np.isfinite(original)
 
 
 def is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool = False) -> bool:

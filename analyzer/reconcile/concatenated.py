@@ -166,9 +166,8 @@ def _zeros(
     books: Books, entry: Entry, stored: tuple[int, ...], axis: int, start: int, sizes: list[int]
 ) -> int | None:
     """Where a run of zeros ends that is as long as some tensor: a bias that PyTorch lacks, filled in."""
-    for size in sorted(set(sizes), reverse=True):
-        if start + size > stored[axis] or len(stored) > 1:
-            continue
+    fitting = {size for size in sizes if start + size <= stored[axis] and len(stored) == 1}
+    for size in sorted(fitting, reverse=True):
         look = books.contents.at(entry, np.arange(start, start + size, dtype=np.int64))
         if look is not None and not look[0].astype(np.float64).any():
             return start + size

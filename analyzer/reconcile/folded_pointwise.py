@@ -157,7 +157,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
         if values is None:
             look = books.contents.look(entry, layout)
         else:
-            look = books.contents.at(entry, layout.positions(np.arange(tensor.numel, dtype=np.int64)))
+            look = books.contents.at(entry, layout.positions(np.arange(tensor.numel)))
         if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
             continue
         stored = look[0].astype(np.float64)
@@ -195,7 +195,12 @@ def _ways(
     is_vector = sum(dim != 1 for dim in shape) <= 1  # only a norm's scale is 1 + w
     yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items() if is_vector or rule != _SHIFTED)
     size = float(expected @ expected)
-    if len(shape) not in (1, 2) or expected.size < _FEW or size == 0 or float(np.ptp(expected)) == 0:
+    if (
+        len(shape) not in (1, 2)
+        or expected.size < _FEW
+        or not 0 < size < np.inf
+        or float(np.ptp(expected)) == 0
+    ):
         return
     factor = float(stored @ expected / size)
     widths = (width for width in range(_LEAST_HEAD, shape[0] + 1) if shape[0] % width == 0)

@@ -61,4 +61,4 @@ def _scale(books: Books, norm: WeightNorm, direction: Parameter) -> Vector | Non
         return None
     others = tuple(number for number in range(values.ndim) if number != norm.axis)
     sizes = np.sqrt(np.square(values.astype(np.float64)).sum(axis=others))
-    return np.asarray(length.reshape(-1) / sizes.reshape(-1), dtype=np.float64)
+    return np.atleast_1d(length.ravel() / sizes)

@@ -62,14 +62,14 @@ def match_recurrent(books: Books) -> None:
     if books.contents.mode == "none":
         return
     suspected = [suspect.entry for suspect in books.suspects]
-    layers: dict[tuple[GraphPath, int], str] = {}
+    layers: dict[tuple[GraphPath, int], str | None] = {}
     for entry in [*suspected, *books.free_entries()]:
         for node, slot in _reads(books, entry):
             if node.op_type in _GATES and slot in _SLOTS:
                 parts = _take_apart(books, entry, node, slot, layers.get((node.graph_path, node.position)))
                 if parts:
                     _settle(books, entry, parts)
-                    layers[node.graph_path, node.position] = _layer(parts[0].tensor.name) or ""
+                    layers[node.graph_path, node.position] = _layer(parts[0].tensor.name)
                 else:
                     books.misfits.add(entry.tensor.key)
                 break

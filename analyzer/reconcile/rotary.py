@@ -32,7 +32,7 @@ def match_rotary(books: Books) -> None:
     if books.contents.mode == "none":
         return
     tables = list(_frequencies(books))
-    for entry in list(books.free_entries()) if tables else ():
+    for entry in list(books.free_entries()):
         is_learned = entry.role in (Role.QUANTIZATION, Role.CONSTANT)
         if is_learned or not entry.tensor.dtype.is_floating or not 1 < entry.tensor.numel <= _MOST:
             continue

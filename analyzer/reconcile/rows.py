@@ -136,8 +136,8 @@ def _compare(books: Books, entry: Entry, table: Parameter) -> _Found | None:
         known = _known_digests(books, entry, table)
         if known is not None:
             stored = row_digests(_canonical(rows)).astype(np.uint64)
-            places = _without_masked(rows, np.isin(stored, known))
-            if places is not None and places.size and np.isin(stored[places], known).all():
+            places = _without_masked(rows, np.isin(stored, known, kind="sort"))
+            if places is not None and places.size and np.isin(stored[places], known, kind="sort").all():
                 line = _line(stored[places], known) if places.size == stored.size else Line.GATHERED
                 return _Found(line, int(np.unique(stored[places]).size), is_straight=is_straight)
             continue
@@ -179,7 +179,7 @@ def _without_masked(rows: Array, is_known: npt.NDArray[np.bool_]) -> npt.NDArray
     return np.flatnonzero(~masked) if bool((is_known | masked).all()) else None
 
 
-def _line(stored: Digests, known: Digests) -> Line:
+def _line(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> Line:
     starts = np.flatnonzero(known == stored[0])
     if any(np.array_equal(known[start : start + stored.size], stored) for start in starts):
         return Line.SLICED
@@ -202,10 +202,10 @@ def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) ->
             if not near.size:
                 return None
             places.append(int(near[0]))
-        found = np.array(places, dtype=np.uint64)
+        found = np.array(places)
         if not is_like(rows, known[places], np.full(rows.shape, room)):
             return None
-        return _Found(_line(found, np.arange(len(known), dtype=np.uint64)), int(np.unique(found).size))
+        return _Found(_line(found, np.arange(len(known))), int(np.unique(found).size))
     samples = books.contents.originals.samples(table)
     rows = _once(rows)
     count = table.numel // width - len(rows)

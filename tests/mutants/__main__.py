@@ -27,10 +27,11 @@ TESTS: Mapping[str, Sequence[str]] = {
         "test_tree.py",
         "test_patterns.py",
         "test_presets.py",
+        "test_saved.py",
         "test_csv.py",
         "test_compare.py",
     ),
-    "reconcile": ("reconcile", "test_recover.py"),
+    "reconcile": ("reconcile", "test_recover.py", "test_bridge_page.py", "formulas/test_reasons.py"),
 }
 
 
@@ -92,7 +93,8 @@ def _arguments() -> argparse.Namespace:
         type=float,
         default=math.inf,
         metavar="S",
-        help="try a mutant on the quickest tests, up to so much of their time; without, on all that reach it",
+        help="try a mutant on its module's own tests and the quickest others, up to so much of their time; "
+        "without, on all that reach it",
     )
     parser.add_argument(
         "--sample", type=int, metavar="N", help="only so many mutants of each module, the same each time"

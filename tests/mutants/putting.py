@@ -60,7 +60,7 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 
 def _put_table(mutant: Mutant) -> None:
-    modules = [module for name, module in sys.modules.items() if _is_ours(name)]
+    modules = [module for name, module in sys.modules.items() if _is_ours(name) or _is_test(name)]
     home = next(module for module in modules if getattr(module, "__file__", None) == str(mutant.path))
     before = dict(vars(home))
     exec(compile(_statement(mutant), mutant.path, "exec"), vars(home))
@@ -85,3 +85,7 @@ def _hand_on(module: ModuleType, before: Mapping[str, Any], changed: Mapping[str
 
 def _is_ours(name: str) -> bool:
     return name.partition(".")[0] in ("analyzer", "exporter")
+
+
+def _is_test(name: str) -> bool:
+    return name.rpartition(".")[2].startswith("test_")

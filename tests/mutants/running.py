@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -73,7 +73,8 @@ class Trial:
         tests_of = _by_line(reached)
         children: dict[int, Mutant] = {}
         for mutant in self._mutants:
-            tests = list(_quickest(_tests(mutant, tests_of), reached.seconds, self._seconds))
+            own = {n for n, item in enumerate(session.items) if item.path.stem == f"test_{mutant.path.stem}"}
+            tests = list(_quickest(_tests(mutant, tests_of, own), own, reached.seconds, self._seconds))
             if not tests:
                 self._tell(Outcome(mutant, "not reached"))
                 continue
@@ -93,21 +94,23 @@ class Trial:
         self._tell(Outcome(children.pop(child), word))
 
 
-def _tests(mutant: Mutant, tests_of: Mapping[tuple[str, int], set[int]]) -> set[int]:
+def _tests(mutant: Mutant, tests_of: Mapping[tuple[str, int], set[int]], own: Set[int]) -> set[int]:
+    """Those that run a line of the statement; of a table any line of its module, or that look at it themselves."""
     path = str(mutant.path)
-    lines: Iterable[int] = mutant.lines
     if mutant.function == MODULE:
-        lines = [line for file, line in tests_of if file == path]
-    return set().union(*(tests_of.get((path, line), ()) for line in lines))
+        return set(own).union(*(tests for (file, _), tests in tests_of.items() if file == path))
+    return set().union(*(tests_of.get((path, line), ()) for line in mutant.lines))
 
 
-def _quickest(tests: Iterable[int], seconds: Mapping[int, float], limit: float) -> Iterator[int]:
-    """Tests by their time, the first in any case, as long as they take less than the limit together."""
+def _quickest(
+    tests: Iterable[int], own: Set[int], seconds: Mapping[int, float], limit: float
+) -> Iterator[int]:
+    """The module's own tests, then others by their time as long as these take less than the limit together."""
     spent = 0.0
-    for number in sorted(tests, key=seconds.__getitem__):
-        if spent <= limit:
+    for number in sorted(tests, key=lambda number: (number not in own, seconds[number])):
+        if number in own or spent <= limit:
             yield number
-        spent += seconds[number]
+        spent += 0.0 if number in own else seconds[number]
 
 
 def _by_line(reached: Reached) -> Mapping[tuple[str, int], set[int]]:

@@ -218,3 +218,18 @@ def test_reconciling_leaves_the_ledger_as_it_was(tmp_path):
     reconcile_ledger(ledger, manifest_of(parameter("fc.weight", ramp(3, 2))))
 
     assert ledger.entries == before
+
+
+def test_bytes_that_are_read_are_told_out_of_all_that_are_stored(tmp_path):
+    weight = ramp(20, 30)
+    proto = text_model('g (float[1,30] x) => (float[1,20] y) { y = MatMul(x, "w") }', {"w": weight.T.copy()})
+    told: list[tuple[int, int]] = []
+
+    reconcile_ledger(
+        audit(tmp_path, proto),
+        manifest_of(parameter("fc.weight", weight)),
+        progress=lambda *step: told.append(step),
+    )
+
+    assert told
+    assert told[-1] == (2400, 2400)

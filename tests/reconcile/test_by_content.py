@@ -419,3 +419,92 @@ def test_number_that_others_may_be_too_is_nobodys(tmp_path, stored, known, conte
     result = reconcile(tmp_path, scaled_by(*stored), manifest_of(*parameters_of(scales)), content)
 
     assert set(lines_of(result).values()) == {"missing"}
+
+
+@both
+def test_nameless_vector_of_two_elements_is_known_by_its_content(tmp_path, at_hand):
+    known = {"fc.bias": np.array([0.1, 0.3], "f4")}
+    proto = text_model("g (float[2] x) => (float[2] y) { y = Gemm(x, x, v) }", {"v": known["fc.bias"]})
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of(known)), "full", known if at_hand else None
+    )
+
+    assert lines_of(result) == {"fc.bias": "renamed"}
+
+
+@both
+def test_every_copy_is_one_whichever_is_stored_first(tmp_path, at_hand):
+    known = {"a.weight": noise(4, 3), "b.weight": noise(4, 3, seed=1)}
+    nodes = " ".join(f"y{i} = MatMul(x, v{i})" for i in range(4))
+    stored = {f"v{i}": array for i, array in enumerate([*known.values(), *known.values()])}
+    proto = text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of(known)), "full", known if at_hand else None
+    )
+
+    assert bridge_of(result) == {"renamed": (2, 24, 0, 0), "copied": (2, 24, 0, 24)}
+    assert result.balanced
+
+
+@both
+def test_every_turned_copy_is_known_by_its_content(tmp_path, at_hand):
+    known = {"a.weight": noise(4, 3), "b.weight": noise(4, 3, seed=1)}
+    nodes = " ".join(f'y{i} = Gemm(x, "{name}") z{i} = MatMul(x, v{i})' for i, name in enumerate(known))
+    stored = known | {f"v{i}": array.T.copy() for i, array in enumerate(known.values())}
+    proto = text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of(known)), "full", known if at_hand else None
+    )
+
+    assert bridge_of(result) == {"identical": (2, 24, 0, 0), "copied": (2, 24, 0, 24)}
+
+
+@both
+def test_every_copy_in_another_type_is_known_by_its_content(tmp_path, at_hand):
+    known = {"a.weight": noise(4, 3), "b.weight": noise(4, 3, seed=1)}
+    nodes = " ".join(f'y{i} = Gemm(x, "{name}") z{i} = Gemm(x, v{i})' for i, name in enumerate(known))
+    stored = known | {f"v{i}": array.astype("f2") for i, array in enumerate(known.values())}
+    proto = text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of(known)), "full", known if at_hand else None
+    )
+
+    assert bridge_of(result) == {"identical": (2, 24, 0, 0), "copied": (2, 24, 0, 24)}
+
+
+@both
+def test_of_equal_contents_a_module_has_its_own_before_its_childs(tmp_path, at_hand):
+    known = dict.fromkeys(("attn.out_proj.weight", "attn.weight"), noise(8, 8))
+    stored = {f"onnx::MatMul_{i}": array.T.copy() for i, array in enumerate(known.values(), 1)}
+
+    result = reconcile(
+        tmp_path,
+        in_places("attn", "attn/out_proj", stored),
+        manifest_of(*parameters_of(known)),
+        "full",
+        known if at_hand else None,
+    )
+
+    assert {line.name: line.entries[0][1] for line in result.parameters} == {
+        "attn.weight": "onnx::MatMul_1",
+        "attn.out_proj.weight": "onnx::MatMul_2",
+    }
+
+
+@both
+def test_nameless_codes_of_nothing_are_not_a_weight_of_zeros(tmp_path, at_hand):
+    known = {"fc.weight": np.zeros((8, 8), "f4")}
+    codes = {"q": np.zeros((8, 8), "i1"), "s": np.asarray(0.1, "f4")}
+    proto = text_model(
+        "g (float[8,8] x) => (float[8,8] y) { d = DequantizeLinear(q, s) y = MatMul(x, d) }", codes
+    )
+
+    result = reconcile(
+        tmp_path, proto, manifest_of(*parameters_of(known)), "full", known if at_hand else None
+    )
+
+    assert lines_of(result) == {"fc.weight": "missing"}

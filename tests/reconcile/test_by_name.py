@@ -17,6 +17,8 @@ from models import (
     text_model,
 )
 
+from analyzer.reconcile.lines import Piece
+
 FC = ramp(2, 3)
 
 
@@ -196,6 +198,7 @@ def test_buffer_is_stored_and_no_parameter(tmp_path, content):
 
     assert bridge_of(result) == {"buffer": (1, 3, 0, 3)}
     assert result.balanced
+    assert [line.piece for line in result.entries] == [Piece(((), "bn.running_mean"), (3,), (0,))]
 
 
 def test_buffer_of_other_content_under_its_own_name_is_differing(tmp_path):
@@ -212,6 +215,7 @@ def test_buffer_that_was_cut_while_folding_is_a_buffer(tmp_path):
     result = reconcile(tmp_path, proto, manifest_of(buffer("rotary.inv_freq", ramp(3))))
 
     assert bridge_of(result) == {"buffer": (1, 2, 0, 2)}
+    assert [(line.decided_by, line.piece) for line in result.entries] == [("provenance+derived", None)]
 
 
 # ties

@@ -106,6 +106,7 @@ def test_fold_tells_the_norm_and_the_largest_error(tmp_path):
 
     weight = next(p for p in result.parameters if p.name == "conv.weight")
     assert weight.decided_by == "content:batchnorm bn"
+    assert [piece.computed and piece.computed.rule for piece in weight.pieces] == ["batchnorm bn"]
     assert weight.max_abs_error < 1e-5
 
 
@@ -409,3 +410,22 @@ def test_small_bias_is_looked_at_as_closely_as_a_large_one(tmp_path, at_hand):
 
     assert run(tmp_path, stored(weight, shift), at_hand, manifest, arrays).balanced
     assert not run(tmp_path, stored(weight, shift * 0), at_hand, manifest, arrays).balanced
+
+
+@both
+def test_bias_of_a_small_scale_is_looked_at_as_closely_as_that_of_a_large_one(tmp_path, at_hand):
+    arrays = {**ARRAYS, "bn.weight": np.array([1e-4, -2e-4], "f4"), "bn.bias": np.array([1e-4, 2e-4], "f4")}
+    scale = arrays["bn.weight"] / np.sqrt(arrays["bn.running_var"] + EPS)
+    weight = (WEIGHT * scale[:, None, None, None]).astype("f4")
+    shift = (arrays["bn.bias"] - arrays["bn.running_mean"] * scale).astype("f4")
+    names = ["bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
+    manifest = manifest_of(
+        convolution("conv.weight", WEIGHT),
+        *((buffer if "running" in name else parameter)(name, arrays[name]) for name in names),
+        batch_norms=(BatchNorm("bn", EPS, *names),),
+        values={name: arrays[name] for name in names},
+    )
+    del arrays["conv.bias"]
+
+    assert run(tmp_path, stored(weight, shift), at_hand, manifest, arrays).balanced
+    assert not run(tmp_path, stored(weight, shift * np.float32(1.01)), at_hand, manifest, arrays).balanced

@@ -218,3 +218,59 @@ def test_names_alone_explain_no_function(tmp_path):
 def test_undo_knows_no_other_rule():
     assert undo("batchnorm bn") is None
     assert undo("x*w") is None
+
+
+@both
+def test_one_plus_a_matrix_is_another_matrix(tmp_path, at_hand):
+    known = noise(24, 16)
+
+    assert not run(tmp_path, computed("1+w", known), known, at_hand=at_hand).balanced
+
+
+@both
+@pytest.mark.parametrize("number", [0.1, 0.25])
+def test_constant_vector_has_no_factor(tmp_path, number, at_hand):
+    known = np.full(24, number, "f4")
+
+    result = run(tmp_path, (known / np.sqrt(np.float32(8))).astype("f4"), known, at_hand=at_hand)
+
+    assert lines_of(result) == {"norm.weight": "missing"}
+
+
+@both
+def test_values_one_apart_have_a_factor_as_all_others_do(tmp_path, at_hand):
+    known = np.linspace(0, 1, 24, dtype="f4")
+
+    result = run(tmp_path, (known / np.sqrt(np.float32(8))).astype("f4"), known, at_hand=at_hand)
+
+    assert lines_of(result) == {"norm.weight": "folded-pointwise"}
+
+
+@both
+def test_small_result_is_looked_at_as_closely_as_a_large_one(tmp_path, at_hand):
+    known = VECTOR.copy()
+    known[0] = -18.0
+    stored = computed("exp(w)", known)
+    changed = stored.copy()
+    changed[0] *= np.float32(1.5)
+
+    assert run(tmp_path, stored, known, at_hand=at_hand).balanced
+    assert not run(tmp_path, changed, known, at_hand=at_hand).balanced
+
+
+@both
+def test_layer_too_small_to_have_heads_has_no_factor_at_all(tmp_path, at_hand):
+    known = noise(2, 24)
+    stored = known.copy()
+    stored[1, 3] = np.nextafter(stored[1, 3], np.float32(np.inf))
+
+    assert not run(tmp_path, stored, known, at_hand=at_hand).balanced
+
+
+@both
+def test_small_query_may_have_the_scale_in_it_too(tmp_path, at_hand):
+    known = noise(24) * np.float32(0.01)
+
+    result = run(tmp_path, (known / np.sqrt(np.float32(8))).astype("f4"), known, at_hand=at_hand)
+
+    assert lines_of(result) == {"norm.weight": "folded-pointwise"}

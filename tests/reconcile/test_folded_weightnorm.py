@@ -140,3 +140,32 @@ def test_parts_that_are_stored_themselves_are_identical(tmp_path):
 
 def test_names_alone_explain_no_product(tmp_path):
     assert not run(tmp_path, product(0), 0, "none").balanced
+
+
+@both
+def test_every_norm_is_multiplied_out_and_one_of_what_pytorch_does_not_have_is_passed_over(tmp_path, at_hand):
+    manifest, arrays = known(0)
+    other, others = known(1)
+    renamed = {name.replace("conv", "other"): array for name, array in others.items()}
+    (norm,) = other.weight_norms
+    second = WeightNorm("other.weight", "other.weight_g", "other.weight_v", 1, norm.scale)
+    absent = WeightNorm("gone.weight", "gone.weight_g", "gone.weight_v", 0, norm.scale)
+    manifest = manifest_of(
+        *manifest.parameters,
+        *(parameter(name, array) for name, array in renamed.items()),
+        weight_norms=(absent, *manifest.weight_norms, second),
+    )
+    proto = text_model(
+        "g (float[1] x) => (float[1] y) { h = Conv(x, v0) y = Conv(h, v1) }",
+        {"v0": product(0), "v1": product(1)},
+    )
+
+    result = reconcile(tmp_path, proto, manifest, "full", arrays | renamed if at_hand else None)
+
+    assert set(lines_of(result).values()) == {"folded-weightnorm"}
+    assert result.balanced
+    pieces = [piece for line in result.parameters for piece in line.pieces]
+    assert [piece.computed and piece.computed.rule for piece in pieces] == [
+        "weightnorm conv.weight",
+        "weightnorm other.weight",
+    ]

@@ -111,6 +111,7 @@ def test_as_pytorch_has_it_comes_first(shape):
         ((3, 4), (4, 3), [["transposed"]]),
         ((3, 3), (3, 3), [[], ["transposed"]]),
         ((3, 4), (12,), [["reshaped"], ["transposed", "reshaped"]]),
+        ((2, 3), (6,), [["reshaped"], ["transposed", "reshaped"]]),
         ((12,), (3, 4), [["reshaped"]]),
         ((3, 4), (1, 3, 4), [["reshaped"]]),
         ((3, 1, 4), (4, 3), [["transposed", "reshaped"]]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from models import (
+    FX_NODE,
     INPUT_KIND,
     bridge_of,
     buffer,
@@ -268,6 +269,33 @@ def test_table_that_the_exporter_folded_and_adds_is_added(tmp_path, note):
     assert result.balanced
 
 
+def test_zero_bias_that_a_traced_node_names_is_removed_by_what_the_node_says(tmp_path):
+    proto = text_model(MATMUL, {"fc.weight": FC})
+    proto.graph.node[0].metadata_props.add(key=FX_NODE, value="linear(%x, %p_fc_weight, %p_fc_bias)")
+    known = {"fc.weight": FC, "fc.bias": np.zeros(2, "f4")}
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(known)))
+
+    assert bridge_of(result) == {"identical": (1, 6, 0, 0), "removed-zero": (1, 2, -2, -2)}
+    assert result.parameters[1].decided_by == "provenance:traced-zero"
+
+
+@pytest.mark.parametrize("content", ["sampled", "full"])
+def test_what_differs_is_said_by_what_and_can_still_be_given_back(tmp_path, content):
+    proto = text_model(
+        'g (float[1,3] x) => (float[1,3] y) { h = MatMul(x, "fc.weight") y = Sub(h, "norm.mean") }',
+        {"fc.weight": FC + 1, "norm.mean": ramp(3)},
+    )
+    known = manifest_of(parameter("fc.weight", FC), buffer("norm.mean", ramp(3, start=7)))
+
+    result = reconcile(tmp_path, proto, known, content)
+
+    rule = "name+content" if content == "full" else "name+sampled"
+    assert {line.decided_by for line in result.entries} == {rule}
+    assert {line.line.value for line in result.entries} == {"differing"}
+    assert [piece.shape for piece in result.parameters[0].pieces] == [(2, 3)]
+
+
 def messages_of(result: Reconciliation) -> dict[str, str]:
     return {finding.id: finding.message for finding in result.findings}
 
@@ -276,12 +304,16 @@ def test_what_keeps_the_account_from_balancing_is_counted_in_a_sentence(tmp_path
     one = manifest_of(parameter("fc.weight", FC))
     two = manifest_of(parameter("fc.weight", FC), parameter("fc.bias", ramp(4)))
     other = text_model(MATMUL, {"fc.weight": FC + 1})
+    more = text_model(MATMUL, {"fc.weight": FC})
 
     assert messages_of(reconcile(tmp_path, text_model(RELU), one)) == {
         "missing": "1 tensor, 6 elements: PyTorch has it, the file does not"
     }
     assert messages_of(reconcile(tmp_path, text_model(RELU), two)) == {
         "missing": "2 tensors, 10 elements: PyTorch has them, the file does not"
+    }
+    assert messages_of(reconcile(tmp_path, more, manifest_of())) == {
+        "unexpected": "1 tensor, 6 elements: the file has it, PyTorch does not"
     }
     found = messages_of(reconcile(tmp_path, other, one))
     assert found["differing"] == "1 tensor, 6 elements: the file has other values under this name"

@@ -55,3 +55,43 @@ def test_what_is_computed_rounded_or_coded_changes_values(name: str) -> None:
 
 def test_the_lines_that_keep_an_account_from_balancing_are_these() -> None:
     assert [line.value for line in UNBALANCED] == ["differing", "missing", "unexpected", "unexplained"]
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (
+            "kept",
+            "identical renamed transposed reshaped sliced gathered broadcast concatenated tied deduplicated "
+            "copied duplicated-file",
+        ),
+        ("cast", "cast"),
+        ("coded", "quantized block-quantized"),
+        ("computed", "folded-batchnorm folded-weightnorm folded-pointwise"),
+        (
+            "none",
+            "removed-zero unused outside buffer added quantization differing missing unexpected unexplained",
+        ),
+    ],
+)
+def test_the_lines_on_which_values_are_kept_rounded_coded_computed_or_nobodys_are_these(
+    values: str, names: str
+) -> None:
+    assert [line.value for line, meaning in MEANINGS.items() if meaning.values == values] == names.split()
+
+
+def test_the_lines_of_a_cut_table_and_of_what_has_no_tensor_are_these() -> None:
+    cut = [line.value for line, meaning in MEANINGS.items() if meaning.is_cut is not False]
+    bare = [line.value for line, meaning in MEANINGS.items() if meaning.has_tensor is not True]
+
+    assert cut == ["sliced", "gathered", "broadcast"]
+    assert bare == ["deduplicated", "removed-zero", "unused", "outside", "missing"]
+
+
+@everyone
+def test_yes_and_no_are_said_as_such_and_sentences_begin_and_end_with_a_word(line: Line) -> None:
+    meaning = MEANINGS[line]
+
+    assert {type(meaning.is_cut), type(meaning.has_tensor)} == {bool}
+    for sentence in (*meaning.unbalanced, meaning.lost, meaning.in_formula):
+        assert not {sentence[:1], sentence[-1:]} & set(" .X")

@@ -25,6 +25,12 @@ def test_wrappers_prefix_is_dropped(prefix):
     assert aligned.module(f"{prefix}fc") == "fc"
 
 
+def test_prefix_of_more_than_three_parts_is_none():
+    known = ["fc.weight", "fc.bias"]
+
+    assert align(["a.b.c.d.fc.weight", "a.b.c.d.fc.bias"], known).strip == ""
+
+
 def test_prefix_of_the_whole_model_is_put_before_the_names_of_its_body():
     known = ["bert.embeddings.weight", "bert.pooler.bias", "cls.bias"]
 

@@ -106,3 +106,15 @@ def test_of_as_many_elements_in_common_the_least_difference_decides(tmp_path, at
     assert [(near.name, near.equal, near.max_abs_error) for near in result.nearest] == [
         ("near.weight", 0, 0.5)
     ]
+
+
+@both
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_difference_that_is_no_number_is_larger_than_any_other(tmp_path, at_hand, names):
+    endless = FC + 1
+    endless[0, 0] = np.inf
+    known = {f"{name}.weight": array for name, array in zip(names, (endless, FC + 100), strict=True)}
+
+    result = run(tmp_path, {"extra": FC + np.float32(1.5)}, known, at_hand=at_hand)
+
+    assert [(near.name, near.max_abs_error) for near in result.nearest] == [(f"{names[1]}.weight", 98.5)]

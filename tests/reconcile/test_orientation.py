@@ -88,6 +88,7 @@ def test_what_was_turned_is_named_with_its_entry(tmp_path, at_hand):
     ]
     assert result.parameters[2].decided_by == "content:turned"
     assert bridge_of(result)["differing"] == (1, 64, 0, 0)
+    assert [piece.shape for piece in result.parameters[2].pieces] == [(8, 8)]
 
 
 @both
@@ -144,3 +145,21 @@ def test_codes_are_looked_at_as_their_readers_decode_them(tmp_path, is_turned, a
 
 def test_names_alone_show_nothing(tmp_path):
     assert run(tmp_path, file_of("up", "down"), "none").parameters[2].line != "differing"
+
+
+@both
+@pytest.mark.parametrize("is_turned", [True, False])
+def test_what_gemm_reads_as_it_is_stands_as_all_others_do(tmp_path, is_turned, at_hand):
+    turned = ("up", "down", "square") if is_turned else ("up", "down")
+
+    assert run(tmp_path, file_of(*turned, read="Gemm(x, {})"), at_hand=at_hand).balanced == is_turned
+
+
+@both
+@pytest.mark.parametrize("is_turned", [True, False])
+def test_a_weight_that_is_cast_where_it_is_read_stands_as_all_others_do(tmp_path, is_turned, at_hand):
+    proto = file_of("up", "down", "square") if is_turned else file_of("up", "down")
+    proto.graph.node[2].input[1] = "cast"
+    proto.graph.node.insert(0, onnx.helper.make_node("Cast", ["v2"], ["cast"], to=onnx.TensorProto.FLOAT))
+
+    assert run(tmp_path, proto, at_hand=at_hand).balanced == is_turned

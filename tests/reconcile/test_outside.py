@@ -136,6 +136,7 @@ def test_what_only_training_reads_is_unused(tmp_path, name):
     result = run(tmp_path, BODY, BODY | {name: ramp(3, start=70)})
 
     assert bridge_of(result)["unused"] == (1, 3, -3, -3)
+    assert result.parameters[2].decided_by == "name:training-only"
     assert result.balanced
 
 

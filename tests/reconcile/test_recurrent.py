@@ -17,6 +17,7 @@ from models import bridge_of, lines_of, manifest_of, noise, parameters_of, quant
 
 from analyzer.content import Array
 from analyzer.reconcile import Reconciliation
+from analyzer.recover import recover_state
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 
@@ -138,6 +139,7 @@ def test_every_tensor_is_found_in_its_place(tmp_path, op, directions, content, e
     assert result.balanced
     assert sum(row.stored_delta for row in result.bridge) == 0
     assert {line.decided_by for line in result.parameters} == {f"{evidence}:gates"}
+    assert {line.max_abs_error for line in result.parameters} == {0.0}
     assert {
         line.name.rpartition(".")[2].partition("_l")[0]: line.entries[0][1] for line in result.parameters
     } == {"weight_ih": "W", "weight_hh": "R", "bias_ih": "B", "bias_hh": "B"}
@@ -244,6 +246,30 @@ def test_operator_has_all_its_weights_of_one_layer(tmp_path, swapped, at_hand):
     assert not run(tmp_path, *two_layers(swapped), at_hand=at_hand).balanced
 
 
+@both
+def test_both_biases_of_an_operator_are_of_one_layer(tmp_path, at_hand):
+    proto, arrays = two_layers()
+    by_name = {tensor.name: tensor for tensor in proto.graph.initializer}
+    one, other = (onnx.numpy_helper.to_array(by_name[name]).copy() for name in ("B0", "B1"))
+    one[:, HIDDEN:], other[:, HIDDEN:] = other[:, HIDDEN:].copy(), one[:, HIDDEN:].copy()
+    for name, array in (("B0", one), ("B1", other)):
+        by_name[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
+
+    assert not run(tmp_path, proto, arrays, at_hand=at_hand).balanced
+
+
+@both
+def test_layer_of_one_hidden_number_is_found_too(tmp_path, at_hand):
+    known = {"weight_ih_l0": (1, 5), "weight_hh_l0": (1, 1), "bias_ih_l0": (1,), "bias_hh_l0": (1,)}
+    arrays = {f"rnn.{name}": noise(*shape, seed=i) for i, (name, shape) in enumerate(known.items())}
+    proto = text_model("g (float[1] x) => (float[1] y) { y = RNN(x, W, R, B) }", stored("RNN", arrays))
+
+    result = run(tmp_path, proto, arrays, at_hand=at_hand)
+
+    assert result.balanced
+    assert lines_of(result)["rnn.weight_ih_l0"] == "reshaped"
+
+
 # stored in another type
 
 
@@ -276,6 +302,12 @@ def test_cast_weights_are_compared_whole(tmp_path, at_hand):
 
     assert lines_of(result)["rnn.weight_ih_l0"] == "missing"
     assert lines_of(result)["rnn.weight_hh_l0"] == "reshaped"
+    right = text_model(
+        "g (float[1] x) => (float[1] y) { y = LSTM(x, W, R, B) }",
+        {**tensors, "W": tensors["W"].astype("f2")},
+    )
+    cast = run(tmp_path, right, arrays, at_hand=at_hand).parameters[0]
+    assert (cast.line.value, cast.decided_by, cast.max_abs_error) == ("cast", "content:gates", None)
 
 
 @both
@@ -295,6 +327,37 @@ def test_weights_may_be_quantized(tmp_path, at_hand):
         "rnn.weight_hh_l0": "quantized",
     }
     assert result.balanced
+
+
+@both
+def test_codes_of_a_large_layer_are_compared_where_its_values_are_known(tmp_path, at_hand):
+    arrays = {
+        name: noise(120, *([40] if "weight" in name else []), seed=i)
+        for i, name in enumerate(pytorch("LSTM"))
+    }
+    tensors = stored("LSTM", arrays)
+    codes = {"R": tensors["R"], "B": tensors["B"]} | quantized("W", tensors["W"])
+    node = "W = DequantizeLinear(W_quantized, W_scale, W_zero_point)"
+    proto = text_model(f"g (float[1] x) => (float[1] y) {{ {node} y = LSTM(x, W, R, B) }}", codes)
+
+    found = run(tmp_path, proto, arrays, at_hand=at_hand).parameters[0]
+
+    assert found.line.value == "quantized"
+    assert found.decided_by == ("content:gates" if at_hand else "sampled:gates")
+    assert found.compared == ("whole" if at_hand else "sampled")
+
+
+@pytest.mark.parametrize("op", sorted(GATES))
+@pytest.mark.parametrize("directions", [1, 2])
+def test_every_tensor_is_given_back_as_pytorch_has_it(tmp_path, op, directions):
+    arrays = pytorch(op, directions)
+
+    recovery = recover_state(run(tmp_path, file_of(op, stored(op, arrays)), arrays))
+
+    assert recovery.is_whole
+    for name, array in arrays.items():
+        values = np.concatenate([part.reshape(-1) for part in recovery.values(name)])
+        assert values.tobytes() == array.tobytes(), name
 
 
 # what is not one

@@ -163,4 +163,5 @@ def test_packed_weights_need_the_widest_type_among_them(tmp_path):
 
     assert narrow is not None
     assert narrow.nbytes == 36
+    assert found("f4", "f2", "f2") is None
     assert mixed is None

@@ -109,3 +109,17 @@ def test_matrix_to_multiply_by_that_was_folded_from_frequencies_must_be_made_of_
 
     assert lines(np.tile(INV_FREQ, (3, 1))) == {"buffer"}
     assert lines(ramp(3, 8)) == {"differing"}
+
+
+@both
+def test_one_frequency_makes_no_table(tmp_path, at_hand):
+    proto = text_model(
+        "g (float[1] x) => (float[1] y) { h = Relu(x) y = Mul(h, val_1) }",
+        {"val_1": np.cos(np.arange(12.0))[:, None].astype("f4")},
+    )
+    known = {"rotary_emb.inv_freq": np.ones(1, "f4")}
+    manifest = manifest_of(buffer("rotary_emb.inv_freq", known["rotary_emb.inv_freq"]))
+
+    result = reconcile(tmp_path, proto, manifest, "full", known if at_hand else None)
+
+    assert result.entries[0].decided_by != "content:rotary"

@@ -247,3 +247,54 @@ def test_table_without_digests_is_not_looked_for_beside_one_that_has_them(tmp_pa
     result = reconcile(tmp_path, added(ROWS[3:9]), manifest)
 
     assert lines_of(result)["fc.weight"] == "missing"
+
+
+@both
+def test_each_of_two_tables_of_one_width_has_its_own_rows(tmp_path, at_hand):
+    known = {"one.weight": ROWS, "other.weight": noise(9, 6, seed=3)}
+    proto = text_model(
+        "g (float[1] x) => (float[1] y) { h = Add(x, v0) y = Add(h, v1) }",
+        {"v0": ROWS[3:9].copy(), "v1": known["other.weight"][2:5].copy()},
+    )
+    manifest = manifest_of(*(table(name, array) for name, array in known.items()))
+
+    result = reconcile(tmp_path, proto, manifest, "full", known if at_hand else None)
+
+    assert lines_of(result) == dict.fromkeys(known, "sliced")
+
+
+@both
+def test_one_row_is_no_slice(tmp_path, at_hand):
+    assert lines_of(given(tmp_path, added(ROWS[3:4]), at_hand=at_hand)) == {"wpe.weight": "missing"}
+
+
+@pytest.mark.parametrize(("count", "line"), [(4, "sliced"), (6, "gathered")])
+def test_without_contents_more_rows_than_the_table_has_are_gathered(tmp_path, count, line):
+    result = run(tmp_path, TABLE[np.arange(count) % 3], "none")
+
+    assert lines_of(result) == {"table.weight": line}
+    assert result.parameters[0].decided_by == "provenance+shape"
+
+
+def test_whole_numbers_in_another_type_are_no_rows(tmp_path):
+    assert lines_of(run(tmp_path, TABLE[1:3].astype("i4"))) == {"table.weight": "missing"}
+
+
+def test_repeated_table_is_given_back_in_its_own_shape(tmp_path):
+    (piece,) = run(tmp_path, np.tile(TABLE, (2, 1))).parameters[0].pieces
+
+    assert (piece.shape, piece.axes, piece.taken, piece.viewed) == ((5, 3), (0, 1), (0, 0, 1), (-1, 15))
+
+
+def test_slice_of_one_table_leaves_another_that_was_changed_differing(tmp_path):
+    proto = text_model(
+        'g (float[1] x) => (float[1] y) { h = Add(x, val_1) y = MatMul(h, "fc.weight") }',
+        {"val_1": TABLE[1:3].copy(), "fc.weight": noise(4, 4)},
+    )
+    proto = dynamo_like(proto, folded={"val_1": ["table.weight"]})
+    known = manifest_of(table("table.weight", TABLE), parameter("fc.weight", noise(4, 4, seed=1)))
+
+    assert lines_of(reconcile(tmp_path, proto, known)) == {
+        "table.weight": "sliced",
+        "fc.weight": "differing",
+    }

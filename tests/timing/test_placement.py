@@ -190,6 +190,8 @@ def test_a_provider_that_is_there_and_takes_no_node_is_found_out() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     if AZURE not in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime was built without the azure provider")
+    if not hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
+        pytest.skip("this onnxruntime is too old to say which provider takes a node")
     from onnx import parser
 
     model = parser.parse_model(
