@@ -9,7 +9,13 @@ from analyzer.budget.record import AtLeast, BudgetReport, Contributor, Skipped, 
 from analyzer.render.markdown.parts import columns, cut, name, others, show_findings
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Column, Heading, Items, Line, Piece, Row, Strong, Table
-from analyzer.render.sentences.budget import count_unit, sum_others, tell_unmatched
+from analyzer.render.sentences.budget import (
+    count_unit,
+    sum_others,
+    tell_exceeded,
+    tell_observed,
+    tell_unmatched,
+)
 from analyzer.units import (
     format_bytes,
     format_count,
@@ -107,7 +113,7 @@ def _rule(verdict: Verdict, *, has_models: bool, has_baseline: bool) -> Row:
         called = (*called, " of ", Code(verdict.rule.group))
     model: list[Cell] = [() if verdict.model is None else (Code(verdict.model),)] if has_models else []
     before = [_baseline(verdict), _change(verdict)] if has_baseline else []
-    numbers = (_observed(verdict), _limit(verdict), *before, _exceeded(verdict))
+    numbers = (tell_observed(verdict, _number), _limit(verdict), *before, tell_exceeded(verdict, _number))
     return Row((called, *model, _status(verdict), *((number,) for number in numbers)))
 
 
@@ -121,13 +127,6 @@ def _status(verdict: Verdict) -> Cell:
     return (verdict.status.value + (told.get(verdict.skipped, "") if verdict.skipped else ""),)
 
 
-def _observed(verdict: Verdict) -> str:
-    observed = verdict.observed
-    if isinstance(observed, tuple):
-        return format_many(len(observed), verdict.unit.removesuffix("s"))
-    return "" if observed is None else _number(observed, verdict.unit)
-
-
 def _limit(verdict: Verdict) -> str:
     limit = verdict.limit
     if limit is None:
@@ -136,14 +135,6 @@ def _limit(verdict: Verdict) -> str:
         return f"{format_count(len(limit))} allowed"
     word = "at least " if isinstance(verdict.rule.limit, AtLeast) else ""
     return word + _number(limit, verdict.unit)
-
-
-def _exceeded(verdict: Verdict) -> str:
-    if verdict.exceeded_by is None:
-        return ""
-    if isinstance(verdict.observed, tuple):
-        return format_many(verdict.exceeded_by, "other")
-    return _number(verdict.exceeded_by, verdict.unit)
 
 
 def _number(number: int, unit: Unit) -> str:

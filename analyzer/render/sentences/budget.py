@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from analyzer.budget.record import BudgetReport, Contributor, Skipped, Unit
+from analyzer.budget.record import BudgetReport, Contributor, Skipped, Unit, Verdict
 from analyzer.units import format_many, format_others
 
-__all__ = ["count_unit", "sum_others", "tell_unmatched"]
+__all__ = ["count_unit", "sum_others", "tell_exceeded", "tell_observed", "tell_unmatched"]
 
 _COUNTED_BY = {Unit.OPERATORS: "nodes", Unit.DOMAINS: "nodes", Unit.DTYPES: "tensors"}
 """What says how much of a name there is."""
@@ -33,6 +33,23 @@ def sum_others(left: Sequence[Contributor], metric: str) -> tuple[str, Contribut
     before = sum(each.baseline or 0 for each in left)
     has_baseline = any(each.baseline is not None for each in left)
     return title, Contributor(title, sum(each.value for each in left), before if has_baseline else None)
+
+
+def tell_observed(verdict: Verdict, number: Callable[[int, Unit], str]) -> str:
+    """What was observed, by a format's own way of writing a number; how many, where it is names."""
+    observed = verdict.observed
+    if isinstance(observed, tuple):
+        return format_many(len(observed), verdict.unit.removesuffix("s"))
+    return "" if observed is None else number(observed, verdict.unit)
+
+
+def tell_exceeded(verdict: Verdict, number: Callable[[int, Unit], str]) -> str:
+    """By how much the limit was missed, in the same way."""
+    if verdict.exceeded_by is None:
+        return ""
+    if isinstance(verdict.observed, tuple):
+        return format_many(verdict.exceeded_by, "other")
+    return number(verdict.exceeded_by, verdict.unit)
 
 
 def tell_unmatched(report: BudgetReport) -> Iterator[str]:

@@ -22,7 +22,13 @@ from analyzer.budget.record import (
     Verdict,
 )
 from analyzer.render.options import RenderOptions
-from analyzer.render.sentences.budget import count_unit, sum_others, tell_unmatched
+from analyzer.render.sentences.budget import (
+    count_unit,
+    sum_others,
+    tell_exceeded,
+    tell_observed,
+    tell_unmatched,
+)
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.units import (
     format_bytes,
@@ -104,14 +110,7 @@ def _line(verdict: Verdict, widths: _Widths, *, has_head: bool) -> Table:
 
 
 def _cells(verdict: Verdict) -> tuple[str, str, str]:
-    return _observed(verdict), _limit(verdict), _exceeded(verdict)
-
-
-def _observed(verdict: Verdict) -> str:
-    observed = verdict.observed
-    if isinstance(observed, tuple):
-        return format_many(len(observed), verdict.unit.removesuffix("s"))
-    return "" if observed is None else _number(observed, verdict.unit)
+    return tell_observed(verdict, _number), _limit(verdict), tell_exceeded(verdict, _number)
 
 
 def _limit(verdict: Verdict) -> str:
@@ -120,14 +119,6 @@ def _limit(verdict: Verdict) -> str:
         return f"{format_count(len(limit))} allowed" if isinstance(limit, tuple) else ""
     sign = ">=" if isinstance(verdict.rule.limit, AtLeast) else "<="
     return "" if limit is None else f"{sign} {_number(limit, verdict.unit)}"
-
-
-def _exceeded(verdict: Verdict) -> str:
-    if verdict.exceeded_by is None:
-        return ""
-    if isinstance(verdict.observed, tuple):
-        return format_many(verdict.exceeded_by, "other")
-    return _number(verdict.exceeded_by, verdict.unit)
 
 
 def _number(number: int, unit: Unit) -> str:

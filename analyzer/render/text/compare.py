@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from rich.console import RenderableType
@@ -10,13 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.compare import (
-    Change,
     Comparison,
     GroupPair,
     Pair,
     Status,
     TensorPair,
-    count_statuses,
 )
 from analyzer.model import label
 from analyzer.render.options import RenderOptions
@@ -25,7 +23,6 @@ from analyzer.render.sentences.groups import tell_rule
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.units import (
     format_count,
-    format_many,
     format_others,
     format_ratio,
     format_signed,
@@ -134,20 +131,3 @@ def _describe(pair: TensorPair) -> Text:
 
 
 # sentences
-
-
-def _values(report: Comparison) -> Iterator[Text]:
-    """Unchanged says nothing of values unless they were compared."""
-    values = report.values
-    if values is None:
-        if count_statuses(report.tensors)[Status.UNCHANGED]:
-            yield Text("unchanged tensors have the same type, shape, role and size; values were not compared")
-        return
-    where = "whole" if values.content == "full" else "at fixed positions"
-    unknown = f", {format_many(values.unknown, 'tensor')} could not be" if values.unknown else ""
-    alike = format_many(values.equal + values.differing, "tensor")
-    apart = sum(pair.status is Status.CHANGED and pair.changed != (Change.VALUES,) for pair in report.tensors)
-    others = (
-        f"; not those of {format_many(apart, 'tensor')} of another type, shape, role or size" if apart else ""
-    )
-    yield Text(f"values compared {where}: {alike}, {format_count(values.differing)} differ{unknown}{others}")
