@@ -76,7 +76,7 @@ fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/f
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
 	$(BIN)/python tests/fuzz/fuzz_read.py --seconds $(SECONDS) $(ARGS)
 
-coverage: .venv/.installed  ## which lines and branches of analyzer/ no test reaches; without exports, whose tracing takes an hour (ARGS="..." goes to pytest)
+coverage: .venv/.installed  ## which lines and branches of analyzer/ no test reaches; without exports, which are slow to trace (ARGS="..." goes to pytest)
 	$(BIN)/coverage erase
 	$(PYTEST) -m "not export and not browser and not slow" --cov=analyzer --cov-branch --cov-report= $(ARGS)
 	$(BIN)/coverage report
