@@ -93,6 +93,14 @@ class Line(enum.StrEnum):
     """The file has it, PyTorch does not."""
     UNEXPLAINED = "unexplained"
     """No rule explains what it is."""
+    MISPLACED = "misplaced"
+    """One parameter's values where another's belong."""
+    DEAD = "dead"
+    """Held, but no output depends on it."""
+    OPAQUE = "opaque"
+    """Data that nothing of PyTorch's explains, and that computes."""
+    NOT_COMPARED = "not-compared"
+    """PyTorch's side names it and does not describe it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +196,34 @@ MEANINGS: Mapping[Line, Meaning] = {
     Line.UNEXPLAINED: Meaning(
         values="none",
         unbalanced=("no rule explains what it is", "no rule explains what they are"),
+    ),
+    Line.MISPLACED: Meaning(
+        values="none",
+        unbalanced=(
+            "it holds one parameter's values where another's belong",
+            "they hold one parameter's values where another's belong",
+        ),
+    ),
+    Line.DEAD: Meaning(
+        values="none",
+        unbalanced=(
+            "the file holds it, but no output depends on it",
+            "the file holds them, but no output depends on them",
+        ),
+    ),
+    Line.OPAQUE: Meaning(
+        values="none",
+        unbalanced=(
+            "it takes part in the computation, and nothing of PyTorch's explains it",
+            "they take part in the computation, and nothing of PyTorch's explains them",
+        ),
+    ),
+    Line.NOT_COMPARED: Meaning(
+        values="none",
+        unbalanced=(
+            "PyTorch's side names it and does not describe it",
+            "PyTorch's side names them and does not describe them",
+        ),
     ),
 }
 """What every line means: whoever asks, asks here."""
