@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from analyzer.model import Function, GraphPath, Model
+from analyzer.model import Function, GraphPath, Model, Place
 
-__all__ = ["Calls", "count_calls"]
+__all__ = ["Calls", "called_bodies", "count_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,7 @@ def count_calls(model: Model) -> tuple[Calls, ...]:
     """One item for each of the model's functions, in file order. Of two that are the same, the first is called."""
     if not model.functions:
         return ()
-    known: dict[_Called, GraphPath] = {}
-    for function in model.functions:
-        root = model.root(function.path)
-        known.setdefault((root, _domain(function.domain), function.name, function.overload), function.path)
-    callers = _callers(model, known)
+    callers = _callers(model, _known(model))
     total = _totals([function.path for function in model.functions], callers)
     circular = _circular(callers, total)
     return tuple(
@@ -44,6 +40,30 @@ def count_calls(model: Model) -> tuple[Calls, ...]:
         )
         for function in model.functions
     )
+
+
+def called_bodies(model: Model) -> dict[Place, GraphPath]:
+    """The body that each node calls, of the nodes that call one of the model's functions."""
+    if not model.functions:
+        return {}
+    known = _known(model)
+    found: dict[Place, GraphPath] = {}
+    for graph in model.graphs:
+        root = model.root(graph.path)
+        for node in graph.nodes:
+            body = known.get((root, _domain(node.domain), node.op_type, node.overload))
+            if body is not None:
+                found[node.place] = body
+    return found
+
+
+def _known(model: Model) -> dict[_Called, GraphPath]:
+    """The body of each function, by what calls it. Of two that are the same, the first is called."""
+    known: dict[_Called, GraphPath] = {}
+    for function in model.functions:
+        root = model.root(function.path)
+        known.setdefault((root, _domain(function.domain), function.name, function.overload), function.path)
+    return known
 
 
 _Called = tuple[GraphPath, str, str, str]
