@@ -68,7 +68,7 @@ class Evaluator:
         if way is None or provider.outputs[0] != key[1]:
             return None
         operands: list[Array | None] = []
-        for name in provider.inputs:
+        for name in provider.inputs[: 1 if provider.op_type == "CastLike" else None]:
             operand = self.value(provider.graph_path, name, depth + 1) if name else None
             if name and operand is None:
                 return None
@@ -158,6 +158,15 @@ def _cast(call: _Call) -> Array:
     if element is None:
         raise ValueError("no number")
     return call.array(0).astype(element)
+
+
+def _decode(call: _Call) -> Array:
+    codes, scale, zero = call.array(0).astype(np.float32), call.array(1).astype(np.float32), call.optional(2)
+    shape = [1] * codes.ndim
+    if scale.size > 1:
+        shape[call.node.integers.get("axis", 1)] = scale.size
+    shift = np.zeros(1, np.float32) if zero is None else zero.astype(np.float32)
+    return (codes - shift.reshape(shape if shift.size > 1 else -1)) * scale.reshape(shape)
 
 
 def _divide(call: _Call) -> Array:
@@ -306,11 +315,13 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Add": _both(np.add),
     "And": _both(np.logical_and),
     "Cast": _cast,
+    "CastLike": lambda call: call.array(0),
     "Ceil": _each(np.ceil),
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Cos": _each(np.cos),
     "CumSum": _cumsum,
+    "DequantizeLinear": _decode,
     "Div": _divide,
     "Equal": _both(np.equal),
     "Exp": _each(np.exp),

@@ -2,9 +2,9 @@
 
 A value is live if an output can change with it. The slice follows calls into local functions and the bodies of If, Loop
 and Scan; of an If whose condition is stored it follows the branch that is taken; of a Where whose condition is stored
-the operand that is chosen; past a product with zeros that are nobody's parameter, nothing. Shape and Size take a value's
-size, not its values: what only they read is needed to run the model, and is not live. What functions that nobody calls
-and `training_info` hold is neither.
+the operand that is chosen; past a product with zeros that are nobody's parameter, nothing. Shape and Size take the size
+of a value: what only they read is needed to run the model, and is not live. What functions that nobody calls hold, and
+`training_info`, is neither.
 """
 
 from __future__ import annotations

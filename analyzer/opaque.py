@@ -1,8 +1,8 @@
 """Model + what is explained -> stored data, and numbers made at run time, that compute and that nothing explains.
 
-What is stored flows, as it is or computed with other stored values, to where it meets what depends on an input: there
-it computes. Indices, shapes, axes and conditions are no such place. A source is explained by whoever asks: parameters,
-compared buffers, scales of codes that are held; or by its values (`analyzer.tables`).
+What is stored flows, as it is or computed with other stored values, to where it meets what depends on an input, or what
+is explained: there it computes. Indices, shapes, axes and conditions are no such place. A source is explained by whoever
+asks: parameters, compared buffers, scales of codes that are held; or by its values (`analyzer.tables`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.content import Array
+from analyzer.decoding.encodings import CODES, Encoded, find_encoding
 from analyzer.evaluation import Evaluator
 from analyzer.functions import called_bodies
 from analyzer.liveness import Live
@@ -61,10 +62,13 @@ class _Value:
     """Whether no input of the model has a part in it."""
     is_plain: bool = True
     """Whether nothing was computed from its sources: they were moved."""
+    is_held: bool = False
+    """Whether what is explained has a part in it."""
 
 
 _GIVEN = _Value()
-_EXPLAINED = _Value(is_fixed=True)
+_FIXED = _Value(is_fixed=True)
+_EXPLAINED = _Value(is_fixed=True, is_held=True)
 
 _Meeting = tuple[GraphPath, str, Sources, bool]
 """Where data meets an activation: the value that brings it, its sources, and whether these were only moved."""
@@ -140,7 +144,7 @@ class _Walk:
     def _find(self, path: GraphPath, name: str) -> _Value:
         place = self.wiring.place(path, name) if name else None
         if place is None:
-            return _EXPLAINED  # an input that is left out
+            return _FIXED  # an input that is left out
         return self._values.get(place, {}).get(name, _GIVEN)
 
     def _follow_node(self, node: Node, values: dict[str, _Value], depth: int) -> None:
@@ -166,7 +170,7 @@ class _Walk:
             return [
                 _Value(_union(operands), all(value.is_fixed for value in operands), is_plain=False)
             ] * len(body.outputs)
-        given = tuple([*operands, *[_EXPLAINED] * (len(body.inputs) - len(operands))][: len(body.inputs)])
+        given = tuple([*operands, *[_FIXED] * (len(body.inputs) - len(operands))][: len(body.inputs)])
         known = self._answers.get((body.path, given))
         if known is None:
             known = self.follow(body, dict(zip(body.inputs, given, strict=True)), depth + 1)
@@ -211,7 +215,7 @@ class _Walk:
         is_fixed = all(value.is_fixed for value in operands)
         kind = None if known is None else known.kind
         if kind is Kind.MEASURES:
-            return _EXPLAINED if is_fixed else _GIVEN
+            return _FIXED if is_fixed else _GIVEN
         if kind in (Kind.MAKES, Kind.RANDOM):
             if not is_fixed:
                 return _GIVEN
@@ -227,18 +231,22 @@ class _Walk:
             sources = _union(moved) | carried
             if not sources and not is_fixed:
                 return _GIVEN
-            return _Value(sources, is_fixed, all(value.is_plain for value in moved))
+            is_plain, is_held = all(value.is_plain for value in moved), any(value.is_held for value in moved)
+            return _Value(sources, is_fixed, is_plain, is_held)
         slots = [
             slot
             for slot, value in enumerate(operands)
             if value.sources and (known is None or self._counts(node, known, slot, operands))
         ]
-        if is_fixed:
+        is_held = any(value.is_held for value in operands)
+        if is_fixed and not is_held:
             sources = frozenset().union(*(operands[slot].sources for slot in slots)) | carried
-            return _Value(sources, is_fixed=True, is_plain=False) if sources else _EXPLAINED
+            # What codes stand for is weighed with them: decoding is no formula.
+            is_plain = kind is Kind.DECODES and all(value.is_plain for value in operands)
+            return _Value(sources, is_fixed=True, is_plain=is_plain) if sources else _FIXED
         for slot in slots:
             self.meet(node.graph_path, node.inputs[slot], operands[slot])
-        return _Value(carried) if carried else _GIVEN
+        return _Value(carried, is_fixed, is_plain=True, is_held=is_held) if carried or is_fixed else _GIVEN
 
     def _counts(self, node: Node, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
         """Whether an input's numbers have a part in the result."""
@@ -276,6 +284,7 @@ def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
         _union(values),
         is_fixed and all(value.is_fixed for value in values),
         all(value.is_plain for value in values),
+        any(value.is_held for value in values),
     )
 
 
@@ -287,14 +296,25 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk) -> Opaque:
     def weigh(source: Source) -> int:
         if source not in weights:
             tensor = walk.stored.get(source) if isinstance(source[1], str) else None
-            weights[source] = 0 if tensor is None else _weigh(tensor)
+            encoded = None if tensor is None else find_encoding(tensor, wiring)
+            if tensor is None or encoded is None:
+                weights[source] = 0 if tensor is None else _weigh(tensor)
+            else:
+                weights[source] = weight = _weigh_codes(encoded)
+                if not weight:
+                    weights.update((companion.key, 0) for companion in encoded.companions)
         return weights[source]
+
+    def is_companion(source: Key) -> bool:
+        """Codes are weighed first, and say what their scales are."""
+        tensor = walk.stored[source]
+        return tensor.dtype not in CODES or find_encoding(tensor, wiring) is None
 
     tensors: set[Key] = set()
     made: dict[Place, int] = {}
     small: set[Key] = set()
     for path, name, sources, is_plain in walk.meetings:
-        stored = [source for source in sources if isinstance(source[1], str)]
+        stored = sorted((key for key in sources if isinstance(key[1], str)), key=is_companion)
         total = sum(weigh(source) for source in stored)
         if total <= FEW and (len(sources) > len(stored) or not is_plain):
             total = _weigh_formula(evaluator, path, name, total, is_made=len(sources) > len(stored))
@@ -318,6 +338,22 @@ def _weigh(tensor: StoredTensor) -> int:
         return tensor.numel
     array = tensor.payload.array()
     return tensor.numel if array is None else count_free(array)
+
+
+def _weigh_codes(encoded: Encoded) -> int:
+    """The same of what codes stand for: a table is one within half of a step."""
+    if encoded.numel > _MOST_CODES:
+        return encoded.numel
+    parts = list(encoded.bands())
+    array = encoded.array()
+    if array is None or not parts:
+        return encoded.numel
+    step = max(float(steps.max(initial=0.0)) for _, steps in parts)
+    return count_free(array, step)
+
+
+_MOST_CODES = 1 << 24
+"""Codes that are decoded to see whether they are a table."""
 
 
 def _weigh_formula(evaluator: Evaluator, path: GraphPath, name: str, total: int, *, is_made: bool) -> int:

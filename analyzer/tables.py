@@ -24,8 +24,11 @@ _LEAST_POSITIONS = 5
 """Positions of which a sinusoid takes three to be anything: with fewer, nothing is proved."""
 
 
-def count_free(array: Array) -> int:
-    """How many numbers it takes to say a tensor: 0 of a known table, 1 of one value throughout, else its elements."""
+def count_free(array: Array, step: float = 0.0) -> int:
+    """How many numbers it takes to say a tensor: 0 of a known table, 1 of one value throughout, else its elements.
+
+    `step` is the largest of a quantizer's, within half of which each element is known.
+    """
     if array.size <= 1:
         return int(array.size)
     if array.dtype.kind in "OSU":
@@ -33,10 +36,10 @@ def count_free(array: Array) -> int:
     flat = array.reshape(-1)
     if bool((flat == flat[0]).all()):
         return 1
-    return 0 if is_known_table(array) else int(array.size)
+    return 0 if is_known_table(array, step) else int(array.size)
 
 
-def is_known_table(array: Array) -> bool:
+def is_known_table(array: Array, step: float = 0.0) -> bool:
     """Whether a table is counts, a mask, frequencies, slopes, sines or cosines, up to the order of its axes."""
     if array.dtype.kind not in "biufV" or array.size < 2:
         return False
@@ -45,8 +48,10 @@ def is_known_table(array: Array) -> bool:
         if not values.ndim:
             return False
         slack = 4e-3 if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
+        if step:
+            slack = max(slack, step / max(float(np.abs(values).max()), 1e-30))
         return (
-            is_affine(values)
+            is_affine(values, 0.51 * step)
             or is_mask(values)
             or is_geometric(values, slack)
             or is_sloped(values, slack)
@@ -54,7 +59,7 @@ def is_known_table(array: Array) -> bool:
         )
 
 
-def is_affine(values: Reals) -> bool:
+def is_affine(values: Reals, error: float = 0.0) -> bool:
     """Whether each element is a constant plus a step for each axis: a count, a grid, distances with a sign."""
     if not bool(np.isfinite(values).all()):
         return False
@@ -63,12 +68,12 @@ def is_affine(values: Reals) -> bool:
     for axis, length in enumerate(values.shape):
         if length > 1:
             index = [0] * values.ndim
-            index[axis] = 1
-            step = values[tuple(index)] - origin
+            index[axis] = length - 1
+            step = (values[tuple(index)] - origin) / (length - 1)
             shape = [1] * values.ndim
             shape[axis] = length
             expected = expected + step * np.arange(length).reshape(shape)
-    room = 1e-6 * max(1.0, float(np.abs(values).max()))
+    room = 1e-6 * max(1.0, float(np.abs(values).max())) + 3 * error
     return bool((np.abs(values - expected) <= room).all())
 
 
@@ -211,9 +216,10 @@ def _are_waves(table: Reals, slack: float) -> bool:
         return False
     cosine = np.clip(twice / 2, -1, 1)
     sine = np.sqrt(1 - cosine * cosine)
-    fast = sine > 0.05  # the amplitude of what hardly turns within the table is not in it
+    # Of what hardly turns within the table, or hardly differs from zero, the amplitude is not in it.
+    fast = (sine > 0.05) & (np.abs(waves).max(axis=0) > 20 * slack)
     if not bool(fast.any()):
         return bool((np.abs(waves).max(axis=0) <= 1 + slack).all())
     slope = (waves[2:] - waves[:-2])[:, fast] / (2 * sine[fast])
     sizes = np.sqrt(middle[:, fast] ** 2 + slope**2)
-    return bool((np.abs(sizes - np.median(sizes)) <= 0.05).all())
+    return bool((np.abs(sizes - np.median(sizes)) <= 0.05 + 4 * slack / sine[fast]).all())

@@ -324,7 +324,8 @@ def scales_norm(wiring: Wiring, tensor: StoredTensor) -> bool:
         or (
             reader.node.op_type == "Mul"
             and any(
-                p.op_type in _NORMALIZERS for p in _upstream(wiring, reader.node, _PASS_THROUGH | _ARITHMETIC)
+                p.op_type in _NORMALIZERS
+                for p in _upstream(wiring, reader.node, _PASS_THROUGH | _ARITHMETIC, 3 * _MAX_HOPS)
             )
         )
         for reader in final
@@ -365,11 +366,11 @@ def _is_affine(wiring: Wiring, reader: Reader, tensor: StoredTensor) -> bool:
     )
 
 
-def _upstream(wiring: Wiring, node: Node, through: frozenset[str]) -> list[Node]:
+def _upstream(wiring: Wiring, node: Node, through: frozenset[str], hops: int = _MAX_HOPS) -> list[Node]:
     """The nodes that compute a node's operands, and those before them as far as operators of `through` lead."""
     found: dict[tuple[GraphPath, int], Node] = {}
     layer = [node]
-    for _ in range(_MAX_HOPS):
+    for _ in range(hops):
         following: list[Node] = []
         for reader in layer:
             for source in wiring.producers(reader):
