@@ -31,6 +31,7 @@ __all__ = [
     "Ledger",
     "Match",
     "Member",
+    "Opaque",
     "Role",
     "Run",
     "Severity",
@@ -270,6 +271,15 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Opaque:
+    """Data that computes and that nothing explains (`analyzer.opaque`)."""
+
+    tensors: frozenset[Key] = frozenset()
+    made: Mapping[Place, int] = field(default_factory=dict)
+    """Nodes that make numbers when the model runs, and how many; 0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """The account of one model: every stored tensor once, every byte once."""
 
@@ -295,6 +305,8 @@ class Ledger:
     """The repeated blocks; None where nobody has looked for them (`analyzer.blocks.find_blocks`)."""
     live: Live | None = None
     """What the outputs depend on; None where nobody has looked (a saved report)."""
+    opaque: Opaque | None = None
+    """What computes and is not explained by the file alone; None where contents were not looked at."""
     told_nodes: int | None = None
     """How many nodes a saved report says there were, which has none of them itself."""
 

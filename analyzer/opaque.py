@@ -1,8 +1,8 @@
 """Model + what is explained -> stored data, and numbers made at run time, that compute and that nothing explains.
 
-What is stored flows, as it is or computed with other stored values, to where it meets what depends on an input, or what
-is explained: there it computes. Indices, shapes, axes and conditions are no such place. A source is explained by whoever
-asks: parameters, compared buffers, scales of codes that are held; or by its values (`analyzer.tables`).
+What is stored flows, as it is or computed with other stored values, to where it meets what depends on an input, or
+what is explained: there it computes. Indices, shapes, axes and conditions are no such place. A source is explained by
+whoever asks: parameters, compared buffers, scales of codes that are held; or by its values (`analyzer.tables`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzer.content import Array
 from analyzer.decoding.encodings import CODES, Encoded, find_encoding
 from analyzer.evaluation import Evaluator
 from analyzer.functions import called_bodies
+from analyzer.ledger import Opaque
 from analyzer.liveness import Live
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.operators import Kind, Operator, Slot, operator_of
 from analyzer.tables import count_free
 from analyzer.wiring import NAMED, Wiring
 
-__all__ = ["FEW", "Opaque", "find_opaque"]
+__all__ = ["FEW", "find_opaque"]
 
 FEW = 32
 """Numbers that may meet an activation at one place unexplained: an operator's constants, a picture's mean."""
@@ -41,15 +41,6 @@ Source = Key | Place
 Sources = frozenset[Source]
 
 _NONE: Sources = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """What computes and is not explained."""
-
-    tensors: frozenset[Key] = frozenset()
-    made: Mapping[Place, int] = field(default_factory=dict)
-    """Nodes that make numbers when the model runs, and how many; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,24 +302,28 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk) -> Opaque:
         return tensor.dtype not in CODES or find_encoding(tensor, wiring) is None
 
     tensors: set[Key] = set()
-    made: dict[Place, int] = {}
+    numbers: dict[Place, int] = {}
     small: set[Key] = set()
     for path, name, sources, is_plain in walk.meetings:
         stored = sorted((key for key in sources if isinstance(key[1], str)), key=is_companion)
-        total = sum(weigh(source) for source in stored)
-        if total <= FEW and (len(sources) > len(stored) or not is_plain):
-            total = _weigh_formula(evaluator, path, name, total, is_made=len(sources) > len(stored))
-        if total > FEW:
-            named = [source for source in stored if weigh(source)] or stored
-            tensors.update(named)
-            if not stored or all(weigh(source) <= 1 for source in stored):
-                made.update((source, total) for source in sources if not isinstance(source[1], str))
-        else:
-            small.update(source for source in stored if weigh(source))
+        made = [place for place in sources if not isinstance(place[1], str)]
+        total = sum(weigh(key) for key in stored)
+        is_formula = total <= FEW and (bool(made) or not is_plain)
+        value = evaluator.value(path, name) if is_formula else None
+        if is_formula and (value is not None or made):
+            total += (
+                count_free(value) if value is not None else FEW + 1
+            )  # what cannot be worked out is not known
+        if total <= FEW:
+            small.update(key for key in stored if weigh(key))
+            continue
+        tensors.update([key for key in stored if weigh(key)] or stored)
+        if is_formula:
+            numbers.update((place, 0 if value is None else value.size) for place in made)
     small -= tensors
     if len({_number(walk.stored[key]) for key in small}) > _MOST_NUMBERS:
         tensors |= small
-    return Opaque(frozenset(tensors), made)
+    return Opaque(frozenset(tensors), numbers)
 
 
 def _weigh(tensor: StoredTensor) -> int:
@@ -354,14 +349,6 @@ def _weigh_codes(encoded: Encoded) -> int:
 
 _MOST_CODES = 1 << 24
 """Codes that are decoded to see whether they are a table."""
-
-
-def _weigh_formula(evaluator: Evaluator, path: GraphPath, name: str, total: int, *, is_made: bool) -> int:
-    """The numbers that a value computed from few takes: none if it is a known table, as many as it has if not."""
-    value: Array | None = evaluator.value(path, name)
-    if value is None:
-        return total + FEW + 1 if is_made else total
-    return total + count_free(value)
 
 
 def _number(tensor: StoredTensor) -> bytes:

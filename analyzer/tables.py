@@ -48,15 +48,26 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
         if not values.ndim:
             return False
         slack = 4e-3 if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
-        if step:
-            slack = max(slack, step / max(float(np.abs(values).max()), 1e-30))
-        return (
-            is_affine(values, 0.51 * step)
-            or is_mask(values)
-            or is_geometric(values, slack)
-            or is_sloped(values, slack)
-            or is_sinusoidal(values, slack)
-        )
+        slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
+        if values.size > _LARGE:  # a corner of a known table is one too
+            corner = values[(slice(0, 8),) * values.ndim]
+            if bool((corner != corner.flat[0]).any()) and not _is_known(corner, step, slack):
+                return False
+        return _is_known(values, step, slack)
+
+
+_LARGE = 1 << 14
+"""Elements from which a corner is looked at first."""
+
+
+def _is_known(values: Reals, step: float, slack: float) -> bool:
+    return (
+        is_affine(values, 0.51 * step)
+        or is_mask(values)
+        or is_geometric(values, slack)
+        or is_sloped(values, slack)
+        or is_sinusoidal(values, slack)
+    )
 
 
 def is_affine(values: Reals, error: float = 0.0) -> bool:
@@ -201,8 +212,30 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
     )
 
 
+_BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
+"""Rotary bases that published configs state (`rope_theta`)."""
+
+
+def _is_rotary(waves: Reals, slack: float) -> bool:
+    """Whether a table (positions, columns) is the sine or cosine of positions times the powers of a usual base."""
+    positions, columns = waves.shape
+    for count in {columns, columns // 2} if columns % 2 == 0 else {columns}:
+        for base in _BASES:
+            angles = np.arange(positions + 2)[:, None] * base ** (-np.arange(count) / max(count, 1))
+            for table in (np.cos(angles), np.sin(angles)):
+                wide = (table,) if count == columns else (np.tile(table, (1, 2)), np.repeat(table, 2, axis=1))
+                for start in range(3):
+                    if any(
+                        bool((np.abs(one[start : start + positions] - waves) <= slack).all()) for one in wide
+                    ):
+                        return True
+    return False
+
+
 def _are_waves(table: Reals, slack: float) -> bool:
     waves = table.reshape(len(table), -1)  # (positions, columns)
+    if _is_rotary(waves, slack):
+        return True
     amplitude = float(np.abs(waves).max())
     if amplitude == 0:
         return False
