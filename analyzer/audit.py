@@ -113,7 +113,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
 def _find_opaque(model: Model, entries: Sequence[Entry], wiring: Wiring, live: Live) -> Opaque:
     """Find what computes beside the parameters, as far as the file alone tells.
 
-    What decodes their codes is explained, what a BatchNormalization keeps, and the other lists of a tree that holds some.
+    What decodes their codes is explained, what a BatchNormalization keeps, and the other lists of a learned tree.
     """
     explained: set[Key] = set()
     trees = {

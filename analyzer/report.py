@@ -77,9 +77,8 @@ class ReconcileReport:
     def findings(self) -> tuple[Finding, ...]:
         """Those of the model, of the reconciliation, and of the groups."""
         result = self.reconciliation
-        alone = [
-            finding for finding in result.ledger.findings if finding.id != OPAQUE
-        ]  # PyTorch's side says more
+        # What the file alone says of opaque data, PyTorch's side says better.
+        alone = tuple(each for each in result.ledger.findings if each.id != OPAQUE)
         return _sorted(alone, result.findings, find_overlap(self.grouping))
 
 
