@@ -43,7 +43,8 @@ def follow_data(model: Model, wiring: Wiring) -> Dataflow:
         numbers=numbers,
         reads={
             tensor.key: [
-                (numbers[node.graph_path, node.position], slot) for node, slot in wiring.readers(tensor)
+                (numbers[node.graph_path, node.position], slot)
+                for node, slot in wiring.readers(tensor, inlined=False)
             ]
             for tensor in model.tensors()
         },

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analyzer.functions import find_calls
 from analyzer.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.wiring import Provider, Wiring
@@ -93,7 +94,7 @@ class Flow:
         """Number the nodes of one graph. A value that is read before it is computed does not flow."""
         flow = cls()
         caller = Node(graph.path, -1, "", "", "", (), ())
-        codes = _Codes(lambda name: flow._provide(wiring.find(graph.path, name), weights, caller))
+        codes = _Codes(lambda name: flow._provide(wiring.look_up(graph.path, name), weights, caller))
         flow._codes = codes
         inside, captured = weights.inside, weights.captured
         for node in graph.nodes:
@@ -199,15 +200,9 @@ def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
 def find_holders(model: Model) -> dict[GraphPath, Place]:
     """The node that holds each nested graph; of a function the first that calls it."""
     found = {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
-    if model.functions:
-        paths = {
-            (model.root(function.path), function.domain, function.name, function.overload): function.path
-            for function in model.functions
-        }
-        for node in model.nodes():
-            path = paths.get((model.root(node.graph_path), node.domain, node.op_type, node.overload))
-            if path is not None and path != node.graph_path:
-                found.setdefault(path, node.place)
+    for place, path in find_calls(model).items():
+        if path != place[0]:
+            found.setdefault(path, place)
     return found
 
 

@@ -86,7 +86,7 @@ class Streams:
     def _carry(self, bodies: Mapping[Place, list[Key]], carried: Mapping[Place, list[Content]]) -> bool:
         """Take contents through every node once, in file order. Returns whether any node got more than it had."""
         has_changed = False
-        find = self.ledger.wiring.find
+        find = self.ledger.wiring.look_up
         for node in self.ledger.model.nodes():
             place, path = node.place, node.graph_path
             parts = [self.of(find(path, name)) for name in node.inputs if name]
