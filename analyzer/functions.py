@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analyzer.model import Function, GraphPath, Model, Place
 from analyzer.model.operators import is_own
 
-__all__ = ["Calls", "count_calls", "find_calls"]
+__all__ = ["Calls", "count_calls", "called_bodies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Calls:
     """Whether it calls itself, directly or by others."""
 
 
-def find_calls(model: Model) -> dict[Place, GraphPath]:
+def called_bodies(model: Model) -> dict[Place, GraphPath]:
     """The local function that each node calls, of those that call one. Of two that are the same, the first is called.
 
     A node is no call where a runtime has an operator of its name (`analyzer.model.operators.is_own`).
@@ -73,7 +73,7 @@ def _callers(model: Model) -> dict[GraphPath, Counter[GraphPath]]:
     """For each function, the function (or () for any other graph) in which its call sites are, and how many."""
     bodies = {function.path for function in model.functions}
     callers: dict[GraphPath, Counter[GraphPath]] = defaultdict(Counter)
-    for (path, _), called in find_calls(model).items():
+    for (path, _), called in called_bodies(model).items():
         body = path[: len(model.root(path)) + 1]
         callers[called][body if body in bodies else ()] += 1
     return callers

@@ -19,7 +19,7 @@ from typing import Any
 import networkx as nx
 
 from analyzer.blocks import find_blocks
-from analyzer.functions import find_calls
+from analyzer.functions import called_bodies
 from analyzer.ledger import Blocks, Entry, Ledger
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor, Vertex
 from analyzer.wiring import CARRIED, NAMED, GraphInput, Provider, Wiring, connect
@@ -49,7 +49,7 @@ def build_graph(model: Model, wiring: Wiring | None = None) -> nx.MultiDiGraph[V
 def describe_graph(graph: nx.MultiDiGraph[Vertex], ledger: Ledger) -> nx.MultiDiGraph[Vertex]:
     """Add what the ledger says of its model's graph: to the vertices, and totals to the graph. Returns that graph."""
     blocks = ledger.blocks or find_blocks(ledger)
-    functions = find_calls(ledger.model)
+    functions = called_bodies(ledger.model)
     entries = {entry.tensor.key: entry for entry in ledger.entries}
     for vertex, attributes in graph.nodes(data=True):
         kind, path, name = vertex

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from analyzer.functions import find_calls
+from analyzer.functions import called_bodies
 from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.operators import Slot, operator_of
 
@@ -86,7 +86,7 @@ class Wiring:
     """By the graph that provides a value, and its name; in file order."""
 
     calls: dict[Place, GraphPath] = field(default_factory=dict)
-    """The function that each node calls, of those that call one (`analyzer.functions.find_calls`)."""
+    """The function that each node calls, of those that call one (`analyzer.functions.called_bodies`)."""
     _bodies: dict[GraphPath, Graph] = field(default_factory=dict)
     """The bodies of functions that somebody calls."""
     _sites: dict[GraphPath, list[Node]] = field(default_factory=dict)
@@ -259,7 +259,7 @@ def connect(model: Model) -> Wiring:
 
 
 def _call(wiring: Wiring, model: Model) -> None:
-    wiring.calls = find_calls(model)
+    wiring.calls = called_bodies(model)
     called = set(wiring.calls.values())
     wiring._bodies = {graph.path: graph for graph in model.graphs if graph.path in called}
     for path, position in wiring.calls:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzer.functions import find_calls
+from analyzer.functions import called_bodies
 from analyzer.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.wiring import Provider, Wiring
@@ -200,7 +200,7 @@ def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
 def find_holders(model: Model) -> dict[GraphPath, Place]:
     """The node that holds each nested graph; of a function the first that calls it."""
     found = {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
-    for place, path in find_calls(model).items():
+    for place, path in called_bodies(model).items():
         if path != place[0]:
             found.setdefault(path, place)
     return found
