@@ -22,6 +22,7 @@ from analyzer.findings.rules import find
 from analyzer.findings.values import look_at_values
 from analyzer.functions import count_calls
 from analyzer.ledger import Ledger, Role
+from analyzer.liveness import find_live
 from analyzer.model import Model
 from analyzer.process.collector import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
@@ -80,6 +81,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
     scopes = {place: scope for place, (scope, _) in (near | traced).items()}
     calls = count_calls(model)
+    live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
     booked = book_bytes(model, entries)
     values = look_at_values(entries, content, progress)
@@ -91,13 +93,14 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         model=model,
         entries=entries,
         accounts=booked.accounts,
-        findings=find(Evidence(model, entries, wiring, booked, values, calls)),
+        findings=find(Evidence(model, entries, wiring, booked, values, live, calls)),
         wiring=wiring,
         node_scopes=scopes,
         traced_scopes={place: scope for place, (scope, _) in traced.items()},
         shared_nbytes=booked.shared,
         content=content,
         calls=calls,
+        live=live,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analyzer.model import Function, GraphPath, Model, Place
 from analyzer.model.operators import is_own
 
-__all__ = ["Calls", "count_calls", "called_bodies"]
+__all__ = ["Calls", "called_bodies", "count_calls"]
 
 
 @dataclass(frozen=True, slots=True)

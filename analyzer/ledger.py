@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from analyzer.content import ContentMode
 from analyzer.functions import Calls
+from analyzer.liveness import Live
 from analyzer.model import Key, Model, Place, StoredTensor
 from analyzer.wiring import Wiring
 
@@ -292,8 +293,14 @@ class Ledger:
     """How often each local function is called."""
     blocks: Blocks | None = None
     """The repeated blocks; None where nobody has looked for them (`analyzer.blocks.find_blocks`)."""
+    live: Live | None = None
+    """What the outputs depend on; None where nobody has looked (a saved report)."""
     told_nodes: int | None = None
     """How many nodes a saved report says there were, which has none of them itself."""
+
+    def is_dead(self, key: Key) -> bool:
+        """Whether no output depends on a stored tensor, as far as anybody has looked."""
+        return self.live is not None and key not in self.live.tensors
 
     @property
     def nodes(self) -> int | None:

@@ -21,13 +21,17 @@ def fed(proto: ModelProto, name: str = "Whole") -> ModelProto:
     inner = {value: f"inner_{value}" for value in _values(graph.node)}
     body = _renamed(graph.node, inner)
     # The order of a call's inputs is the body's; here it is that of the main graph.
-    return _with(proto, [call], _function(proto, name, [inner[i] for i in inputs], [inner[o] for o in outputs], body))
+    return _with(
+        proto, [call], _function(proto, name, [inner[i] for i in inputs], [inner[o] for o in outputs], body)
+    )
 
 
 def inside(proto: ModelProto, name: str = "Whole") -> ModelProto:
     """All nodes in one function, and what is stored as the values of Constant nodes there."""
     graph = proto.graph
-    constants = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in graph.initializer]
+    constants = [
+        helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in graph.initializer
+    ]
     inputs, outputs = [value.name for value in graph.input], [value.name for value in graph.output]
     made = _with(
         proto,
@@ -42,7 +46,9 @@ def by_operator(proto: ModelProto, op_type: str = "MatMul") -> ModelProto:
     """Each node of an operator as a call of one function that has such a node alone."""
     inner = [helper.make_node(op_type, ["a", "b"], ["c"])]
     nodes = [
-        helper.make_node(f"Own{op_type}", node.input, node.output, domain=DOMAIN) if node.op_type == op_type else node
+        helper.make_node(f"Own{op_type}", node.input, node.output, domain=DOMAIN)
+        if node.op_type == op_type
+        else node
         for node in proto.graph.node
     ]
     return _with(proto, nodes, _function(proto, f"Own{op_type}", ["a", "b"], ["c"], inner))
@@ -69,9 +75,7 @@ def _values(nodes: object) -> list[str]:
     return sorted({name for node in nodes for name in (*node.input, *node.output) if name}, reverse=True)
 
 
-def _renamed(
-    nodes: object, names: dict[str, str], *, only_inputs: bool = False
-) -> list[NodeProto]:
+def _renamed(nodes: object, names: dict[str, str], *, only_inputs: bool = False) -> list[NodeProto]:
     made = []
     for node in nodes:
         copy = NodeProto()

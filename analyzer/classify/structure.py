@@ -15,7 +15,7 @@ from analyzer.ledger import Role
 from analyzer.model import GraphPath, Node, StoredTensor
 from analyzer.wiring import CARRIED, Reader, Wiring
 
-__all__ = ["learned_beside", "role_by_structure"]
+__all__ = ["learned_beside", "role_by_structure", "scales_norm"]
 
 _LEARNED_SLOTS: dict[str, frozenset[int]] = {
     "Attention": frozenset({1, 2}),
@@ -314,6 +314,21 @@ def learned_beside(wiring: Wiring, tensor: StoredTensor) -> Iterator[StoredTenso
             found = _origin(wiring, node, other)
             if found is not None:
                 yield found
+
+
+def scales_norm(wiring: Wiring, tensor: StoredTensor) -> bool:
+    """Whether all that computes with a tensor multiplies what a mean or a norm gives by it."""
+    final = [reader for reader in _final_readers(wiring, tensor, tensor) if not _moves(reader, tensor)]
+    return bool(final) and all(
+        (reader.node.op_type.endswith("Normalization") and reader.slot in (1, 2))
+        or (
+            reader.node.op_type == "Mul"
+            and any(
+                p.op_type in _NORMALIZERS for p in _upstream(wiring, reader.node, _PASS_THROUGH | _ARITHMETIC)
+            )
+        )
+        for reader in final
+    )
 
 
 def _origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:

@@ -10,6 +10,7 @@ from analyzer.findings.freed import count_freed
 from analyzer.findings.values import Values
 from analyzer.functions import Calls
 from analyzer.ledger import Entry
+from analyzer.liveness import Live
 from analyzer.model import Model, label
 from analyzer.wiring import Wiring
 
@@ -25,6 +26,7 @@ class Evidence:
     wiring: Wiring
     booked: Booked
     values: Values
+    live: Live
     calls: Sequence[Calls] = ()
 
     def freed(self, entries: Iterable[Entry]) -> int | None:

@@ -20,6 +20,7 @@ from analyzer.ranges import Source, Traffic
 __all__ = [
     "DEFAULT_DOMAIN",
     "ONNX_DOMAINS",
+    "TRAINING",
     "Carrier",
     "Component",
     "Extent",
@@ -33,10 +34,12 @@ __all__ = [
     "Node",
     "Payload",
     "Place",
+    "Setting",
     "StoredTensor",
     "ValueType",
     "Vertex",
     "is_runtime_domain",
+    "is_training",
     "label",
 ]
 
@@ -83,6 +86,15 @@ def label(key: Key) -> str:
     """
     path, name = key
     return "/".join((*path, name))
+
+
+def is_training(path: GraphPath) -> bool:
+    """Whether a graph is one of `training_info`, or nested in one: nothing that a file is served for depends on it."""
+    return any(part.startswith(TRAINING) for part in path[:2])
+
+
+TRAINING = "training:"
+"""What the path of a graph of `training_info` begins with; of an artifact, behind the component's name."""
 
 
 def is_runtime_domain(domain: str) -> bool:
@@ -198,6 +210,11 @@ class StoredTensor:
         return -self.numel, -max(self.nbytes, self.logical_nbytes), self.key
 
 
+Setting = float | str | tuple[float, ...] | tuple[int, ...] | tuple[str, ...]
+"""An attribute's value: a number, a text, or a list. Of a list of many kilobytes its digest, `sha256:...`; what a
+function's caller gives is `@` and the name of the caller's attribute."""
+
+
 class Node(NamedTuple):
     """One node, keyed by position: names may be empty or repeated. A tuple, as there are many."""
 
@@ -216,6 +233,8 @@ class Node(NamedTuple):
     """The `metadata_props` that tell where the node comes from (`analyzer.scopes` reads them)."""
     overload: str = ""
     """Which of several functions of one name it calls."""
+    settings: Mapping[str, Setting] = NOTHING
+    """Its other attributes by name, without tensors and graphs."""
 
     @property
     def place(self) -> Place:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from analyzer.model import DEFAULT_DOMAIN, Node
 
 __all__ = [
+    "CARRIES",
+    "MEASURES",
     "MOVES",
     "OPERATORS",
     "Kind",
@@ -483,3 +485,9 @@ def named(*kinds: Kind) -> frozenset[str]:
 
 MOVES = named(Kind.MOVES)
 """Names of the operators that compute nothing: what reads their output reads what they were given."""
+
+MEASURES = named(Kind.MEASURES)
+"""Names of those that look at no element of what they read."""
+
+CARRIES = MOVES | (named(Kind.DECODES, Kind.QUANTIZES) - {"DynamicQuantizeLinear"})
+"""Names of those that move, cut or re-encode what they read, with one result. (DynamicQuantizeLinear has three.)"""

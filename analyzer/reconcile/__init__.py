@@ -30,6 +30,7 @@ from analyzer.reconcile.folded_pointwise import match_folded_pointwise
 from analyzer.reconcile.folded_weightnorm import match_folded_weightnorm
 from analyzer.reconcile.leftovers import (
     mark_ties,
+    settle_dead,
     settle_entries,
     settle_fillers,
     settle_parameters,
@@ -93,6 +94,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     settle_outside,
     settle_parameters,
     settle_entries,
+    settle_dead,
     mark_ties,
 )
 """The order in which the rules are asked."""

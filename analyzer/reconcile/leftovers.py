@@ -12,10 +12,17 @@ from analyzer.ledger import Entry, Evidence, Role
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import find_masked
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.scopes import is_dotted
 
-__all__ = ["mark_ties", "settle_entries", "settle_fillers", "settle_parameters", "settle_suspects"]
+__all__ = [
+    "mark_ties",
+    "settle_dead",
+    "settle_entries",
+    "settle_fillers",
+    "settle_parameters",
+    "settle_suspects",
+]
 
 _BY_ROLE = {
     Role.CONSTANT: Line.ADDED,
@@ -139,6 +146,25 @@ def _is_weight(books: Books, entry: Entry) -> bool:
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
     is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
     return is_noted and is_matrix and books.is_multiplied(entry)
+
+
+def settle_dead(books: Books) -> None:
+    """A parameter that the file holds only where no output depends on it: the model computes with something else.
+
+    One that PyTorch's own program does not read may well lie idle. Of one in several pieces each is needed.
+    """
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        if not settled.entries or MEANINGS[settled.line].unbalanced or parameter.read is False:
+            continue
+        pieces = {piece.key for piece in settled.pieces}
+        dead = {key for key in (*pieces, *settled.entries) if books.ledger.is_dead(key)}
+        if not (pieces & dead if len(pieces) > 1 else dead.issuperset(settled.entries)):
+            continue
+        chain = (*settled.chain, Line.DEAD)
+        books.parameters[parameter.name] = replace(settled, line=Line.DEAD, chain=chain)
+        for key in dead & books.entries.keys():
+            books.entries[key] = replace(books.entries[key], line=Line.DEAD)
 
 
 def mark_ties(books: Books) -> None:

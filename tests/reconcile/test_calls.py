@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 from functions import FORMS
-from models import audit, bridge_of, lines_of, manifest_of, noise, parameters_of, ramp, reconcile, text_model
+from models import audit, bridge_of, lines_of, manifest_of, noise, parameters_of, reconcile, text_model
 
 from analyzer.content import Array
 
