@@ -11,7 +11,7 @@ from analyzer.functions import called_bodies
 from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.operators import Slot, operator_of
 
-__all__ = ["CARRIED", "NAMED", "GraphInput", "Provider", "Reader", "Wiring", "connect"]
+__all__ = ["CARRIED", "NAMED", "GraphInput", "Provider", "Reader", "Wiring", "connect", "is_passed"]
 
 CARRIED = -1
 """The slot of a tensor in one of its reader's own attributes."""
@@ -58,12 +58,18 @@ _DEEPEST = 1_000
 _OPERANDS = frozenset({Slot.DATA, Slot.CODES, Slot.TABLE, Slot.LEARNED})
 
 
-def _is_passed(reader: Reader) -> bool:
-    """Whether a node hands on, decodes or looks up what it reads at an input, and does not take it for a setting."""
-    known = operator_of(reader.node)
-    if known is None or not reader.node.is_standard or reader.slot < 0:
+def is_passed(reader: Reader, past: Collection[str]) -> bool:
+    """Whether a reader is one of these operators, and hands on what it reads at that input.
+
+    That is: it moves, decodes or looks up the value, and does not take it for a shape, a scale or an index.
+    """
+    node, slot = reader
+    if node.op_type not in past or slot < 0 or not node.is_standard:
         return False
-    return known.hands_on(reader.slot) if known.moved != frozenset() else known.slot(reader.slot) in _OPERANDS
+    known = operator_of(node)
+    if known is None:
+        return False
+    return known.hands_on(slot) if known.moved != frozenset() else known.slot(slot) in _OPERANDS
 
 
 @dataclass(slots=True)
@@ -209,7 +215,7 @@ class Wiring:
                     given = called.inputs[reader.slot]
                     if isinstance(self.providers[called.path].get(given), GraphInput):
                         onwards.append(_Value(called.path, given, reader.node.place))
-                elif reader.node.op_type in past and _is_passed(reader):
+                elif past and is_passed(reader, past):
                     node = reader.node
                     onwards += (_Value(node.graph_path, name, value.via) for name in node.outputs if name)
                 else:

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from analyzer.functions import called_bodies
 from analyzer.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.operators import MEASURES
 from analyzer.wiring import Provider, Wiring
 
 __all__ = ["Flow", "Weights", "find_holders", "weigh"]
-
-_SHAPE_READERS = frozenset({"Shape", "Size"})
-"""Operators that take from a value its size alone: nothing flows through them."""
 
 _SUMS: Mapping[str, frozenset[int]] = {
     "SkipLayerNormalization": frozenset({2, 3}),
@@ -104,7 +102,7 @@ class Flow:
             if op_type in _SUMS and node.is_standard:
                 flow._add_sum(node, codes)
                 continue
-            read = () if op_type in _SHAPE_READERS else [codes[name] for name in names]
+            read = () if op_type in MEASURES else [codes[name] for name in names]
             vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
             flow.vertices.append(vertex)
             for name in outputs:

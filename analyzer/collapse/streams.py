@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from analyzer.ledger import Ledger, Role
 from analyzer.model import GraphPath, Key, Node, Place, StoredTensor
+from analyzer.model.operators import MEASURES
 from analyzer.wiring import NAMED, GraphInput, Provider
 
 __all__ = ["NOTHING", "Content", "Owner", "Streams"]
@@ -26,9 +27,6 @@ class Content(NamedTuple):
 
 
 NOTHING = Content(0, frozenset())
-
-_SHAPES = frozenset({"Shape", "Size"})
-"""Operators that look at no element of what they read."""
 
 _ROUNDS = 16
 """Each carries contents through one more level of nested graphs and functions; far fewer are ever needed."""
@@ -101,7 +99,7 @@ class Streams:
         return has_changed
 
     def _make(self, node: Node, read: Content) -> Content:
-        if read == NOTHING or node.op_type in _SHAPES:
+        if read == NOTHING or node.op_type in MEASURES:
             return NOTHING
         owner = self.nodes.get(node.place)
         if owner is not None:
