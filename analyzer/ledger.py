@@ -298,10 +298,6 @@ class Ledger:
     told_nodes: int | None = None
     """How many nodes a saved report says there were, which has none of them itself."""
 
-    def is_dead(self, key: Key) -> bool:
-        """Whether no output depends on a stored tensor, as far as anybody has looked."""
-        return self.live is not None and key not in self.live.tensors
-
     @property
     def nodes(self) -> int | None:
         """Nodes of all graphs and functions; None where a saved report does not say how many there were."""

@@ -2,33 +2,31 @@
 
 A value is live if an output can change with it. The slice follows calls into local functions and the bodies of If, Loop
 and Scan; of an If whose condition is stored it follows the branch that is taken; of a Where whose condition is stored
-the operand that is chosen; past a product with stored zeros it follows nothing. Shape and Size take a value's size, not
-its values: what only they read is needed to run the model, and is not live. What functions that nobody calls and
-`training_info` hold is neither.
+the operand that is chosen; past a product with zeros that are nobody's parameter, nothing. Shape and Size take the size
+of a value: what only they read is needed to run the model, and is not live. What functions that nobody calls hold, and
+`training_info`, is neither.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from analyzer.content import Array
+from analyzer.evaluation import Evaluator
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.operators import MEASURES
 from analyzer.wiring import GraphInput, Wiring
 
 __all__ = ["Live", "find_live"]
 
-_MOST_FOLDED = 1 << 24
-"""Elements of a stored factor that is looked at for zeros."""
-_FEW = 64
-"""Elements of a stored condition that is worked out."""
-_DEEPEST = 16
-"""Nodes between a condition and the stored values that it is computed from."""
+_MOST_FOLDED = 1 << 20
+"""Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
+_DEEPEST = 12
+"""Nodes between a factor and the stored values that it is computed from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,18 @@ class Live:
     or a stored condition shuts out."""
 
 
-def find_live(model: Model, wiring: Wiring) -> Live:
-    """The backward slice from the outputs of the main graph, or of each component's."""
-    live, needed = (_Slice(model, wiring, is_needed) for is_needed in (False, True))
+def find_live(
+    model: Model, wiring: Wiring, is_learned: Callable[[StoredTensor], bool] = lambda tensor: True
+) -> Live:
+    """The backward slice from the outputs of the main graph, or of each component's.
+
+    Args:
+        model: the model.
+        wiring: who provides what.
+        is_learned: whether a stored tensor is a parameter, which may be zeros before it is trained. Zeros that are
+            none shut out what they are multiplied with.
+    """
+    live, needed = (_Slice(model, wiring, is_learned, is_needed) for is_needed in (False, True))
     for slice_ in (live, needed):
         for part in model.parts:
             graph = slice_.graphs.get(part.path)
@@ -67,6 +74,7 @@ class _Slice:
 
     model: Model
     wiring: Wiring
+    is_learned: Callable[[StoredTensor], bool]
     is_needed: bool
     """Whether sizes count too, and what is shut out."""
     graphs: dict[GraphPath, Graph] = field(default_factory=dict)
@@ -80,9 +88,10 @@ class _Slice:
     """Live calls of each function's body."""
     _given: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Inputs of function bodies and nested graphs that are wanted."""
-    _fixed: bool = True
-    """Whether stored values may be looked at."""
-    _overridable: set[Key] = field(default_factory=set)
+
+    @functools.cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self.model, self.wiring, _MOST_FOLDED)
 
     def __post_init__(self) -> None:
         for graph in self.model.graphs:
@@ -90,8 +99,6 @@ class _Slice:
             if graph.parent is not None:
                 self._nested[graph.parent].append(graph)
         self._called = self.wiring.calls
-        self._fixed = self.model.traffic is None  # of a remote file no values are read that nobody asked for
-        self._overridable = {(graph.path, name) for graph in self.model.graphs for name in graph.overridable}
 
     def want(self, path: GraphPath, name: str) -> None:
         """Ask for a value, as seen from a graph."""
@@ -231,7 +238,7 @@ class _Slice:
 
     def _condition(self, path: GraphPath, name: str) -> bool | None:
         """A condition that is one value throughout and depends on nothing but what is stored; None for any other."""
-        value = self._value(path, name, _DEEPEST)
+        value = self._evaluator.value(path, name)
         if value is None or not value.size or value.dtype.kind not in "biuf":
             return None
         truths = value.astype(bool)
@@ -240,67 +247,26 @@ class _Slice:
     def _is_zero(self, path: GraphPath, name: str) -> bool:
         """Whether a factor is zeros, and depends on nothing but what is stored."""
         provider = self.wiring.find(path, name) if name else None
-        if isinstance(provider, StoredTensor) and self._fixed and provider.numel:
+        if isinstance(provider, StoredTensor) and provider.numel and self.model.traffic is None:
             first = provider.payload.at(np.zeros(1, dtype=np.int64))
             if first is None or first.dtype.kind not in "biufV" or bool(first.astype(bool)[0]):
                 return False
-        value = self._value(path, name, _DEEPEST, most=_MOST_FOLDED)
+        value = self._evaluator.value(path, name)
         return (
             value is not None
+            and not self._is_trained(path, name, _DEEPEST)
             and value.size > 0
             and value.dtype.kind in "biufV"
             and not value.astype(bool).any()
         )
 
-    def _value(self, path: GraphPath, name: str, depth: int, most: int = _FEW) -> Array | None:
-        """A value that only stored ones lead to, by the few operators that conditions are made of."""
+    def _is_trained(self, path: GraphPath, name: str, depth: int) -> bool:
+        """Whether a parameter has a part in a value that only stored ones lead to."""
         provider = self.wiring.find(path, name) if name else None
         if isinstance(provider, StoredTensor):
-            is_plain = self._fixed and provider.key not in self._overridable and 0 < provider.numel <= most
-            return provider.payload.array() if is_plain else None
-        if (
-            not isinstance(provider, Node)
-            or not depth
-            or not provider.is_standard
-            or provider.place in self._called
-        ):
-            return None
-        way = _WAYS.get(provider.op_type)
-        if way is None:
-            return None
-        values: list[Array] = []
-        for operand in provider.inputs[: 1 if provider.op_type in _UNARY else None]:
-            value = self._value(provider.graph_path, operand, depth - 1, most)
-            if value is None:
-                return None
-            values.append(value)
-        with np.errstate(all="ignore"):
-            try:
-                return np.asarray(way(*values))
-            except (TypeError, ValueError):
-                return None
-
-
-_WAYS: Mapping[str, Callable[..., Any]] = {
-    "Add": np.add,
-    "And": np.logical_and,
-    "Cast": lambda value: value,
-    "Equal": np.equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Identity": lambda value: value,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Mul": np.multiply,
-    "Neg": np.negative,
-    "Not": np.logical_not,
-    "Or": np.logical_or,
-    "Reshape": lambda value: value,
-    "Squeeze": lambda value: value,
-    "Sub": np.subtract,
-    "Unsqueeze": lambda value: value,
-    "Xor": np.logical_xor,
-}
-"""Operators of which a stored condition may be made (ONNX docs/Operators.md); its shape does not matter."""
-
-_UNARY = frozenset({"Cast", "Identity", "Neg", "Not", "Reshape", "Squeeze", "Unsqueeze"})
+            return self.is_learned(provider)
+        if not isinstance(provider, Node):
+            return False
+        return not depth or any(
+            self._is_trained(provider.graph_path, each, depth - 1) for each in provider.inputs
+        )

@@ -194,7 +194,7 @@ def scales_norm(wiring: Wiring, tensor: StoredTensor) -> bool:
         )
         or (
             reader.node.op_type == "Mul"
-            and any(map(_normalizes, _upstream(wiring, reader.node, CARRIES | _ARITHMETIC)))
+            and any(map(_normalizes, _upstream(wiring, reader.node, CARRIES | _ARITHMETIC, 3 * _MAX_HOPS)))
         )
         for reader in final
     )
@@ -240,11 +240,11 @@ def _normalizes(node: Node) -> bool:
     return kind_of(node) is Kind.NORMALIZES or node.op_type in _MOMENTS
 
 
-def _upstream(wiring: Wiring, node: Node, through: frozenset[str]) -> list[Node]:
+def _upstream(wiring: Wiring, node: Node, through: frozenset[str], hops: int = _MAX_HOPS) -> list[Node]:
     """The nodes that compute a node's operands, and those before them as far as operators of `through` lead."""
     found: dict[tuple[GraphPath, int], Node] = {}
     layer = [node]
-    for _ in range(_MAX_HOPS):
+    for _ in range(hops):
         following: list[Node] = []
         for reader in layer:
             for source in wiring.producers(reader):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
-from analyzer.model import Key, StoredTensor, label
+from analyzer.model import Key, Place, StoredTensor, label
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.by_content import (
     match_by_content,
@@ -23,6 +23,7 @@ from analyzer.reconcile.by_content import (
 )
 from analyzer.reconcile.by_name import match_by_name
 from analyzer.reconcile.by_shape import match_by_shape
+from analyzer.reconcile.computing import settle_opaque
 from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
 from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
@@ -95,6 +96,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     settle_parameters,
     settle_entries,
     settle_dead,
+    settle_opaque,
     mark_ties,
 )
 """The order in which the rules are asked."""
@@ -187,6 +189,8 @@ def _bridge(books: Books) -> tuple[BridgeRow, ...]:
         elif held[line.key] < tensor.numel:  # what fills up a tensor beside the parameters in it
             rest = tensor.numel - held[line.key]
             _add(rows[Line.ADDED], 0, rest, 0, rest, _share(tensor, held[line.key], rest))
+    for numel in books.made.values():  # in no file, so that they change no count
+        _add(rows[Line.OPAQUE], 1, numel, 0, 0, 0)
     return tuple(BridgeRow(line, *rows[line]) for line in Line)
 
 
@@ -220,6 +224,13 @@ def _check(result: Reconciliation) -> None:
         )
 
 
+def _name_of(books: Books, place: Place) -> str:
+    """What a node makes, as findings name it."""
+    graph = next(graph for graph in books.ledger.model.graphs if graph.path == place[0])
+    node = graph.nodes[place[1]]
+    return label((place[0], node.outputs[0] if node.outputs else node.name))
+
+
 def _findings(books: Books) -> Iterator[Finding]:
     """One finding for each line that keeps the account from balancing, with the culprits."""
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
@@ -227,7 +238,10 @@ def _findings(books: Books) -> Iterator[Finding]:
         found = {each.name: numels[each.name] for each in books.parameters.values() if each.line is line}
         for entry in books.entries.values():
             if entry.line is line:
-                found.setdefault(entry.parameter or label(entry.key), books.entry(entry.key).tensor.numel)
+                name = label(entry.key) if line is Line.OPAQUE else entry.parameter or label(entry.key)
+                found.setdefault(name, books.entry(entry.key).tensor.numel)
+        if line is Line.OPAQUE:
+            found.update((_name_of(books, place), numel) for place, numel in books.made.items())
         if found:
             size = f"{format_many(len(found), 'tensor')}, {format_many(sum(found.values()), 'element')}"
             message = f"{size}: {MEANINGS[line].unbalanced[len(found) > 1]}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from analyzer.ledger import Entry, Ledger
 from analyzer.manifest import Buffer, Manifest, Parameter
-from analyzer.model import Key, Node
+from analyzer.model import Key, Node, Place
 from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
 from analyzer.reconcile.contents import Contents, Fit
 from analyzer.reconcile.lines import EntryLine, Line, ParameterLine, Piece, name_of
@@ -83,6 +83,8 @@ class Books:
     suspects: list[Suspect] = field(default_factory=list)
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
+    made: dict[Place, int] = field(default_factory=dict)
+    """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
     misfits: set[Key] = field(default_factory=set)
     """Entries that are read in a way in which no parameter may stand there as it is."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)

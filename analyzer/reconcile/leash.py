@@ -22,7 +22,7 @@ __all__ = ["is_allowed"]
 _SHIFTED_CLASSES = re.compile(
     r"Gemma|Nemotron|Qwen3Next|Qwen3_5|Qwen4|Muse|Step3p|MiniMaxM3|VideoPrism|1P(?![a-z])|OnePlus|UnitOffset"
 )
-"""Classes of norms that scale by 1 + w: those of transformers whose forward says so, and what NeMo and JAX call theirs."""
+"""Classes of norms that scale by 1 + w: those of transformers whose forward says so, and NeMo's and JAX's names."""
 
 _EXPONENTIATED = frozenset({"logit_scale"})
 """Leaves of several elements of which forward takes exp (Swin V2: a temperature for each head)."""
@@ -57,7 +57,7 @@ def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
 
 
 def _stands_plain(books: Books, tensor: Parameter) -> bool:
-    """Whether a parameter of the same name in another layer, or the other one of its module, stands as PyTorch has it."""
+    """Whether a parameter of its name in another layer, or the other one of its module, stands as PyTorch has it."""
     pattern = _NUMBER.sub("#", tensor.name)
     module = module_of(tensor.name)
     for name, line in books.parameters.items():

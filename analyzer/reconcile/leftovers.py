@@ -9,6 +9,7 @@ import numpy as np
 
 from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
+from analyzer.liveness import find_live
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import find_masked
@@ -153,12 +154,14 @@ def settle_dead(books: Books) -> None:
 
     One that PyTorch's own program does not read may well lie idle. Of one in several pieces each is needed.
     """
+    held = {key for line in books.parameters.values() for key in line.entries}
+    live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in held)
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
         if not settled.entries or MEANINGS[settled.line].unbalanced or parameter.read is False:
             continue
         pieces = {piece.key for piece in settled.pieces}
-        dead = {key for key in (*pieces, *settled.entries) if books.ledger.is_dead(key)}
+        dead = {key for key in (*pieces, *settled.entries) if key not in live.tensors}
         if not (pieces & dead if len(pieces) > 1 else dead.issuperset(settled.entries)):
             continue
         chain = (*settled.chain, Line.DEAD)
