@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 from functions import FORMS
-from models import audit, bridge_of, lines_of, manifest_of, noise, parameters_of, reconcile, text_model
+from models import (
+    audit,
+    bridge_of,
+    dynamo_like,
+    entry,
+    lines_of,
+    manifest_of,
+    noise,
+    parameters_of,
+    reconcile,
+    text_model,
+)
 
 from analyzer.content import Array
 
@@ -76,3 +88,41 @@ def test_a_graph_behind_functions_balances(form, at_hand, tmp_path):
     if "turned" not in form:
         assert lines_of(result) == lines_of(expected)
     assert result.onnx_parameters == expected.onnx_parameters
+
+
+def test_an_operator_behind_a_function_of_a_runtimes_domain_counts_as_that_operator(tmp_path):
+    packed = np.zeros((8, 1, 8), np.uint8)
+    text = """
+    <ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (float[1,16] x) => (float[1,8] y) {
+        y = com.microsoft.MatMulNBits<K = 16, N = 8, bits = 4, block_size = 16>(x, codes, scales)
+    }
+    <domain: "com.microsoft", opset_import: ["" : 18]> MatMulNBits (a, b, c) => (d) { d = Relu(a) }
+    """
+    ledger = audit(tmp_path, text_model(text, {"codes": packed, "scales": np.ones(8, np.float32)}))
+
+    assert ledger.parameters == 16 * 8
+    assert [(calls.sites, calls.calls) for calls in ledger.calls] == [(0, 0)]
+    assert entry(ledger, "codes").read_by == "MatMulNBits"
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "h = MatMul(x, w) y = MatMul(h, v)",
+        'h = MatMul(x, w) y = Einsum<equation = "ij,jk->ik">(h, v)',
+        "i = Constant<value_ints = [0]>() j = Constant<value_ints = [8]>() s = Slice(v, i, j) "
+        "h = MatMul(x, w) y = MatMul(h, s)",
+        "h = MatMul(x, w) y = com.microsoft.FusedMatMul(h, v)",
+    ],
+    ids=["MatMul", "Einsum", "sliced", "fused"],
+)
+def test_a_matrix_of_nobodys_that_is_multiplied_by_is_unexplained(nodes, tmp_path):
+    weights = {"w": noise(8, 8), "v": noise(8, 8, seed=1)}
+    proto = text_model(f"g (float[8,8] x) => (float[8,8] y) {{ {nodes} }}", weights)
+    proto = dynamo_like(proto, folded={"v": ["val_7"]})
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of({"w": weights["w"]})), "full")
+
+    assert not result.balanced
+    assert bridge_of(result)["unexplained"][:2] == (1, 64)
