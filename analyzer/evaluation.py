@@ -13,7 +13,6 @@ import numpy as np
 
 from analyzer.content import Array
 from analyzer.dtypes import DType
-from analyzer.functions import called_bodies
 from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.wiring import Wiring
 
@@ -37,7 +36,7 @@ class Evaluator:
     _given: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._called = called_bodies(self.model)
+        self._called = self.wiring.calls
         self._given = {(graph.path, name) for graph in self.model.graphs for name in graph.overridable}
 
     def value(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
@@ -55,6 +54,8 @@ class Evaluator:
 
     def _work_out(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
         provider = self.wiring.find(*key)
+        if not isinstance(provider, StoredTensor):
+            provider = self.wiring.look_up(*key)  # of a node in a function it is not said which output
         if isinstance(provider, StoredTensor):
             is_small = provider.key not in self._given and provider.numel <= self.most
             return provider.payload.array() if is_small else None

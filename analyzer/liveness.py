@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzer.evaluation import Evaluator
-from analyzer.functions import called_bodies
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.operators import MEASURES
 from analyzer.wiring import GraphInput, Wiring
 
 __all__ = ["Live", "find_live"]
 
-_MEASURES = frozenset({"Shape", "Size"})
 _MOST_FOLDED = 1 << 20
 """Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
 _DEEPEST = 12
@@ -99,7 +98,7 @@ class _Slice:
             self.graphs.setdefault(graph.path, graph)
             if graph.parent is not None:
                 self._nested[graph.parent].append(graph)
-        self._called = called_bodies(self.model)
+        self._called = self.wiring.calls
 
     def want(self, path: GraphPath, name: str) -> None:
         """Ask for a value, as seen from a graph."""
@@ -136,7 +135,7 @@ class _Slice:
             self._follow_call(node, body, index)
         elif nested:
             self._follow_nested(node, nested, index)
-        elif self.is_needed or node.op_type not in _MEASURES or not node.is_standard:
+        elif self.is_needed or node.op_type not in MEASURES or not node.is_standard:
             for slot in self._slots(node):
                 self.want(node.graph_path, node.inputs[slot])
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from analyzer.decoding.encodings import CODES, Encoded, find_encoding
 from analyzer.evaluation import Evaluator
-from analyzer.functions import called_bodies
 from analyzer.ledger import Opaque
 from analyzer.liveness import Live
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
@@ -108,7 +107,7 @@ class _Walk:
                 if tensor.carrier not in NAMED and tensor.node is not None:
                     self._carried[graph.path, tensor.node].append(tensor)
             self._left += _MOST_VISITS * len(graph.nodes)
-        self._called = called_bodies(self.model)
+        self._called = self.wiring.calls
 
     def follow(self, graph: Graph, given: Mapping[str, _Value], depth: int) -> list[_Value]:
         """What a graph's outputs carry, with what its inputs do."""

@@ -281,12 +281,8 @@ def _list_used(part: Selection, name: Callable[[Node], str]) -> Parts | Unknown:
     """Operators of nodes, without calls of the model's own functions."""
     if part.nodes is None:
         return Unknown(_NO_GRAPH)
-    model = part.ledger.model
-    local = {(model.root(f.path), f.domain or DEFAULT_DOMAIN, f.name, f.overload) for f in model.functions}
-    called = (
-        (n, (model.root(n.graph_path), n.domain or DEFAULT_DOMAIN, n.op_type, n.overload)) for n in part.nodes
-    )
-    return Counter(name(node) for node, key in called if key not in local)
+    calls = part.ledger.wiring.calls
+    return Counter(name(node) for node in part.nodes if node.place not in calls)
 
 
 def _list_ops(part: Selection) -> Parts | Unknown:

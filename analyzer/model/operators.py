@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from analyzer.model import DEFAULT_DOMAIN, Node
 
 __all__ = [
+    "CARRIES",
+    "DECODES",
+    "MEASURES",
     "MOVES",
     "OPERATORS",
     "Kind",
     "Operator",
     "Slot",
     "find_operator",
+    "is_integer_product",
     "is_own",
     "kind_of",
     "named",
@@ -193,9 +197,10 @@ makes        -        Constant
              iiicc    MelWeightMatrix
              iic      OneHot
 pools        d        AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool
-             di       MaxRoiPool Upsample
+             dc       Upsample
+             dcci     Resize
+             di       MaxRoiPool
              dii      MaxUnpool RoiAlign
-             diii     Resize
              dd       GridSample
 control      i        If
              iid*     Loop
@@ -466,6 +471,16 @@ def kind_of(node: Node) -> Kind | None:
     return None if known is None else known.kind
 
 
+def is_integer_product(node: Node) -> bool:
+    """Whether a node multiplies codes and gives integers, that are scaled back later: it is given no scale."""
+    known = operator_of(node)
+    return (
+        known is not None
+        and known.kind in (Kind.PRODUCT, Kind.CONVOLUTION)
+        and set(known.slots) <= {Slot.CODES, Slot.ZERO_POINT}
+    )
+
+
 def is_own(node: Node) -> bool:
     """Whether a runtime has an operator for a node, whatever local functions the file brings.
 
@@ -483,3 +498,12 @@ def named(*kinds: Kind) -> frozenset[str]:
 
 MOVES = named(Kind.MOVES)
 """Names of the operators that compute nothing: what reads their output reads what they were given."""
+
+MEASURES = named(Kind.MEASURES)
+"""Names of those that look at no element of what they read."""
+
+DECODES = named(Kind.DECODES) | {"Cast"}
+"""Names of those that give the numbers that are stored, in another type."""
+
+CARRIES = MOVES | (named(Kind.DECODES, Kind.QUANTIZES) - {"DynamicQuantizeLinear"})
+"""Names of those that move, cut or re-encode what they read, with one result. (DynamicQuantizeLinear has three.)"""

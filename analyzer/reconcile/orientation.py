@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
+from analyzer.model.operators import DECODES
 from analyzer.reconcile.axes import is_computed
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import Line, ParameterLine
@@ -61,10 +62,7 @@ def _multiplied(books: Books) -> Iterator[tuple[Parameter, Entry, ParameterLine]
 
 def _is_factor(books: Books, entry: Entry) -> bool:
     """Whether all that reads a matrix are products that take it as their second factor, as it is."""
-    reads = books.readers(entry)
-    decoded = [node for node, _ in reads if node.op_type in ("Cast", "DequantizeLinear")]
-    reads = [read for read in reads if read.node not in decoded]
-    reads += [reader for node in decoded for reader in books.ledger.wiring.readers(node)]
+    reads = books.ledger.wiring.readers(entry.tensor, past=DECODES)
     return bool(reads) and all(
         slot == 1
         and (node.op_type == "MatMul" or (node.op_type == "Gemm" and not node.integers.get("transB")))
