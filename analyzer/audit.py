@@ -71,10 +71,11 @@ def audit_model(
 
 def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], None] | None) -> Ledger:
     """The stages between reading and blocks."""
+    salt = "" if content == "none" else model.salt
     wiring = connect(model)
     companions = find_companions(model, wiring)
     entries = classify(model, wiring, companions)
-    entries = find_copies(model, entries, wiring, content, progress)
+    entries = find_copies(model, entries, wiring, content, progress, salt)
     flow = follow_data(model, wiring)
     traced = scope_nodes(model)
     entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
@@ -82,7 +83,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     calls = count_calls(model)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
     booked = book_bytes(model, entries)
-    values = look_at_values(entries, content, progress)
+    values = look_at_values(entries, content, progress, salt)
     if model.traffic is not None and content != "none":
         main = model.sources[model.files[0].key]
         main.check()  # contents were read after the reader had made sure that the file is what it was

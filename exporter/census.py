@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from exporter.weights import is_batch_norm
 __all__ = ["Tied", "group_ties", "take_census", "with_reads"]
 
 _T = TypeVar("_T")
+_Described = TypeVar("_Described", Parameter, Buffer)
 
 Progress = Callable[[int, int], None]
 """Called with the tensors described so far and their number."""
@@ -62,9 +64,13 @@ def take_census(
     buffers = group_ties(model.named_buffers(remove_duplicate=False))
     step = _counter(progress, len(parameters) + len(buffers))
     tables = _tables(model)
+    described = tuple(step(_parameter(t, id(t.tensor) in tables, evidence)) for t in parameters)
+    others = tuple(step(_buffer(tied, model, evidence)) for tied in buffers)
+    salt = _salt((*described, *others))
     return Manifest(
-        parameters=tuple(step(_parameter(t, id(t.tensor) in tables, evidence)) for t in parameters),
-        buffers=tuple(step(_buffer(tied, model, evidence)) for tied in buffers),
+        parameters=tuple(_with_samples(p, t, salt) for p, t in zip(described, parameters, strict=True)),
+        buffers=tuple(_with_samples(b, t, salt) for b, t in zip(others, buffers, strict=True)),
+        salt=salt,
         batch_norms=tuple(_batch_norms(model)),
         weight_norms=tuple(_weight_norms(model)),
         values=_whole_values(model) if evidence else {},
@@ -207,9 +213,22 @@ def _content(tensor: torch.Tensor) -> Content | None:
         digest=digest(array),
         digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
         constant_filled=is_constant_filled(array),
-        samples=encode_values(sample(array)),
+        samples="",
         casts={t.name: cast_digest(array, t) for t in _NARROWER} if tensor.dtype is torch.float32 else {},
     )
+
+
+def _salt(described: Iterable[Parameter | Buffer]) -> str:
+    """What picks the samples: of all contents together, so that none of them alone tells which elements nobody has."""
+    digests = [tensor.content.digest for tensor in described if tensor.content is not None]
+    return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else ""
+
+
+def _with_samples(described: _Described, tied: Tied, salt: str) -> _Described:
+    if described.content is None:
+        return described
+    content = dataclasses.replace(described.content, samples=encode_values(sample(_array(tied.tensor), salt)))
+    return dataclasses.replace(described, content=content)
 
 
 _NARROWER = (DType.FLOAT16, DType.BFLOAT16)

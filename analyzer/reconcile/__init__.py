@@ -120,7 +120,7 @@ def reconcile_ledger(
         UsageError: contents are to be compared and the manifest has none.
         LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
     """
-    originals = Originals(manifest, weights)
+    originals = Originals(manifest, weights, manifest.salt if manifest.has_content else ledger.model.salt)
     if content is None:
         content = "sampled" if weights is not None else "full" if manifest.has_content else "none"
     if content != "none" and not originals.has_content:

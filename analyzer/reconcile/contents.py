@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, ContentMode, cast_digest, digest, sample_positions
+from analyzer.content import SAMPLES, Array, ContentMode, cast_digest, digest
 from analyzer.decoding.encodings import Encoded, find_encoding
 from analyzer.ledger import Entry
 from analyzer.manifest import Buffer, Parameter
@@ -112,7 +112,7 @@ class Contents:
         key = (entry.tensor.key, layout)
         if key not in self._looks:
             numel = int(np.prod(layout.shape, dtype=np.int64))
-            self._looks[key] = self.at(entry, layout.positions(sample_positions(numel)))
+            self._looks[key] = self.at(entry, layout.positions(self.originals.positions(numel)))
         return self._looks[key]
 
     def at(self, entry: Entry, positions: Positions) -> tuple[Array, Reals | None] | None:
@@ -238,7 +238,7 @@ class Contents:
         elif not is_rounded(stored, samples, entry.tensor.dtype):
             return None
         error: float | None = largest_difference(stored, samples)
-        is_whole = sample_positions(tensor.numel).size == tensor.numel
+        is_whole = tensor.numel <= SAMPLES
         if self.mode == "full" and not is_whole:
             whole = self._compare_whole(entry, tensor, layout)
             if whole is False:
