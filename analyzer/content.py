@@ -21,6 +21,7 @@ __all__ = [
     "Array",
     "ContentMode",
     "cast_digest",
+    "channel_direction",
     "channel_statistics",
     "decode_values",
     "digest",
@@ -130,7 +131,7 @@ def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDAr
     both, which is how a folded BatchNorm is recognised and a changed element found.
     """
     rows = weight.reshape(weight.shape[0], -1)  # (out, in * kernel)
-    direction = _direction(rows.shape[1])
+    direction = channel_direction(rows.shape[1])
     projections, norms = np.empty(len(rows)), np.empty(len(rows))
     step = max(1, _BAND_BYTES // max(1, 8 * rows.shape[1]))
     for start in range(0, len(rows), step):
@@ -182,7 +183,7 @@ def cast_digest(array: Array, dtype: DType) -> str:
     return digest(next(rounded(array, None if array.dtype == own else dtype)))
 
 
-def _direction(length: int) -> npt.NDArray[np.float64]:
+def channel_direction(length: int) -> npt.NDArray[np.float64]:
     """Fixed factors of magnitude 0.5 to 1.5: bit 63 of splitmix64(i) is the sign, bits 0 to 52 are u."""
     z = _splitmix64(length)
     fraction = (z & np.uint64((1 << 53) - 1)).astype(np.float64) / float(1 << 53)

@@ -25,7 +25,7 @@ from analyzer.content import (
     row_digests,
     sample,
 )
-from analyzer.dtypes import DType
+from analyzer.dtypes import DType, is_exact
 from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm, split_name
 from exporter.reads import Reads
 from exporter.values import AS_INTEGERS, TORCH_DTYPES
@@ -157,7 +157,7 @@ def _row_digests(tensor: torch.Tensor) -> str | None:
 def _parameter(tied: Tied, is_table: bool, evidence: bool) -> Parameter:
     tensor = tied.tensor
     projections = norms = None
-    if evidence and tensor.ndim >= 3 and tensor.numel() and tensor.is_floating_point() and _has_data(tensor):
+    if evidence and tensor.ndim >= 2 and tensor.numel() and tensor.is_floating_point() and _has_data(tensor):
         values = channel_statistics(tensor.detach().float().cpu().numpy())
         projections, norms = (encode_values(v) for v in values)
     return Parameter(
@@ -214,7 +214,7 @@ def _content(tensor: torch.Tensor) -> Content | None:
         digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
         constant_filled=is_constant_filled(array),
         samples="",
-        casts={t.name: cast_digest(array, t) for t in _NARROWER} if tensor.dtype is torch.float32 else {},
+        casts={t.name: cast_digest(array, t) for t in _casts(_dtype(tensor))},
     )
 
 
@@ -231,8 +231,11 @@ def _with_samples(described: _Described, tied: Tied, salt: str) -> _Described:
     return dataclasses.replace(described, content=content)
 
 
-_NARROWER = (DType.FLOAT16, DType.BFLOAT16)
-"""Types to which deployment tools cast float32 weights."""
+def _casts(dtype: DType) -> list[DType]:
+    """Types to which deployment tools cast weights, and which do not have all their numbers."""
+    casts = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
+    is_real = dtype in (DType.DOUBLE, *casts)
+    return [cast for cast in casts if is_real and not is_exact(dtype, cast)]
 
 
 def _batch_norms(model: nn.Module) -> Iterator[BatchNorm]:

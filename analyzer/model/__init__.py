@@ -217,6 +217,10 @@ class Node(NamedTuple):
     """The `metadata_props` that tell where the node comes from (`analyzer.scopes` reads them)."""
     overload: str = ""
     """Which of several functions of one name it calls."""
+    orders: Mapping[str, tuple[int, ...]] = NOTHING
+    """Its short lists of axes: `perm`, `axes`."""
+    equation: str = ""
+    """Einsum's."""
 
     @property
     def place(self) -> Place:

@@ -55,6 +55,10 @@ _LONGEST_STEM = 1 << 10
 """Characters of a node's name that go into those of the tensors in its attributes."""
 _LONGEST_NOTE = 1 << 16
 """Bytes of a note that is kept: it is taken apart later, which takes hundreds of times as much memory."""
+_ORDERS = frozenset({"axes", "perm"})
+"""Attributes that are kept though they are lists: how an operator moves the axes of what it reads."""
+_MOST_AXES = 16
+_LONGEST_EQUATION = 64
 _NAMED = frozenset({1, 2, 3})
 _TEXTS = frozenset({1, 2, 3, 4, 7, 8})
 _KNOWN = frozenset(range(1, 11))
@@ -194,6 +198,8 @@ class NodeReader:
     ) -> None:
         """Make the node, then read what its attributes carry; their bytes have been booked as the node's."""
         integers: dict[str, int] = {}
+        orders: dict[str, tuple[int, ...]] = {}
+        equation = ""
         attributes: list[Attribute] = []
         for place in places:
             attribute = read_attribute(self.book.window, place)
@@ -202,6 +208,10 @@ class NodeReader:
                 self.book.nbytes[self._structure] -= attribute.unknown
             if attribute.proto.type == AttributeProto.INT:
                 integers[self.book.names[attribute.name]] = attribute.proto.i
+            elif attribute.name in _ORDERS and len(attribute.proto.ints) <= _MOST_AXES:
+                orders[str(attribute.name)] = tuple(attribute.proto.ints)
+            elif attribute.name == "equation" and len(attribute.proto.s) <= _LONGEST_EQUATION:
+                equation = attribute.proto.s.decode("utf-8", "replace")
             attributes.append(attribute)
         node = Node(
             self.path,
@@ -214,6 +224,8 @@ class NodeReader:
             integers or NOTHING,
             notes or NOTHING,
             overload,
+            orders or NOTHING,
+            equation,
         )
         self.nodes.append(node)
         is_carrier = op_type == "Constant" or domain == _ML_DOMAIN

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.checkpoints.statefile import STATE_TYPES
 from analyzer.decoding import CODES
-from analyzer.dtypes import DType
+from analyzer.dtypes import DType, is_exact
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import StoredTensor
 from analyzer.reconcile import Reconciliation
 from analyzer.reconcile.axes import PACKS_TRANSPOSE, is_computed, is_turnable
 from analyzer.reconcile.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
 from analyzer.recover.record import NO_SCALE, Lost, StateTensor
-from analyzer.recover.restoring import Restorer, is_exact
+from analyzer.recover.restoring import Restorer
 from analyzer.scopes import module_of
 from analyzer.units import format_count
 
