@@ -31,7 +31,7 @@ from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
 from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.sums import compare_sums
-from analyzer.reconcile.uses import Use, class_use, find_uses
+from analyzer.reconcile.uses import Use, class_use, find_uses, in_order
 from analyzer.wiring import Wiring
 
 __all__ = ["ContentMode", "Contents", "Fit"]
@@ -101,15 +101,7 @@ class Contents:
         key, stored = entry.tensor.key, self.shape(entry)
         if key not in self._uses:
             self._uses[key] = find_uses(entry.tensor, stored, self.wiring)
-        long = [place for place, dim in enumerate(stored) if dim != 1]
-        theirs = dict(zip(long, (axis for axis in axes if shape[axis] != 1), strict=False))
-        if len(theirs) != len(long) or len(long) != sum(dim != 1 for dim in shape):
-            return frozenset()
-        return frozenset(
-            Use(theirs[use.result], None if use.summed is None else theirs[use.summed])
-            for use in self._uses[key]
-            if use.result in theirs and (use.summed is None or use.summed in theirs)
-        )
+        return in_order(self._uses[key], stored, shape, axes)
 
     def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
         """Whether the file, by this layout, uses a tensor as its module's class does; None where nothing tells."""
@@ -136,6 +128,13 @@ class Contents:
             if found is not None:
                 return found
         return None
+
+    def fits_turned(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
+        """Whether an entry holds a tensor in any order of axes, also one that its name and readers forbid."""
+        if not self.compares(tensor):
+            return False
+        found = self.layouts(entry, tensor.shape, is_computed=True)
+        return any(self.fit_layout(entry, tensor, layout) is not None for layout in found if layout.is_plain)
 
     def look(self, entry: Entry, layout: Layout) -> tuple[Array, Reals | None] | None:
         """The stored numbers at a PyTorch tensor's sampled positions, and the step of each where they are codes."""
@@ -206,11 +205,20 @@ class Contents:
         return max(found, default=(0, 0))
 
     def closest(self, entry: Entry, tensor: Parameter | Buffer) -> Layout | None:
-        """The layout in which most sampled elements agree, by shapes and notes among equals; None if sizes differ."""
+        """The layout in which it would hold the tensor; None if sizes differ, or nothing tells which of several it is.
+
+        Of several, it is the one in which the file uses it as PyTorch does, or else more than half of the sampled
+        elements agree, and not in another.
+        """
         if self.changes(entry, tensor) is None:
             return None
         found = [layout for layout in self._layouts(entry, tensor) if layout.is_plain]
-        return max(found, key=lambda layout: self._agreement(entry, tensor, layout), default=None)
+        if len(found) < 2 or self.agrees(entry, tensor, found[0]):
+            return next(iter(found), None)
+        near = {layout: self._agreement(entry, tensor, layout) for layout in found}
+        best = max(found, key=near.__getitem__)
+        is_clear = list(near.values()).count(near[best]) == 1 and 2 * near[best][0] > near[best][1]
+        return best if is_clear else None
 
     def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> tuple[int, int]:
         samples = self.originals.samples(tensor) if self.mode != "none" else None
@@ -245,6 +253,8 @@ class Contents:
 
     def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
         found = self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
+        if len(found) > 1:  # a stable sort: what the file's operators say goes before what names do
+            found.sort(key=lambda layout: self.agrees(entry, tensor, layout) is not True)
         if self.shape(entry) != tensor.shape or not is_own(entry, tensor):
             return found
         # What keeps its name and its shape keeps its axes. Of a matrix the operator has to say so: where onnxruntime's

@@ -6,7 +6,7 @@ Linear computes x W^T, whatever Transpose, Gemm, MatMul or packed operator an ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Node, StoredTensor
 from analyzer.wiring import Wiring
 
-__all__ = ["Use", "class_use", "find_uses"]
+__all__ = ["Use", "class_use", "find_uses", "in_order"]
 
 _MOST_HOPS = 8
 _ADDED = -1
@@ -93,6 +93,21 @@ def find_uses(tensor: StoredTensor, shape: tuple[int, ...], wiring: Wiring) -> f
                     after.append((node, moved))
         layer = after
     return frozenset(found)
+
+
+def in_order(
+    uses: Iterable[Use], stored: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]
+) -> frozenset[Use]:
+    """Uses along the axes of a stored shape as uses along PyTorch's, which the file has in this order."""
+    long = [place for place, dim in enumerate(stored) if dim != 1]
+    theirs = dict(zip(long, (axis for axis in axes if shape[axis] != 1), strict=False))
+    if len(theirs) != len(long) or len(long) != sum(dim != 1 for dim in shape):
+        return frozenset()
+    return frozenset(
+        Use(theirs[use.result], None if use.summed is None else theirs[use.summed])
+        for use in uses
+        if use.result in theirs and (use.summed is None or use.summed in theirs)
+    )
 
 
 def _use(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
