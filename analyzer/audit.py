@@ -74,10 +74,11 @@ def audit_model(
 
 def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], None] | None) -> Ledger:
     """The stages between reading and blocks."""
+    salt = "" if content == "none" else model.salt
     wiring = connect(model)
     companions = find_companions(model, wiring)
     entries = classify(model, wiring, companions)
-    entries = find_copies(model, entries, wiring, content, progress)
+    entries = find_copies(model, entries, wiring, content, progress, salt)
     flow = follow_data(model, wiring)
     traced = scope_nodes(model)
     entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
@@ -86,7 +87,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
     booked = book_bytes(model, entries)
-    values = look_at_values(entries, content, progress)
+    values = look_at_values(entries, content, progress, salt)
     opaque = (
         None if content == "none" or model.traffic is not None else _find_opaque(model, entries, wiring, live)
     )

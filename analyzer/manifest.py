@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from analyzer.content import Array, decode_values, sample_positions
+from analyzer.content import SAMPLES, Array, decode_values
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
 
@@ -39,7 +39,7 @@ __all__ = [
 MANIFEST_FILE = "manifest.json"
 """What an export calls it."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KIND = "onnxledger-manifest"
 
 
@@ -157,6 +157,8 @@ class Manifest:
     """What decided `read`: `exported-program`, `function-calls`, or None."""
     lists_all_buffers: bool = True
     """Whether every buffer is here: a state dict lacks those that are not persistent."""
+    salt: str = ""
+    """What picked the positions of `Content.samples`; without content nothing."""
     modules: Mapping[str, str] = field(default_factory=dict)
     """Class names of the modules that own tensors, by their paths; empty where only names are known."""
 
@@ -274,6 +276,7 @@ def load_manifest(path: Path | str) -> Manifest:
             source=_strings(document["source"]),
             trace=document["trace"],
             lists_all_buffers=document.get("lists_all_buffers", True),
+            salt=document["salt"],
             modules=_modules(document.get("modules", {})),
         )
         _check(manifest)
@@ -291,6 +294,8 @@ def _check(manifest: Manifest) -> None:
     """
     if manifest.trace is not None and not isinstance(manifest.trace, str):
         raise TypeError(f"trace {manifest.trace!r}")
+    if not isinstance(manifest.salt, str):
+        raise TypeError(f"salt {manifest.salt!r}")
     if type(manifest.lists_all_buffers) is not bool:
         raise TypeError(f"lists_all_buffers {manifest.lists_all_buffers!r}")
     counted = Counter(name for tensor in manifest.tensors for name in tensor.names)
@@ -358,10 +363,7 @@ def _check_content(tensor: Parameter | Buffer, content: Content) -> None:
     for digest in (content.digest, *content.casts.values()):
         if not digest.startswith("sha256:"):
             raise ValueError(f"{tensor.name}: digest {digest!r}")
-    if (
-        element is not None
-        and decode_values(content.samples, element).size != sample_positions(tensor.numel).size
-    ):
+    if element is not None and decode_values(content.samples, element).size != min(tensor.numel, SAMPLES):
         raise ValueError(f"{tensor.name}: not one sample for each position")
 
 

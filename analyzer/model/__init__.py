@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -132,7 +133,7 @@ class Payload(Protocol):
         """All elements in the tensor's shape; None where they are strings, or cannot be had."""
         ...
 
-    def sample(self) -> Array | None:
+    def sample(self, salt: str = "") -> Array | None:
         """The elements at `analyzer.content.sample_positions`, flat."""
         ...
 
@@ -152,7 +153,7 @@ class NoPayload:
     def array(self) -> Array | None:
         return None
 
-    def sample(self) -> Array | None:
+    def sample(self, salt: str = "") -> Array | None:
         return None
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
@@ -235,6 +236,11 @@ class Node(NamedTuple):
     """Which of several functions of one name it calls."""
     settings: Mapping[str, Setting] = NOTHING
     """Its other attributes by name, without tensors and graphs."""
+
+    def axes(self, name: str) -> tuple[int, ...]:
+        """A list of axes among its attributes; empty where it has none."""
+        found = self.settings.get(name, ())
+        return tuple(int(axis) for axis in found) if isinstance(found, tuple) else ()
 
     @property
     def place(self) -> Place:
@@ -378,6 +384,19 @@ class Model:
     def nested_graphs(self) -> int:
         """Bodies of If, Loop and Scan, at any depth."""
         return sum(1 for graph in self.graphs if graph.parent is not None)
+
+    @property
+    def salt(self) -> str:
+        """A digest of the structure, wherever its files lie: what picks the elements that stand for a tensor's content.
+
+        Of two files that differ in a name, a shape, an operator or a size, other elements are looked at.
+        """
+        hasher = hashlib.sha256(repr([file.nbytes for file in self.files]).encode())
+        for graph in self.graphs:
+            tensors = [(tensor.name, tensor.dtype.name, tensor.shape) for tensor in graph.tensors]
+            nodes = [(node.op_type, node.inputs) for node in graph.nodes]
+            hasher.update(repr((graph.path, tensors, nodes)).encode(errors="backslashreplace"))
+        return hasher.hexdigest()
 
     def nodes(self) -> Iterator[Node]:
         for graph in self.graphs:

@@ -115,8 +115,8 @@ def reconcile_ledger(
     Args:
         ledger: the file's side, from `analyzer.audit`.
         manifest: PyTorch's side.
-        content: how far values are compared; None looks at samples where `weights` are at hand, at all that the
-            manifest describes where they are not.
+        content: how far values are compared; None compares all of them, or all that the manifest describes, but
+            samples of a remote file where `weights` are at hand.
         weights: PyTorch's values, where a checkpoint or a module is at hand.
         progress: told (done, total) in bytes while contents are read.
 
@@ -124,9 +124,10 @@ def reconcile_ledger(
         UsageError: contents are to be compared and the manifest has none.
         LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
     """
-    originals = Originals(manifest, weights)
+    originals = Originals(manifest, weights, manifest.salt if manifest.has_content else ledger.model.salt)
     if content is None:
-        content = "sampled" if weights is not None else "full" if manifest.has_content else "none"
+        is_cheap = ledger.model.traffic is None or weights is None
+        content = ("full" if is_cheap else "sampled") if originals.has_content else "none"
     if content != "none" and not originals.has_content:
         raise UsageError(
             f"--content {content}: the PyTorch side was described without weights; reconcile against a checkpoint or "

@@ -39,6 +39,8 @@ def settle_suspects(books: Books) -> None:
         entry, tensor = suspect.entry, suspect.tensor
         is_unread = books.contents.compares(tensor) and not books.contents.is_readable(entry)
         rule = "none:unreadable" if is_unread else f"name+{books.contents.evidence}"
+        if not is_unread and books.contents.fits_turned(entry, tensor):
+            rule = f"{books.contents.evidence}:turned"
         layout = None if is_unread else books.contents.closest(entry, tensor)
         piece = None if layout is None else Piece(entry.tensor.key, layout.shape, layout.axes)
         if isinstance(tensor, Parameter) and tensor.name not in books.parameters:

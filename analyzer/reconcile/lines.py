@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Compared = Literal["whole", "sampled", "none"]
-"""Every element, those at fixed positions, or only names and shapes."""
+"""Every element; some of them, with or without the sums of each row; or only names and shapes."""
 
 
 class Line(enum.StrEnum):
@@ -315,7 +315,7 @@ class ParameterLine:
     def compared(self) -> Compared:
         """How far its values were compared, as `decided_by` says."""
         words = set(re.split("[+: ]", self.decided_by))
-        if words & {"sampled", "sampled-rows"}:
+        if words & {"sampled", "sampled-rows", "sums"}:
             return "sampled"
         is_compared = self.entries and words & {"content", "rows"}
         return "whole" if is_compared else "none"

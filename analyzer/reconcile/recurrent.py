@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, cast_digest, rounded, sample_positions
+from analyzer.content import Array, cast_digest, rounded
 from analyzer.content import digest as digest_of
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
@@ -148,7 +148,7 @@ def _compare(books: Books, entry: Entry, part: _Part) -> str | None:
     """Whether the tensor is there, by all that is known of it or by its samples; None where it is not."""
     originals = books.contents.originals
     samples = originals.samples(part.tensor)
-    positions = sample_positions(part.tensor.numel)
+    positions = originals.positions(part.tensor.numel)
     if samples is None or not _holds(books, entry, part, positions, samples):
         return None
     if books.contents.mode != "full":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, rounded, row_digests, sample_positions
+from analyzer.content import Array, rounded, row_digests
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model.operators import Kind, Slot, operator_of
@@ -217,7 +217,7 @@ def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) ->
     rows = _once(rows)
     count = table.numel // width - len(rows)
     for start in range(count + 1) if samples is not None and values is None else ():
-        positions = sample_positions(table.numel) - start * width
+        positions = books.contents.originals.positions(table.numel) - start * width
         inside = (positions >= 0) & (positions < rows.size)
         if int(inside.sum()) < 4:
             continue

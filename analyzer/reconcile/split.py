@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded, sample_positions
+from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key
@@ -140,10 +140,10 @@ def _known(
     values = books.contents.originals.values(tensor)
     if values is not None:
         part = values[(slice(None),) * axis + (slice(start, stop),)]
-        flat = sample_positions(part.size)
+        flat = books.contents.originals.positions(part.size)
         return flat, part[np.unravel_index(flat, part.shape)]
     samples = books.contents.originals.samples(tensor)
-    index = np.unravel_index(sample_positions(tensor.numel), tensor.shape)
+    index = np.unravel_index(books.contents.originals.positions(tensor.numel), tensor.shape)
     inside = (index[axis] >= start) & (index[axis] < stop)
     if samples is None or int(inside.sum()) < _FEWEST:
         return None
