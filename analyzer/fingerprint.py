@@ -1,9 +1,9 @@
 """Model + names of its weights -> a digest of what it computes with them, as a whole and module by module.
 
 Each value has a digest: an input's of its name and type; a weight's of its PyTorch name and layout, not of its numbers;
-any other stored tensor's of type, shape and elements; a node's result of operator, attributes and the digests of what it
-reads. So names of values and nodes, the order of nodes, notes, opsets, wrapped functions, and where a tensor is carried
-change nothing, and what any node does, or reads, changes all that comes after it. Optimizers change it too.
+any other stored tensor's of type, shape and elements; a node's result of operator, attributes and the digests of what
+it reads. So names of values and nodes, the order of nodes, notes, opsets, wrapped functions, and where a tensor is
+carried change nothing, and what any node does, or reads, changes all that comes after it. Optimizers change it too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzer.functions import called_bodies
 from analyzer.liveness import Live
 from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.wiring import NAMED, Wiring
@@ -121,7 +120,7 @@ class _Walk:
                 if tensor.carrier not in NAMED and tensor.node is not None:
                     self._carried[graph.path, tensor.node].append(tensor)
             self._left += _MOST_VISITS * len(graph.nodes)
-        self._called = called_bodies(self.model)
+        self._called = self.wiring.calls
 
     def follow(
         self, graph: Graph, given: Mapping[str, bytes], settings: Mapping[str, object], depth: int

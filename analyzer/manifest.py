@@ -30,6 +30,7 @@ __all__ = [
     "Manifest",
     "Parameter",
     "WeightNorm",
+    "Wired",
     "is_manifest",
     "load_manifest",
     "save_manifest",
@@ -139,6 +140,20 @@ class WeightNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class Wired:
+    """What the exported file computes with the parameters, as digests (`analyzer.fingerprint`)."""
+
+    outputs: str
+    """Of all outputs."""
+    scopes: tuple[tuple[str, str], ...]
+    """Of the nodes of each module, in the order of the file."""
+    producer: str
+    """The file's, which tools that rewrite it put their own name in place of."""
+    domains: tuple[str, ...]
+    """Domains of its operators."""
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What PyTorch says a model holds: each parameter and buffer once, with its ties.
 
@@ -161,6 +176,9 @@ class Manifest:
     """What picked the positions of `Content.samples`; without content nothing."""
     modules: Mapping[str, str] = field(default_factory=dict)
     """Class names of the modules that own tensors, by their paths; empty where only names are known."""
+
+    wiring: Wired | None = None
+    """What the file that was exported with it computes; None where no file was."""
 
     @property
     def tensors(self) -> tuple[Parameter | Buffer, ...]:
@@ -278,6 +296,7 @@ def load_manifest(path: Path | str) -> Manifest:
             lists_all_buffers=document.get("lists_all_buffers", True),
             salt=document["salt"],
             modules=_modules(document.get("modules", {})),
+            wiring=_wired(document.get("wiring")),
         )
         _check(manifest)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -392,6 +411,13 @@ def _modules(item: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(item, dict) or not all(isinstance(name, str) and name for name in item.values()):
         raise TypeError("modules: not a map of class names")
     return dict(item)
+
+
+def _wired(item: Mapping[str, Any] | None) -> Wired | None:
+    if item is None:
+        return None
+    scopes = tuple((str(scope), str(digest)) for scope, digest in item["scopes"])
+    return Wired(str(item["outputs"]), scopes, str(item["producer"]), tuple(map(str, item["domains"])))
 
 
 def _strings(item: Mapping[str, Any]) -> dict[str, str]:

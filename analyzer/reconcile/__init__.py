@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analyzer.errors import LedgerError, UsageError
@@ -56,6 +57,7 @@ from analyzer.reconcile.remarks import find_remarks
 from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
 from analyzer.reconcile.split import match_split
+from analyzer.reconcile.wired import compare_wiring
 from analyzer.units import format_many
 
 if TYPE_CHECKING:
@@ -167,7 +169,15 @@ def _close(books: Books) -> Reconciliation:
         },
     )
     _check(result)
-    return result
+    reads, first = compare_wiring(result)
+    told = (_tell_wiring(first),) if first is not None else ()
+    return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *told))
+
+
+def _tell_wiring(first: str) -> Finding:
+    where = f", first in {first}" if first else ""
+    message = f"the file computes with its weights otherwise than the exported one did{where}"
+    return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
 
 
 def _bridge(books: Books) -> tuple[BridgeRow, ...]:

@@ -30,12 +30,17 @@ __all__ = [
     "Nearest",
     "ParameterLine",
     "Piece",
+    "Reads",
     "Reconciliation",
     "name_of",
 ]
 
 Compared = Literal["whole", "sampled", "none"]
 """Every element; some of them, with or without the sums of each row; or only names and shapes."""
+
+
+Reads = Literal["as-exported", "differs", "not-compared"]
+"""Wired as exported; wired otherwise; or a file that no export is known of, or that a tool has rewritten since."""
 
 
 class Line(enum.StrEnum):
@@ -379,6 +384,10 @@ class Reconciliation:
     """PyTorch tensors of which no values are known."""
     nearest: tuple[Nearest, ...] = ()
     """Candidates for what is unexpected, unexplained or differing."""
+    reads: Reads = "not-compared"
+    """Whether the file computes with its weights what the manifest's export did."""
+    differs_from: str | None = None
+    """The first module, in the export's order, that computes something else; "" where none can be named."""
 
     def in_pytorch_terms(self) -> Ledger:
         """The ledger with each tensor under the scope of the parameter that it holds, and counted as one.
