@@ -52,6 +52,7 @@ from analyzer.reconcile.nearest import find_nearest
 from analyzer.reconcile.orientation import settle_turned
 from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.outside import settle_outside
+from analyzer.reconcile.placement import settle_misplaced
 from analyzer.reconcile.recurrent import match_recurrent
 from analyzer.reconcile.remarks import find_remarks
 from analyzer.reconcile.rotary import match_rotary
@@ -97,6 +98,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     settle_outside,
     settle_parameters,
     settle_entries,
+    settle_misplaced,
     settle_dead,
     settle_opaque,
     mark_ties,

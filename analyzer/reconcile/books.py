@@ -83,6 +83,8 @@ class Books:
     suspects: list[Suspect] = field(default_factory=list)
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
+    checked_places: int = 0
+    """Parameters of which it was looked at where they are read."""
     made: dict[Place, int] = field(default_factory=dict)
     """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
     misfits: set[Key] = field(default_factory=set)
