@@ -50,7 +50,7 @@ def audit_model(
             components are entered in one ledger, and what several of them hold counts once.
         artifact: `path` is an artifact's folder though it has no `export.json`.
         content: how far contents are looked at, to find copies, constant and broken weights. `sampled`, the default
-            for local files: large tensors at 64 positions, and whole where two may be copies; `full`: every element;
+            for local files: large tensors at 256 positions, and whole where two may be copies; `full`: every element;
             `none`, the default for URLs: nothing, so that copies count.
         max_objects: nodes and tensors that the model may have (`analyzer.read.MAX_OBJECTS`).
         progress: told (done, total) while contents are looked at.

@@ -276,7 +276,7 @@ class Contents:
         if changed is None or samples is None or look is None:
             return None
         stored, _ = look
-        is_open, is_small = self._is_open(entry, tensor, layout), tensor.numel <= SAMPLES
+        is_open, is_small = self.is_open(entry, tensor, layout), tensor.numel <= SAMPLES
         for through in self._roundings(entry, tensor, look, samples, is_named=is_named):
             error: float | None = largest_difference(stored, samples)
             evidence = "content" if is_small and self.mode == "full" else "sampled"
@@ -312,7 +312,7 @@ class Contents:
             yield None
         yield from find_roundings(stored, samples, entry.tensor.dtype, tensor.dtype)
 
-    def _is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool:
+    def is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool:
         """Whether the tensor may stand there in another order of axes too, and only values tell."""
         if layout.window is None and len(self.layouts(entry, tensor.shape, is_computed=True)) < 2:
             return False

@@ -295,7 +295,7 @@ class Nearest:
     equal: int
     """Of the compared elements, how many agree."""
     compared: int
-    """How many elements were compared, at fixed positions."""
+    """How many elements were compared, at some positions."""
     max_abs_error: float | None
     """Largest difference among them; None where that is no number."""
 

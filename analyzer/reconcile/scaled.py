@@ -65,11 +65,11 @@ def fit_scaled(
         error = _error(look[0], look[1], expected, tolerance * np.abs(expected))
         if error is None:
             continue
-        evidence = "sampled"
-        if contents.mode == "full":
+        evidence, is_open = "sampled", contents.is_open(entry, weight, layout)
+        if contents.mode == "full" or is_open:
             factors = _factors(weight.shape, scale, axis, group)
             whole = _compare_whole(contents, entry, weight, layout, factors, tolerance)
-            if whole is False:
+            if whole is False or (whole is None and is_open):
                 continue
             evidence = "content" if whole else "sampled"
         return ScaledFit(layout, (*layout.chain, *changed), evidence, error)
