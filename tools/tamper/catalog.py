@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tools.tamper import content, planted
+from tools.tamper import attributes, content, factors, forged, hollow, planted, tables, unread, wiring
 from tools.tamper.kinds import CERTAIN, CLASSES, KINDS
 
-__all__ = ["CERTAIN", "CLASSES", "KINDS", "content", "planted"]
+__all__ = [
+    "CERTAIN",
+    "CLASSES",
+    "KINDS",
+    "attributes",
+    "content",
+    "factors",
+    "forged",
+    "hollow",
+    "planted",
+    "tables",
+    "unread",
+    "wiring",
+]
