@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["NotApplicable", "Product", "Seen", "Surgery", "sort_nodes"]
+__all__ = ["MOVES", "NotApplicable", "Product", "Seen", "Surgery", "sort_nodes"]
 
 Array = npt.NDArray[Any]
 

@@ -33,6 +33,60 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
+def recode(s: Surgery, product: Product, function: Function) -> None:
+    """Codes and scales of the function of what they stand for, in the quantizer's own scheme."""
+    codes = s.array(product.tensor)
+    if product.node.op_type == "MatMulNBits":
+        recode_blocks(s, product.node, codes, function)
+        return
+    dequantize = next((m for m in product.moves if m.op_type == "DequantizeLinear"), None)
+    stem = product.tensor.removesuffix("_quantized")
+    scale = dequantize.input[1] if dequantize is not None else f"{stem}_scale"
+    point = dequantize.input[2] if dequantize is not None else product.node.input[3]
+    if scale not in s.stored() or point not in s.stored():
+        raise NotApplicable("no scale")
+    steps, zero = s.array(scale).astype(np.float64), s.array(point).astype(np.float64)
+    axis = next((a.i for a in dequantize.attribute if a.name == "axis"), 1) if dequantize is not None else 1
+    if steps.size > 1:
+        sizes = [1] * codes.ndim
+        sizes[axis] = steps.size
+        steps, zero = steps.reshape(sizes), zero.reshape(sizes)
+    values = np.asarray(function((codes - zero) * steps), np.float64)
+    others = tuple(a for a in range(codes.ndim) if steps.size == 1 or a != axis)
+    info = np.iinfo(codes.dtype)
+    room = min(info.max - float(zero.max()), float(zero.min()) - info.min)
+    fresh = np.abs(values).max(axis=others, keepdims=steps.size > 1) / max(room, 1.0)
+    made = np.clip(np.rint(values / fresh + zero), info.min, info.max).astype(codes.dtype)
+    s.store(product.tensor, made)
+    s.store(scale, np.asarray(fresh, s.array(scale).dtype).reshape(s.array(scale).shape))
+
+
+def recode_blocks(s: Surgery, node: Any, codes: Array, function: Function) -> None:
+    """Symmetric codes of four bits."""
+    if len(node.input) > 3 and node.input[3]:
+        raise NotApplicable("zero points")
+    scale = s.array(node.input[2])
+    low, high = (codes & 15).astype(np.float64), (codes >> 4).astype(np.float64)
+    block = np.stack([low, high], -1).reshape(*codes.shape[:2], -1) - 8
+    values = np.asarray(function(block * scale.reshape(*codes.shape[:2], 1).astype(np.float64)), np.float64)
+    fresh = np.abs(values).max(-1, keepdims=True) / 7
+    made = np.clip(np.rint(values / np.where(fresh == 0, 1, fresh)) + 8, 0, 15).astype(np.uint8)
+    made = made.reshape(*codes.shape, 2)
+    s.store(node.input[1], made[..., 0] | (made[..., 1] << 4))
+    s.store(node.input[2], fresh.reshape(scale.shape).astype(scale.dtype))
+
+
+def transform(s: Surgery, products: list[Product], function: Function) -> None:
+    """The function of each product's weight in its place, whatever it is stored as."""
+    if not products:
+        raise NotApplicable("no weight")
+    for product in {p.tensor: p for p in products}.values():
+        if s.array(product.tensor).dtype.kind == "f":
+            apply(s, [product.tensor], function)
+        else:
+            recode(s, product, function)
+
+
 def apply(s: Surgery, names: list[str], function: Function) -> None:
     """Store the function of each tensor, in its own type."""
     for name in names:
@@ -55,11 +109,11 @@ def vectors(s: Surgery) -> list[str]:
 
 
 def one(function: Function) -> Callable[[Surgery], None]:
-    return lambda s: apply(s, [s.pick(weights(s))], function)
+    return lambda s: transform(s, [s.pick(s.products(), "no weight")], function)
 
 
 def every(function: Function) -> Callable[[Surgery], None]:
-    return lambda s: apply(s, weights(s), function)
+    return lambda s: transform(s, s.products(), function)
 
 
 def one_vector(function: Function) -> Callable[[Surgery], None]:

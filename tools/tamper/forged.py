@@ -200,7 +200,7 @@ def node_named(s: Surgery) -> None:
     pattern = next((n for n in s.nodes if n.metadata_props), None)
     real = s.pick([n.name for n in s.nodes if "/" in n.name or "." in n.name] or ["/layer.0/dense/MatMul"])
     for node in s.nodes[-3:]:
-        node.name = f"{real}_1"
+        node.name = s.fresh(f"{real}_1")
         if pattern is not None:
             node.metadata_props.extend(pattern.metadata_props)
 

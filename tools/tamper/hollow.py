@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tools.suite.surgery import NotApplicable, Product, Surgery
+from tools.suite.surgery import MOVES, NotApplicable, Product, Surgery
 from tools.tamper.carriers import CARRIERS, Carrier
 from tools.tamper.kinds import kind
 
@@ -39,8 +39,9 @@ def replace(s: Surgery, product: Product, carrier: Carrier) -> None:
         made = s.node("MatMul", [node.input[0], carrier(s, (sizes["K"], sizes["N"]))])
         if len(node.input) > 5 and node.input[5]:
             made = s.node("Add", [made, node.input[5]])
-        s.rewire(node.output[0], made)
+        output = node.output[0]
         s.remove(node)
+        next(n for n in s.nodes if made in n.output).output[0] = output
         return
     value = node.input[product.slot]
     shape = s.seen[value].shape if value in s.seen else tuple(tensor.dims)
@@ -137,6 +138,7 @@ def untaken_branch(s: Surgery, names: list[str]) -> None:
 
 def untaken_initializers(s: Surgery, names: list[str]) -> None:
     """The same, and they are the untaken branch's own initializers."""
+    sweep(s)
     stored = s.stored()
     moved = [stored[name] for name in names if not s.readers(name)]
     if not moved:
@@ -150,6 +152,20 @@ def untaken_initializers(s: Surgery, names: list[str]) -> None:
     drop(s, [tensor.name for tensor in moved])
 
 
+def sweep(s: Surgery) -> None:
+    """Take out nodes that only move a value which nobody reads."""
+    outputs = {output.name for output in s.graph.output}
+    dead: list[Any] = [None]
+    while dead:
+        dead = [
+            node
+            for node in s.nodes
+            if node.op_type in MOVES and not any(s.readers(name) or name in outputs for name in node.output)
+        ]
+        for node in dead:
+            s.remove(node)
+
+
 def drop(s: Surgery, names: list[str]) -> None:
     for tensor in [t for t in s.graph.initializer if t.name in names]:
         s.graph.initializer.remove(tensor)
@@ -159,6 +175,7 @@ def drop(s: Surgery, names: list[str]) -> None:
 
 def uncalled_function(s: Surgery, names: list[str]) -> None:
     """A local function that nobody calls holds them as its Constants."""
+    sweep(s)
     stored = s.stored()
     unread = [name for name in names if not s.readers(name)]
     if not unread:
@@ -174,6 +191,7 @@ def uncalled_function(s: Surgery, names: list[str]) -> None:
 
 def training(s: Surgery, names: list[str]) -> None:
     """The file's training_info holds them."""
+    sweep(s)
     stored = s.stored()
     unread = [name for name in names if not s.readers(name)]
     if not unread:
@@ -264,7 +282,7 @@ for _title, _parts in KINDS.items():
     kind(f"hollow/{_title}")(made(*_parts))
 
 
-@kind("hollow/outputs from a stored table")
+@kind("hollow/outputs made of noise")
 def canned(s: Surgery) -> None:
     """The last product is computed and thrown away; what is given out is made of sines."""
     output = s.graph.output[0].name
