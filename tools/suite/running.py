@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tools.suite.bases import Base
 from tools.suite.surgery import Seen
 
-__all__ = ["Runner", "distance"]
+__all__ = ["Runner", "distance", "open_base"]
 
 Array = npt.NDArray[Any]
 _BATCH, _LENGTH, _IMAGE = 2, 11, 48
@@ -111,3 +114,12 @@ def distance(before: Sequence[Array], after: Sequence[Array]) -> float:
     return worst
 
 
+def open_base(folder: Path, base: Base) -> tuple[Any, Runner, dict[str, Seen]]:
+    """The honest model, how to run it, and what its values are."""
+    import onnx
+
+    model = onnx.load(base.path(folder))
+    config = base.checkpoint(folder).with_name("config.json")
+    told = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    runner = Runner(model, told.get("vocab_size", 10))
+    return model, runner, runner.observe(model)

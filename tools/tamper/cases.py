@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import zlib
@@ -11,21 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from matrix.isolated import CellError, call_isolated, first_line
+from matrix.isolated import first_line
 
+from tools.suite.apart import answer_apart
 from tools.suite.bases import Base
 from tools.suite.judging import Judge, Judgement
-from tools.suite.running import Runner, distance
+from tools.suite.running import Runner, distance, open_base
 from tools.suite.surgery import NotApplicable, Seen, Surgery
 from tools.tamper.catalog import KINDS
 
-__all__ = ["CHANGED", "Case", "open_base", "run_apart", "run_cases"]
+__all__ = ["CHANGED", "Case", "run_apart", "run_cases"]
 
 Status = Literal["told", "silent", "unchanged", "no place", "does not run", "failed"]
 CHANGED = 1e-4
 """Of the largest output: what is less is rounding."""
-_SECONDS = 20
-_START = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +47,14 @@ class Case:
         return self.status in ("told", "silent", "failed")
 
 
-def open_base(folder: Path, base: Base) -> tuple[Any, Runner, dict[str, Seen]]:
-    """The honest model, how to run it, and what its values are."""
-    import onnx
-
-    model = onnx.load(base.path(folder))
-    config = base.checkpoint(folder).with_name("config.json")
-    told = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    runner = Runner(model, told.get("vocab_size", 10))
-    return model, runner, runner.observe(model)
-
-
 def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
     """The same as `run_cases`, in a process of its own; what kills it costs one case."""
-    try:
-        seconds = _START + _SECONDS * len(kinds) / 4
-        return list(call_isolated(run_cases, folder, base, kinds, seed, seconds=seconds))
-    except CellError as error:
-        if len(kinds) == 1:
-            return [Case(base, kinds[0], "does not run", str(error))]
-    half = len(kinds) // 2
-    return [*run_apart(folder, base, kinds[:half], seed), *run_apart(folder, base, kinds[half:], seed)]
+    return answer_apart(
+        run_cases, kinds, folder, base, seed, killed=lambda kind, why: Case(base, kind, "does not run", why)
+    )
 
 
-def run_cases(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
+def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
     """Tamper with one honest file in these ways, each time from the start."""
     model, runner, seen = open_base(folder, base)
     before = runner.run(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from tools.suite.tables import aligned, markdown, percent
 from tools.tamper.cases import CHANGED, Case
 from tools.tamper.catalog import CERTAIN, CLASSES, KINDS
 
@@ -23,9 +24,7 @@ A cell says how many cases are told, of how many that change the outputs.
 
 def render_text(cases: Sequence[Case]) -> str:
     """The table of classes and forms, what is silent by kind, and the sums."""
-    rows = [*_table(cases)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = aligned([*_table(cases)])
     silent = [f"  {told:>3} of {of:>3}  {name}" for name, told, of in _kinds(cases) if told < of]
     parts = [*lines, "", *(["Kinds with silent cases:", *silent, ""] if silent else []), *_sums(cases)]
     return "\n".join(line.rstrip() for line in parts)
@@ -40,11 +39,11 @@ def render_markdown(cases: Sequence[Case]) -> str:
     parts = [
         _INTRODUCTION.format(kinds=kinds, architectures=", ".join(architectures), forms=", ".join(forms)).rstrip(),
         "\n".join(f"- {line}" for line in _sums(cases)),
-        _markdown([header, *rows]),
+        markdown([header, *rows]),
         "## What is silent",
         _silent(cases),
         "## Every kind",
-        _markdown([("kind", "told", "of"), *((f"{name}", f"{told}", f"{of}") for name, told, of in _kinds(cases))]),
+        markdown([("kind", "told", "of"), *((f"{name}", f"{told}", f"{of}") for name, told, of in _kinds(cases))]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -58,13 +57,12 @@ def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
             continue
         cells = [_share([case for case in mine if case.base.form == form]) for form in forms]
         told = sum(case.status == "told" for case in mine)
-        percent = f"{100 * told / len(mine):.1f} %"
         sides = [
             f"{sum(case.status == 'told' or (case.judgement is not None and pick(case)) for case in mine)}"
             for pick in (_by_checkpoint, _by_manifest)
         ]
         differs = sum(case.judgement is not None and case.judgement.differs for case in mine)
-        yield (group, *cells, f"{told}/{len(mine)}", percent, *sides, str(differs))
+        yield (group, *cells, f"{told}/{len(mine)}", percent(told, len(mine)), *sides, str(differs))
 
 
 def _by_checkpoint(case: Case) -> bool:
@@ -92,7 +90,7 @@ def _sums(cases: Sequence[Case]) -> Iterator[str]:
     certain = [case for case in counted if KINDS[case.kind].group in CERTAIN]
     for what, some in (("cases", counted), ("cases of the classes that must be told", certain)):
         told = sum(case.status == "told" for case in some)
-        yield f"{told:,} of {len(some):,} {what} are told: {100 * told / max(len(some), 1):.1f} %."
+        yield f"{told:,} of {len(some):,} {what} are told: {percent(told, len(some))}."
     either = sum(c.status == "told" or (c.judgement is not None and c.judgement.differs) for c in counted)
     yield f"{either:,} are told, or their wiring differs from what was exported."
     rest = Counter(case.status for case in cases if not case.counts)
@@ -116,10 +114,4 @@ def _silent(cases: Sequence[Case]) -> str:
         (name, f"{len(some)}", ", ".join(f"`{c.base.name}`{side(c)}" for c in some[:6]) + (" ..." if len(some) > 6 else ""))
         for name, some in silent.items()
     ]
-    return _markdown([("kind", "silent", "where"), *rows])
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    header, *rest = rows
-    lines = [header, ["---"] * len(header), *rest]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown([("kind", "silent", "where"), *rows])
