@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from analyzer.content import ContentMode
+from analyzer.dtypes import DType
 from analyzer.functions import Calls
 from analyzer.liveness import Live
 from analyzer.model import Key, Model, Place, StoredTensor
@@ -102,6 +103,12 @@ class Entry:
     @property
     def evidence(self) -> Evidence:
         return Evidence(self.decided_by.partition(":")[0])
+
+    @property
+    def capacity(self) -> int:
+        """Elements that it could stand for: its logical elements, of texts their bytes."""
+        is_text = self.tensor.dtype is DType.STRING
+        return max(self.logical_numel, self.tensor.nbytes if is_text else 0)
 
     @property
     def has_scope(self) -> bool:
@@ -309,6 +316,8 @@ class Ledger:
     """What computes and is not explained by the file alone; None where contents were not looked at."""
     told_nodes: int | None = None
     """How many nodes a saved report says there were, which has none of them itself."""
+    opaque: tuple[Key, ...] = ()
+    """Entries whose data no rule explains and that flows into arithmetic: they may be learned (finding `opaque`)."""
 
     @property
     def nodes(self) -> int | None:
@@ -319,6 +328,29 @@ class Ledger:
     def parameters(self) -> int:
         """Logical learned elements, each once, as far as the file alone tells."""
         return sum(entry.parameters for entry in self.entries)
+
+    @property
+    def parameters_at_least(self) -> int:
+        """What `parameters` cannot fall below, once what was not compared turns out to be copies."""
+        from analyzer.doubt import find_doubt  # a stage above, which needs findings
+
+        return find_doubt(self).least
+
+    @property
+    def parameters_at_most(self) -> int:
+        """What `parameters` cannot rise above, once what is opaque turns out to be learned, and what has one name two.
+
+        Tensors whose elements cannot be counted have no bound; findings say so (`analyzer.findings.ids.UNCOUNTED`).
+        """
+        from analyzer.doubt import find_doubt
+
+        return find_doubt(self).most
+
+    @property
+    def opaque_elements(self) -> int:
+        """Elements of the opaque entries, as many as each could hold."""
+        held = set(self.opaque)
+        return sum(entry.capacity for entry in self.entries if entry.tensor.key in held)
 
     @property
     def graph(self) -> nx.MultiDiGraph[Vertex]:

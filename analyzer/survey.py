@@ -24,9 +24,9 @@ __all__ = ["Row", "Survey", "Surveyed", "Unreadable", "find_models", "survey_mod
 class Surveyed:
     """What a survey keeps of one model's ledger.
 
-    `parameters` are learned elements, each once; `stored_elements` are those of all `stored_tensors`; `stored_nbytes`
-    are bytes of their payloads, `shared_nbytes` those that several tensors claim, beyond the first; `nodes` are those
-    of all graphs and functions.
+    `parameters` are learned elements, each once, beside the range in which they are; `stored_elements` are those of all
+    `stored_tensors`; `stored_nbytes` are bytes of their payloads, `shared_nbytes` those that several tensors claim,
+    beyond the first; `nodes` are those of all graphs and functions.
     """
 
     path: str
@@ -35,6 +35,9 @@ class Surveyed:
     """Its files, under the names that they resolve to: one that several models share has one name."""
     nodes: int
     parameters: int
+    parameters_at_least: int
+    parameters_at_most: int
+    opaque_elements: int
     stored_tensors: int
     stored_elements: int
     stored_nbytes: int
@@ -244,6 +247,9 @@ def _row(path: str, ledger: Ledger) -> Surveyed:
         files=tuple(File(place, file.nbytes) for place, file in zip(places, model.files, strict=True)),
         nodes=sum(1 for _ in model.nodes()),
         parameters=ledger.parameters,
+        parameters_at_least=ledger.parameters_at_least,
+        parameters_at_most=ledger.parameters_at_most,
+        opaque_elements=ledger.opaque_elements,
         stored_tensors=len(ledger.entries),
         stored_elements=ledger.stored_elements,
         stored_nbytes=ledger.stored_nbytes,

@@ -12,6 +12,8 @@ from typing import Any
 
 import jsonschema
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from commands import run_here
 from models import dynamo_like, external, ramp, save, text_model
@@ -137,6 +139,57 @@ def test_a_copy_and_external_data_outside_are_found(here: Path) -> None:
     check("twin.onnx", "--strict", *ignored[2:], code=1)
     check("twin.onnx", "--max-nodes", "2", code=0)
     assert (outside["observed"], outside["contributors"][0]["name"]) == (1, "w")
+
+
+DOUBLING = """
+    <ir_version: 10, opset_import: ["" : 18, "f" : 1]>
+    g (float[1] x) => (float[1] y) {{ y = f.a0(x) }}
+"""
+
+
+def chain(length: int, last: str = "Neg") -> onnx.ModelProto:
+    """Functions of which each calls the next twice: 1, 2, 4, ... calls."""
+    bodies = []
+    for at in range(length):
+        then = f"f.a{at + 1}" if at + 1 < length else last
+        body = f"{{{{ h = {then} (x) y = {then} (h) }}}}"
+        bodies.append(f'<domain: "f", opset_import: ["" : 18, "f" : 1]> a{at} (x) => (y) {body}')
+    return onnx.parser.parse_model((DOUBLING + "\n".join(bodies)).format())
+
+
+def test_calls_of_functions_have_a_budget(here: Path) -> None:
+    save(here, chain(5), "chain.onnx")
+
+    (rule,) = check("chain.onnx", "--max-calls", "30", code=1)["rules"]
+
+    assert (rule["observed"], rule["unit"], rule["exceeded_by"]) == (31, "calls", 1)
+    assert rule["contributors"][0] == {"name": "function:f:a4", "value": 16, "baseline": None}
+    check("chain.onnx", "--max-calls", "31", code=0)
+    check(saved("chain.onnx"), "--max-calls", "30", code=1)
+    check("model.onnx", "--max-calls", "0", code=0)
+
+
+@pytest.mark.parametrize(
+    ("length", "last", "said"), [(130, "Neg", "more than 2^128 times"), (2, "f.a0", "calls itself")]
+)
+def test_calls_without_end_are_beyond_every_budget(here: Path, length: int, last: str, said: str) -> None:
+    save(here, chain(length, last), "chain.onnx")
+
+    (rule,) = check("chain.onnx", "--max-calls", "1T", code=1)["rules"]
+
+    assert (rule["status"], rule["observed"], rule["exceeded_by"], rule["skipped"]) == (
+        "FAIL",
+        None,
+        None,
+        None,
+    )
+    assert said in rule["message"]
+    for style in ("text", "markdown", "csv"):
+        assert said in run_here("check", "chain.onnx", "--max-calls", "1T", "--format", style).stdout
+    for suffix in ("xml", "sarif", "html"):
+        file = Path(f"out.{suffix}")
+        assert run_here("check", "chain.onnx", "--max-calls", "1T", "-o", file).returncode == 1
+        assert said in file.read_text()
 
 
 # rules of a config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from analyzer.budget.baselines import Baselines
@@ -23,7 +24,7 @@ from analyzer.budget.record import (
     Unit,
     Verdict,
 )
-from analyzer.budget.selecting import Selection, Unknown, select
+from analyzer.budget.selecting import Endless, Selection, Unknown, select
 from analyzer.budget.sentences import say_failed, say_passed
 from analyzer.errors import UsageError
 from analyzer.group.patterns import Searcher
@@ -97,6 +98,9 @@ class _Judge:
         failed = [(part, one) for part, one in found if isinstance(one, Outcome) and one.has_failed]
         if failed:
             return self._fail(rule, metric, path, failed, len(found))
+        endless = [one for _, one in found if isinstance(one, Endless)]
+        if endless and isinstance(rule.limit, AtMost | Over):
+            return replace(skip(rule, metric.unit, path, None, endless[0].reason), status=Status.FAIL)
         unknown = [(part, one.reason) for part, one in found if isinstance(one, Unknown)]
         if unknown:
             part, reason = unknown[0]
@@ -152,7 +156,7 @@ def _find_misfit(rule: Rule, metric: Metric) -> str:
     return ""
 
 
-def skip(rule: Rule, unit: Unit, path: str | None, skipped: Skipped, reason: str) -> Verdict:
+def skip(rule: Rule, unit: Unit, path: str | None, skipped: Skipped | None, reason: str) -> Verdict:
     """The verdict of a rule that was not evaluated, with what its limit is by itself."""
     limit: int | tuple[str, ...] | None = None
     match rule.limit:

@@ -20,6 +20,8 @@ METRICS_OF: Mapping[str, str] = {
     "--max-bytes": "bytes",
     "--max-metadata-bytes": "metadata-bytes",
     "--max-nodes": "nodes",
+    "--max-opaque": "opaque",
+    "--max-calls": "calls",
     "--min-opset": "opset",
     "--allowed-ops": "ops",
     "--allowed-domains": "domains",

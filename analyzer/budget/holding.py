@@ -9,7 +9,8 @@ from analyzer.budget.measuring import measure
 from analyzer.budget.metrics import Metric
 from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Over
 from analyzer.budget.selecting import Selection, Unknown
-from analyzer.units import format_count
+from analyzer.doubt import Range
+from analyzer.units import format_count, format_many
 
 __all__ = ["Outcome", "hold"]
 
@@ -42,10 +43,19 @@ def hold(metric: Metric, limit: Limit, part: Selection, beside: Selection | None
         return outcome
     if found.lacking and (isinstance(limit, AtLeast) or not outcome.has_failed):
         return Unknown(found.lacking)  # what is missing may yet be too much, or make up for it
-    if found.least is not None:
-        least = _compare(metric, limit, part, found.least, beside)
-        if isinstance(least, Unknown) or least.has_failed != outcome.has_failed:
-            return Unknown(found.doubt)
+    return outcome if found.range is None else _agree(metric, limit, outcome, found.range, beside)
+
+
+def _agree(
+    metric: Metric, limit: Limit, outcome: Outcome, span: Range, beside: Selection | None
+) -> Outcome | Unknown:
+    """The outcome where both ends of a range have the same; else nobody knows which."""
+    for end, why in ((span.least, span.fewer), (span.most, span.more)):
+        other = _compare(metric, limit, outcome.part, end, beside)
+        if isinstance(other, Unknown) or other.has_failed != outcome.has_failed:
+            return Unknown(
+                f"between {format_count(span.least)} and {format_many(span.most, 'parameter')}: {why}"
+            )
     return outcome
 
 
@@ -74,8 +84,10 @@ def _compare_over(
     before = measure(metric.name, beside, lowest=False)
     if isinstance(before, Unknown):
         return Unknown(f"of the baseline: {before.reason}")
-    if before.lacking or before.doubt:
-        return Unknown(f"of the baseline: {before.lacking or before.doubt}")
+    span = before.range
+    unsure = before.lacking or (span.fewer or span.more if span is not None else "")
+    if unsure:
+        return Unknown(f"of the baseline: {unsure}")
     if not isinstance(before.observed, int):
         return Unknown(f"{metric.name} does not grow")
     allowed = _allow(limit, before.observed)

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from analyzer.budget.doubting import LOOK, say_unread
 from analyzer.budget.names import name_operator
-from analyzer.budget.selecting import Selection, Unknown
+from analyzer.budget.selecting import Endless, Selection, Unknown
+from analyzer.doubt import LOOK, Range, say_unread
 from analyzer.findings.ids import ABSENT, UNCOUNTED, UNREAD
 from analyzer.group.keys import choose_key, label_members
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import DEFAULT_DOMAIN, Key, Node, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
+from analyzer.units import format_count, printable_name, shorten
 
 __all__ = ["CONTENT_MATTERS", "Measured", "Parts", "list_parts", "measure"]
 
@@ -27,11 +28,9 @@ class Measured:
 
     observed: int | tuple[str, ...]
     lacking: str = ""
-    """Why there may be more than what was observed; "" where all of it was."""
-    least: int | None = None
-    """What there is for certain, where there may be less than what was observed."""
-    doubt: str = ""
-    """Why there may be less."""
+    """Why there may be more than what was observed, and nobody knows how much; "" where all of it was."""
+    range: Range | None = None
+    """What it may be, where what was observed may be more or less than that."""
 
 
 CONTENT_MATTERS = frozenset({"duplicates", "findings", "parameters"})
@@ -44,6 +43,7 @@ _LACKING: Mapping[str, frozenset[str]] = {
     "parameters": UNCOUNTED,
     "stored-elements": UNCOUNTED,
     "unattributed": UNCOUNTED,
+    "opaque": UNCOUNTED,
     "bytes": UNREAD - {"payload-mismatch"},  # all of what the files have is counted, whatever a shape says
     "stored-bytes": UNREAD,
     "largest-tensor-bytes": UNREAD,
@@ -68,12 +68,10 @@ def measure(metric: str, part: Selection, *, lowest: bool) -> Measured | Unknown
     found = _observe(metric, part, lowest)
     if isinstance(found, Unknown):
         return found
-    doubt = part.whole.doubt if metric == "parameters" else None
-    if doubt is None or not any(entry.tensor.key in doubt.keys for entry in part.entries):
-        return Measured(found, _find_lacking(metric, part))
-    least = sum(entry.parameters for entry in part.entries if entry.tensor.key not in doubt.keys)
-    least += doubt.stays if part.kind == "all" else 0
-    return Measured(found, _find_lacking(metric, part), least, doubt.reason)
+    lacking = _find_lacking(metric, part)
+    if metric != "parameters":
+        return Measured(found, lacking)
+    return Measured(found, lacking, part.whole.doubt.of(part.entries, is_whole=part.kind == "all"))
 
 
 def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...] | Unknown:
@@ -87,6 +85,8 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
             return versions
         return min(versions.values()) if lowest else max(versions.values())
     if metric in _WHOLE:
+        if metric == "calls" and (endless := _find_endless(ledger)):
+            return endless
         parts = _WHOLE[metric](ledger)
         return parts if isinstance(parts, Unknown) else sum(parts.values())
     if metric == "nodes":
@@ -161,6 +161,9 @@ def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
             return lambda entry: 1
         case "unattributed":
             return lambda entry: entry.tensor.numel if entry.role is Role.UNATTRIBUTED else 0
+        case "opaque":
+            held = part.whole.opaque
+            return lambda entry: entry.capacity if entry.tensor.key in held else 0
         case "quantization-bytes":
             return lambda entry: entry.tensor.nbytes if entry.role is Role.QUANTIZATION else 0
         case "duplicates":
@@ -189,20 +192,15 @@ def _find_lacking(metric: str, part: Selection) -> str:
     """Why there may be more than what was observed."""
     if metric == "findings" and part.ledger.content == "none":
         return f"contents were not looked at, so there may be more findings; {LOOK}"
-    if metric == "parameters" and any(entry.decided_by == _BY_NAME for entry in part.entries):
-        return f"contents were not looked at, so what has one name in two files counts once; {LOOK}"
     ids = UNREAD if metric == "bytes" and part.kind != "all" else _LACKING.get(metric, frozenset())
     own = None if part.kind == "all" else {label(entry.tensor.key) for entry in part.entries}
     for finding, subjects in part.whole.findings:
         if finding.id in ids and (own is None or not own.isdisjoint(subjects)):
             return say_unread(finding)
-    doubt = part.whole.doubt if metric == "duplicates" else None  # a group may repeat what stands elsewhere
-    is_doubtful = doubt is not None and any(entry.tensor.key in doubt.keys for entry in part.entries)
-    return doubt.reason if doubt is not None and is_doubtful else ""
-
-
-_BY_NAME = "name:duplicated-file"
-"""The rule for what two components both have by its name, where nobody looked at its content."""
+    if metric != "duplicates":
+        return ""
+    doubt = part.whole.doubt  # a group may repeat what stands elsewhere
+    return doubt.fewer if any(entry.tensor.key in doubt.keys for entry in part.entries) else ""
 
 
 # metrics of the model as a whole
@@ -234,7 +232,36 @@ def _list_findings(ledger: Ledger) -> Parts:
     return Counter(finding.id for finding in ledger.findings)
 
 
+def _find_endless(ledger: Ledger) -> Endless | None:
+    lost = [call for call in ledger.calls if call.calls is None]
+    if not lost:
+        return None
+    turning = [call for call in lost if call.is_recursive]
+    names = sorted({printable_name("/".join(call.function.path)) for call in turning or lost})
+    others = f" and {format_count(len(names) - 1)} more" if len(names) > 1 else ""
+    does = "calls itself, so that its body is inserted without end" if turning else "is called without end"
+    does = does if turning or _is_recursive(ledger) else "is called more than 2^128 times"
+    return Endless(f"{shorten(names[0], _LONGEST)}{others} {does}")
+
+
+def _is_recursive(ledger: Ledger) -> bool:
+    return any(finding.id == "recursive-function" for finding in ledger.findings)
+
+
+_LONGEST = 100
+
+
+def _list_calls(ledger: Ledger) -> Parts | Unknown:
+    """How often each function is inlined; of one without a number, which calls itself or more than 2^128, none."""
+    if not ledger.model.graphs and len(ledger.calls) != len(ledger.model.functions):
+        return Unknown(
+            "the report does not say how often functions are called; make it again with this version"
+        )
+    return {"/".join(each.function.path): each.calls or 0 for each in ledger.calls}
+
+
 _WHOLE: Mapping[str, Callable[[Ledger], Parts | Unknown]] = {
+    "calls": _list_calls,
     "metadata-bytes": _of_accounts(NODE_METADATA, METADATA),
     "orphaned-bytes": _of_accounts(ORPHANED, UNKNOWN),
     "external-bytes": _list_external,

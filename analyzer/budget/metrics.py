@@ -61,6 +61,14 @@ _ALL: tuple[Metric, ...] = (
         "Nodes of all graphs, nested ones and bodies of functions included.",
     ),
     Metric(
+        "calls",
+        Unit.CALLS,
+        "most",
+        False,
+        "How often bodies of local functions are inserted once all calls are inlined; of functions that call "
+        "themselves, or are called more than 2^128 times, no limit holds.",
+    ),
+    Metric(
         "metadata-bytes",
         Unit.BYTES,
         "most",
@@ -85,6 +93,13 @@ _ALL: tuple[Metric, ...] = (
     ),
     Metric("largest-tensor-bytes", Unit.BYTES, "most", True, "Payload of the largest stored tensor."),
     Metric("unattributed", Unit.ELEMENTS, "most", True, "Stored elements of tensors that no rule explains."),
+    Metric(
+        "opaque",
+        Unit.ELEMENTS,
+        "most",
+        True,
+        "Elements that compute and that no rule explains, so that they may be learned: the finding opaque.",
+    ),
     Metric(
         "duplicates",
         Unit.BYTES,

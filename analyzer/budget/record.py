@@ -43,6 +43,7 @@ class Unit(enum.StrEnum):
     BYTES = "bytes"
     TENSORS = "tensors"
     NODES = "nodes"
+    CALLS = "calls"
     VERSION = "version"
     FINDINGS = "findings"
     OPERATORS = "operators"
@@ -147,7 +148,7 @@ class Verdict:
     status: Status
     unit: Unit
     observed: int | tuple[str, ...] | None = None
-    """A number, or names, sorted; None where the rule was not evaluated."""
+    """A number, or names, sorted; None where the rule was not evaluated, or failed for there is no end of it."""
     limit: int | tuple[str, ...] | None = None
     """What was allowed: of a limit over a baseline the number that follows. None where that is not known."""
     baseline: int | None = None

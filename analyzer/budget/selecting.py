@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.budget.doubting import Doubt, find_doubt
+from analyzer.doubt import Doubt, find_doubt
 from analyzer.group.keys import ROOT, UNSCOPED
 from analyzer.group.patterns import Searcher, list_names
 from analyzer.ledger import Entry, Finding, Ledger, natural_order
 from analyzer.model import Key, Node
 from analyzer.units import shorten
 
-__all__ = ["Selection", "Unknown", "select"]
+__all__ = ["Endless", "Selection", "Unknown", "select"]
 
 _LONGEST = 100
 """Characters of a name that a reason shows."""
@@ -35,6 +35,11 @@ class Unknown:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Endless(Unknown):
+    """Why there is more than any number: no most holds."""
+
+
 class Whole:  # no slots: what is found once is kept
     """What all parts of a model are asked of it: found once, for there may be thousands of them."""
 
@@ -47,13 +52,18 @@ class Whole:  # no slots: what is found once is kept
         return {entry.tensor.key: entry.tensor.extent for entry in self._ledger.entries}
 
     @functools.cached_property
+    def opaque(self) -> frozenset[Key]:
+        """The tensors whose data is opaque."""
+        return frozenset(self._ledger.opaque)
+
+    @functools.cached_property
     def findings(self) -> tuple[tuple[Finding, frozenset[str]], ...]:
         """The findings, each with its subjects."""
         return tuple((finding, frozenset(finding.subjects)) for finding in self._ledger.findings)
 
     @functools.cached_property
-    def doubt(self) -> Doubt | None:
-        """The parameters that may yet turn out to be copies."""
+    def doubt(self) -> Doubt:
+        """The parameters that may yet turn out to be copies, and what may turn out to be parameters."""
         return find_doubt(self._ledger)
 
 

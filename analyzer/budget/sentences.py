@@ -32,6 +32,8 @@ _NOUNS: Mapping[str, tuple[str, str]] = {
     "quantization-bytes": ("byte of quantization", "bytes of quantization"),
     "largest-tensor-bytes": ("byte of the largest tensor", "bytes of the largest tensor"),
     "unattributed": ("unattributed element", "unattributed elements"),
+    "opaque": ("opaque element", "opaque elements"),
+    "calls": ("call of a function", "calls of functions"),
     "duplicates": ("byte that is stored again", "bytes that are stored again"),
     "external-outside": (
         "tensor with its data outside the model's folder",

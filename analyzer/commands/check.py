@@ -47,6 +47,8 @@ class _Limited:
     max_bytes: str | None
     max_metadata_bytes: str | None
     max_nodes: str | None
+    max_opaque: str | None
+    max_calls: str | None
     min_opset: str | None
     allowed_ops: Path | None
     allowed_domains: str | None
@@ -99,6 +101,8 @@ _limiting = bundle(
     _limit("--max-bytes", "Of all files: as 450MiB, or '+5 MB over main.json'."),
     _limit("--max-metadata-bytes", "Of what could be stripped."),
     _limit("--max-nodes", "Nodes of all graphs and functions."),
+    _limit("--max-opaque", "Elements that compute and that nothing explains."),
+    _limit("--max-calls", "Of local functions, once all are inlined."),
     _limit("--min-opset", "Version of ONNX's own operators.", "N"),
     click.option(
         "--allowed-ops",

@@ -28,7 +28,15 @@ KEYS: Mapping[str, str] = {
 """The keys of a rule, and what they mean."""
 
 FLAWS = frozenset(
-    {"duplicates", "external-outside", "findings", "metadata-bytes", "orphaned-bytes", "unattributed"}
+    {
+        "duplicates",
+        "external-outside",
+        "findings",
+        "metadata-bytes",
+        "opaque",
+        "orphaned-bytes",
+        "unattributed",
+    }
 )
 """Metrics of which no project wants some."""
 

@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 from analyzer.content import ContentMode
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
+from analyzer.functions import Calls
 from analyzer.ledger import (
     Account,
     Blocks,
@@ -130,6 +131,20 @@ def _ledger(document: dict[str, Any]) -> Ledger:
         content=_content(document.get("content", "sampled")),
         blocks=_blocks(document, entries),
         told_nodes=_number(model["nodes"]) if "nodes" in model else None,
+        calls=tuple(map(_calls, model.get("calls", ()))),
+        opaque=tuple(
+            entry.tensor.key
+            for entry, item in zip(entries, document["tensors"], strict=True)
+            if item.get("opaque") is True
+        ),
+    )
+
+
+def _calls(item: dict[str, Any]) -> Calls:
+    path = tuple(_text(item["function"]).split("/"))
+    called = item["calls"]
+    return Calls(
+        Function("", "", "", path), _number(item["sites"]), None if called is None else _number(called)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from analyzer.budget.metrics import METRICS
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Rule, Status, Verdict
 from analyzer.budget.selecting import Unknown, select
 from analyzer.group import group_by
-from analyzer.ledger import Ledger
+from analyzer.ledger import Ledger, Role
 from analyzer.render.json import render_json
 from analyzer.report import Inspection
 from analyzer.saved import load_report
@@ -59,12 +60,14 @@ MORE: Mapping[str, frozenset[str]] = {
     "stored-bytes": _ALL - {UNLOOKED},
     "tensors": frozenset(),
     "nodes": frozenset(),
+    "calls": frozenset(),
     "metadata-bytes": frozenset(),
     "orphaned-bytes": _OUTSIDE,
     "external-bytes": _OUTSIDE,
     "quantization-bytes": _ALL - {UNLOOKED},
     "largest-tensor-bytes": _ALL - {UNLOOKED},
     "unattributed": _UNCOUNTED,
+    "opaque": _UNCOUNTED,
     "duplicates": _ALL,
     "external-outside": frozenset(),
     "opset": frozenset(),
@@ -269,6 +272,43 @@ def test_one_name_in_two_files_is_no_proof_of_one_parameter(tmp_path: Path) -> N
     assert (seen.parameters, unseen.parameters) == (18, 9)
     assert ask(seen, "parameters", AtMost(10)).status is Status.FAIL
     assert ask(unseen, "parameters", AtMost(10)).status is Status.SKIP
+    assert (unseen.parameters_at_least, unseen.parameters_at_most) == (9, 18)
+    assert ask(unseen, "parameters", AtMost(18)).status is Status.PASS
+    assert ask(unseen, "parameters", AtMost(8)).status is Status.FAIL
+
+
+def test_what_was_read_and_differs_counts_whatever_else_is_missing(tmp_path: Path) -> None:
+    text = "g (float[1,4] x) => (float[1,4] y) {\n h = MatMul(x, a)\n i = MatMul(h, b)\n y = MatMul(i, c)\n}"
+    proto = text_model(text, {"a": ramp(4, 4), "b": ramp(4, 4, start=30)})
+    proto.graph.initializer.append(external("c", [4, 4], location="gone.bin"))
+    ledger = audit_model(save(tmp_path, proto))
+
+    assert (ledger.parameters_at_least, ledger.parameters, ledger.parameters_at_most) == (32, 48, 48)
+    assert [ask(ledger, "parameters", AtMost(limit)).status for limit in (31, 32, 47, 48)] == [
+        Status.FAIL,
+        Status.SKIP,
+        Status.SKIP,
+        Status.PASS,
+    ]
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_opaque_data_may_be_parameters_and_is_judged_as_such(is_saved: bool, tmp_path: Path) -> None:
+    text = 'g (float[1,3] x) => (float[1,3] y) {\n h = MatMul(x, "fc.weight")\n y = Mul(h, mystery)\n}'
+    ledger = audit_model(save(tmp_path, text_model(text, {"fc.weight": NAMED, "mystery": ramp(1, 3)})))
+    (found,) = (entry for entry in ledger.entries if entry.tensor.name == "mystery")
+    entries = tuple(
+        replace(entry, role=Role.CONSTANT, parameters=0) if entry is found else entry
+        for entry in ledger.entries
+    )
+    ledger = replace(ledger, entries=entries, opaque=(found.tensor.key,))
+    ledger = save_and_load(ledger, tmp_path) if is_saved else ledger
+
+    assert (ledger.parameters_at_least, ledger.parameters, ledger.parameters_at_most) == (9, 9, 12)
+    verdicts = [ask(ledger, "parameters", limit) for limit in (AtMost(12), AtMost(9), AtMost(8), AtLeast(10))]
+    assert [verdict.status for verdict in verdicts] == [Status.PASS, Status.SKIP, Status.FAIL, Status.SKIP]
+    assert "between 9 and 12 parameters: 3 elements of opaque data may be learned" in verdicts[1].message
+    assert [ask(ledger, "opaque", AtMost(limit)).status for limit in (3, 2)] == [Status.PASS, Status.FAIL]
 
 
 def test_a_file_that_does_not_say_its_ir_version_has_none(tmp_path: Path) -> None:
@@ -318,8 +358,12 @@ def test_what_contents_take_away_was_never_certain(
         found = measure("parameters", part, lowest=False)
         assert isinstance(found, Measured)
         assert isinstance(found.observed, int)
-        least = found.observed if found.least is None else found.least
-        assert least <= seen.parameters <= found.observed
+        assert found.range is not None
+        assert found.range.least <= seen.parameters <= found.observed == found.range.most
+        assert (found.range.least, found.range.most) == (
+            ledger.parameters_at_least,
+            ledger.parameters_at_most,
+        )
         for limit in (AtLeast(found.observed), AtMost(seen.parameters)):
             outcome = hold(METRICS["parameters"], limit, part)
             truth = hold(METRICS["parameters"], limit, _select(seen)[0])

@@ -37,6 +37,7 @@ from analyzer.render.html.wording import (
     show,
     show_all,
 )
+from analyzer.render.sentences.inspect import tell_range
 from analyzer.units import format_many
 
 __all__ = ["describe_inspection", "describe_survey"]
@@ -50,6 +51,7 @@ def describe_inspection(view: View, beside: Beside) -> Section:
     groups = describe_groups(view, beside, parameters)
     blocks: list[Block | None] = [
         _tiles(model, totals),
+        *_range(totals),
         *_formula(beside, parameters),
         chart_tensors(view, tensors, beside) or chart_groups(groups, beside),
         groups,
@@ -81,6 +83,13 @@ def _nested(model: View) -> str:
     said = [format_many(functions, "function")] if functions else []
     said += [format_many(nested, "nested graph")] if nested else []
     return ", ".join(said)
+
+
+def _range(totals: View) -> tuple[Block, ...]:
+    """Where the count of parameters rests on what nobody could settle."""
+    least, most = totals.count("parameters_at_least"), totals.count("parameters_at_most")
+    said = () if least is None or most is None else tuple(f"{text}." for text in tell_range(least, most))
+    return (Notes(said),) if said else ()
 
 
 def _formula(beside: Beside, parameters: int | None) -> tuple[Block, ...]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from analyzer.artifact.components import ComponentTotals
 from analyzer.ledger import Blocks, Entry, Evidence, Ledger, Role, Run
-from analyzer.model import label
+from analyzer.model import Key, label
 from analyzer.ranges import Traffic
 from analyzer.render.json.groups import document_grouping
 from analyzer.render.json.parts import Document, head, list_findings, utf8
@@ -18,12 +18,15 @@ __all__ = ["document_inspection"]
 def document_inspection(report: Inspection) -> Document:
     """What `inspect` answers on one model or artifact."""
     ledger = report.ledger
-    basis = ledger.basis
+    basis, opaque = ledger.basis, frozenset(ledger.opaque)
     return {
         **head("inspect", report.stamp),
         "model": _model(ledger, report.digests),
         "totals": {
             "parameters": ledger.parameters,
+            "parameters_at_least": ledger.parameters_at_least,
+            "parameters_at_most": ledger.parameters_at_most,
+            "opaque_elements": ledger.opaque_elements,
             "basis": {evidence.value: basis.get(evidence, 0) for evidence in Evidence},
             "stored_tensors": len(ledger.entries),
             "stored_elements": ledger.stored_elements,
@@ -40,7 +43,7 @@ def document_inspection(report: Inspection) -> Document:
         **document_grouping(report.grouping, ledger.parameters),
         "blocks": None if ledger.blocks is None else list(map(_run, ledger.blocks.runs)),
         "tensors": sorted(
-            (_tensor(entry, ledger.blocks) for entry in ledger.entries),
+            (_tensor(entry, ledger.blocks, opaque) for entry in ledger.entries),
             key=lambda item: (item["graph_path"], item["name"]),
         ),
         "findings": list_findings(report.findings),
@@ -121,7 +124,7 @@ def _dtypes(ledger: Ledger) -> list[Document]:
     ]
 
 
-def _tensor(entry: Entry, blocks: Blocks | None) -> Document:
+def _tensor(entry: Entry, blocks: Blocks | None, opaque: frozenset[Key]) -> Document:
     tensor = entry.tensor
     member = None if blocks is None else blocks.entries[tensor.key]
     return {
@@ -147,6 +150,7 @@ def _tensor(entry: Entry, blocks: Blocks | None) -> Document:
         "part": (member and member.part) or None,
         "layer_role": None if blocks is None else blocks.roles.get(tensor.key),
         "copy_of": None if entry.copy_of is None else label(entry.copy_of),
+        "opaque": tensor.key in opaque,
     }
 
 

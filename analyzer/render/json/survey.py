@@ -37,6 +37,9 @@ def _surveyed(row: Row) -> Document:
         "nodes": row.nodes,
         "totals": {
             "parameters": row.parameters,
+            "parameters_at_least": row.parameters_at_least,
+            "parameters_at_most": row.parameters_at_most,
+            "opaque_elements": row.opaque_elements,
             "basis": {evidence.value: row.basis.get(evidence, 0) for evidence in Evidence},
             "stored_tensors": row.stored_tensors,
             "stored_elements": row.stored_elements,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.ledger import Ledger
 from analyzer.ranges import Traffic
-from analyzer.units import format_bytes, format_many, format_share, printable
+from analyzer.units import format_bytes, format_count, format_many, format_share, printable
 
-__all__ = ["tell_basis", "tell_facts"]
+__all__ = ["tell_basis", "tell_facts", "tell_range"]
 
 
 def tell_facts(ledger: Ledger) -> str:
@@ -55,6 +55,13 @@ def tell_basis(ledger: Ledger) -> Iterator[str]:
         if count
     ]
     yield f"Elements decided by: {', '.join(shares) or 'nothing, there are none'}"
+    yield from tell_range(ledger.parameters_at_least, ledger.parameters_at_most)
     if ledger.content == "none":
         names = " under other names" if ledger.model.components else ""
         yield f"Contents were not looked at: what is stored twice{names} counts twice (--content sampled)"
+
+
+def tell_range(least: int, most: int) -> Iterator[str]:
+    """That the count of parameters rests on what nobody could settle; nothing where it does not."""
+    if least != most:
+        yield f"Between {format_count(least)} and {format_many(most, 'parameter')}: not all could be settled"

@@ -158,7 +158,7 @@ def _below(verdict: Verdict, options: RenderOptions) -> list[RenderableType]:
 def _says_more(verdict: Verdict) -> bool:
     """Whether the sentence says what the line does not."""
     is_plain = isinstance(verdict.rule.limit, AtMost | AtLeast) and verdict.rule.group is None
-    return verdict.status is not Status.FAIL or not is_plain or verdict.rule.origin == "--strict"
+    return verdict.observed is None or not is_plain or verdict.rule.origin == "--strict"
 
 
 def _contributors(verdict: Verdict, options: RenderOptions) -> Table:
