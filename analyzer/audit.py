@@ -107,7 +107,8 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         content=content,
         calls=calls,
         live=live,
-        opaque=opaque,
+        made={} if opaque is None else opaque.made,
+        opaque=() if opaque is None else tuple(sorted(opaque.tensors)),
     )
 
 

@@ -312,10 +312,10 @@ class Ledger:
     """The repeated blocks; None where nobody has looked for them (`analyzer.blocks.find_blocks`)."""
     live: Live | None = None
     """What the outputs depend on; None where nobody has looked (a saved report)."""
-    opaque: Opaque | None = None
-    """What computes and is not explained by the file alone; None where contents were not looked at."""
     told_nodes: int | None = None
     """How many nodes a saved report says there were, which has none of them itself."""
+    made: Mapping[Place, int] = field(default_factory=dict)
+    """Nodes that make such data when the model runs, and how many numbers; 0 where that is not known."""
     opaque: tuple[Key, ...] = ()
     """Entries whose data no rule explains and that flows into arithmetic: they may be learned (finding `opaque`)."""
 

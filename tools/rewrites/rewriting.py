@@ -176,12 +176,16 @@ def tensors_shuffled(s: Surgery, place: Path) -> None:
 
 @rewrite("initializers as Constant nodes")
 def to_constants(s: Surgery, place: Path) -> None:
-    made = [helper.make_node("Constant", [], [t.name], f"const_{t.name}", value=t) for t in s.graph.initializer]
+    made = [
+        helper.make_node("Constant", [], [t.name], f"const_{t.name}", value=t) for t in s.graph.initializer
+    ]
     del s.graph.initializer[:]
     nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in s.graph.node]
     del s.graph.node[:]
     s.graph.node.extend([*made, *nodes])
-    for opset in s.model.opset_import:  # quantized operators of onnxruntime want stored operands; see the runs
+    for (
+        opset
+    ) in s.model.opset_import:  # quantized operators of onnxruntime want stored operands; see the runs
         assert opset.version
 
 
@@ -202,7 +206,9 @@ def as_inputs(s: Surgery, place: Path) -> None:
     have = {v.name for v in s.graph.input}
     for tensor in s.graph.initializer:
         if tensor.name not in have:
-            s.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+            s.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
     s.model.ir_version = 3
     if s.model.functions:
         raise NotApplicable("functions")
@@ -384,7 +390,9 @@ def through_cast(s: Surgery, kind: Any) -> None:
         if tensor.data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16) or int(np.prod(tensor.dims)) < 8:
             continue
         w = numpy_helper.to_array(tensor)
-        if w.dtype == np.dtype(kind) or any(n.op_type in ("DequantizeLinear", "MatMulNBits") for n, _ in s.readers(tensor.name)):
+        if w.dtype == np.dtype(kind) or any(
+            n.op_type in ("DequantizeLinear", "MatMulNBits") for n, _ in s.readers(tensor.name)
+        ):
             continue
         element = tensor.data_type
         replace(s, tensor.name, lambda new, e=element: s.node("Cast", [new], to=e), w.astype(kind))
@@ -427,7 +435,9 @@ def gemm_apart(s: Surgery, place: Path) -> None:
         options = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         if options.get("alpha", 1) != 1 or options.get("beta", 1) != 1 or options.get("transA", 0):
             continue
-        right = s.node("Transpose", [node.input[1]], perm=[1, 0]) if options.get("transB", 0) else node.input[1]
+        right = (
+            s.node("Transpose", [node.input[1]], perm=[1, 0]) if options.get("transB", 0) else node.input[1]
+        )
         product = s.node("MatMul", [node.input[0], right])
         if len(node.input) > 2:
             product = s.node("Add", [product, node.input[2]])
@@ -472,7 +482,13 @@ def two_products(s: Surgery, place: Path) -> None:
     for product in s.products(codes=False):
         node = product.node
         w = s.array(product.tensor)
-        if node.op_type != "MatMul" or product.slot != 1 or product.moves or w.ndim != 2 or len(s.readers(product.tensor)) > 1:
+        if (
+            node.op_type != "MatMul"
+            or product.slot != 1
+            or product.moves
+            or w.ndim != 2
+            or len(s.readers(product.tensor)) > 1
+        ):
             continue
         at = w.shape[1] // 2
         rest = s.add(w[:, at:], f"{product.tensor}_b")
@@ -509,7 +525,9 @@ def packed(s: Surgery, place: Path) -> None:
                 s.graph.initializer.remove(tensor)
             for node in [n for n in s.nodes if n.op_type == "Constant" and n.output[0] == p.tensor]:
                 s.remove(node)
-        s.graph.node.append(helper.make_node("Split", [product_value, sizes], outputs, s.fresh("split"), axis=-1))
+        s.graph.node.append(
+            helper.make_node("Split", [product_value, sizes], outputs, s.fresh("split"), axis=-1)
+        )
 
 
 @rewrite("product turned: (W' x')'")
@@ -534,7 +552,13 @@ def einsum(s: Surgery, place: Path) -> None:
     for product in s.products(codes=False):
         node = product.node
         seen = s.seen.get(node.input[0])
-        if node.op_type != "MatMul" or product.slot != 1 or seen is None or len(seen.shape) != 3 or seen.dtype != "float32":
+        if (
+            node.op_type != "MatMul"
+            or product.slot != 1
+            or seen is None
+            or len(seen.shape) != 3
+            or seen.dtype != "float32"
+        ):
             continue
         take_over(s, node, s.node("Einsum", list(node.input), equation="abc,cd->abd"))
         done += 1
@@ -583,7 +607,9 @@ def smoothed(s: Surgery, place: Path) -> None:
     products = {id(p.node): p for p in s.products(codes=False)}
     for node in [n for n in s.nodes if n.op_type == "LayerNormalization"]:
         readers = [products.get(id(n)) for n, _ in s.readers(node.output[0])]
-        if not readers or any(r is None or r.node.op_type != "MatMul" or r.slot != 1 or r.moves for r in readers):
+        if not readers or any(
+            r is None or r.node.op_type != "MatMul" or r.slot != 1 or r.moves for r in readers
+        ):
             continue
         names = [*node.input[1:3], *(r.tensor for r in readers if r is not None)]
         if any(name not in stored or len(s.readers(name)) > 1 for name in names if name):
@@ -688,12 +714,18 @@ def in_if(s: Surgery, place: Path) -> None:
         copy.output[0] = s.fresh(name)
         info = helper.make_tensor_value_info(copy.output[0], s.element(node.output[0]), None)
         branches.append(helper.make_graph([copy], name, [], [info]))
-    take_over(s, node, s.node("If", [s.add(np.array(True))], then_branch=branches[0], else_branch=branches[1]))
+    take_over(
+        s, node, s.node("If", [s.add(np.array(True))], then_branch=branches[0], else_branch=branches[1])
+    )
 
 
 @rewrite("weight as an initializer of an If's branch")
 def weight_in_if(s: Surgery, place: Path) -> None:
-    found = [p for p in s.products(codes=False) if p.node.output[0] in s.seen and not p.moves and len(s.readers(p.tensor)) == 1]
+    found = [
+        p
+        for p in s.products(codes=False)
+        if p.node.output[0] in s.seen and not p.moves and len(s.readers(p.tensor)) == 1
+    ]
     product = s.pick([p for p in found if p.tensor in {t.name for t in s.graph.initializer}], "no product")
     node = product.node
     tensor = onnx.TensorProto.FromString(s.stored()[product.tensor].SerializeToString())
@@ -704,7 +736,9 @@ def weight_in_if(s: Surgery, place: Path) -> None:
     element = s.element(node.output[0])
     other = s.fresh("else")
     cast = helper.make_node("Identity", [node.input[1 - product.slot]], [other])
-    then = helper.make_graph([copy], "then", [], [helper.make_tensor_value_info(copy.output[0], element, None)], [tensor])
+    then = helper.make_graph(
+        [copy], "then", [], [helper.make_tensor_value_info(copy.output[0], element, None)], [tensor]
+    )
     untaken = helper.make_graph([cast], "else", [], [helper.make_tensor_value_info(other, element, None)])
     take_over(s, node, s.node("If", [s.add(np.array(True))], then_branch=then, else_branch=untaken))
 
@@ -759,7 +793,10 @@ def with_transform(name: str) -> Make:
     def make(s: Surgery, place: Path) -> Path:
         from matrix.transforms import TRANSFORMS
 
-        if any(t.data_type in (TensorProto.FLOAT16, TensorProto.INT8) for t in s.graph.initializer) and name != "onnxslim":
+        if (
+            any(t.data_type in (TensorProto.FLOAT16, TensorProto.INT8) for t in s.graph.initializer)
+            and name != "onnxslim"
+        ):
             raise NotApplicable("codes or half already")
         source, target = place / "source.onnx", place / "target.onnx"
         (place / "config.json").write_text('{"vocab_size": 167}', encoding="utf-8")
@@ -819,9 +856,7 @@ def two_tools(s: Surgery, place: Path) -> Path:
     return third
 
 
-REWRITES["onnxslim, then onnxruntime basic"] = Rewrite(
-    "onnxslim, then onnxruntime basic", two_tools, HALF
-)
+REWRITES["onnxslim, then onnxruntime basic"] = Rewrite("onnxslim, then onnxruntime basic", two_tools, HALF)
 
 
 @rewrite("stripped, shuffled, through Constants", EXACT)

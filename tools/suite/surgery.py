@@ -112,7 +112,9 @@ class Surgery:
         return [
             p
             for p in self.products()
-            if len(dims := stored[p.tensor].dims) == 2 and dims[0] == dims[1] and p.node.op_type != "MatMulNBits"
+            if len(dims := stored[p.tensor].dims) == 2
+            and dims[0] == dims[1]
+            and p.node.op_type != "MatMulNBits"
         ]
 
     def tables(self) -> list[Product]:
@@ -227,10 +229,14 @@ class Surgery:
         self.graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
         return name
 
-    def node(self, op_type: str, inputs: Iterable[str], *, outputs: int = 1, domain: str = "", **attributes: Any) -> str:
+    def node(
+        self, op_type: str, inputs: Iterable[str], *, outputs: int = 1, domain: str = "", **attributes: Any
+    ) -> str:
         """A new node at the end of the file; answers its first output."""
         names = [self.fresh(op_type.lower()) for _ in range(outputs)]
-        made = helper.make_node(op_type, list(inputs), names, self.fresh(f"n_{op_type.lower()}"), domain=domain)
+        made = helper.make_node(
+            op_type, list(inputs), names, self.fresh(f"n_{op_type.lower()}"), domain=domain
+        )
         for name, value in attributes.items():
             if value is not None:
                 made.attribute.append(helper.make_attribute(name, value))

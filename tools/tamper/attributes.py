@@ -33,7 +33,9 @@ def live(s: Surgery, *op_types: str) -> list[Any]:
     ]
 
 
-def changes(op_types: tuple[str, ...], name: str, change: Callable[[Any], Any], default: Any = None) -> Callable[[Surgery], None]:
+def changes(
+    op_types: tuple[str, ...], name: str, change: Callable[[Any], Any], default: Any = None
+) -> Callable[[Surgery], None]:
     """One attribute of every such node, where it has it or a default is known."""
 
     def make(s: Surgery) -> None:
@@ -54,10 +56,14 @@ kind("attributes/axis of Softmax")(changes(("Softmax",), "axis", lambda a: -2 if
 kind("attributes/Gelu's approximation")(
     changes(("Gelu",), "approximate", lambda a: "none" if a in (b"tanh", "tanh") else "tanh", "none")
 )
-kind("attributes/kernel's strides exchanged for dilations")(changes(("Conv",), "dilations", lambda d: [2] * len(d), None))
+kind("attributes/kernel's strides exchanged for dilations")(
+    changes(("Conv",), "dilations", lambda d: [2] * len(d), None)
+)
 kind("attributes/alpha of Gemm")(changes(("Gemm",), "alpha", lambda a: 2.0, 1.0))
 kind("attributes/beta of Gemm")(changes(("Gemm",), "beta", lambda b: 0.25, 1.0))
-kind("attributes/padding counted in pools")(changes(("AveragePool",), "count_include_pad", lambda c: 1 - c, 0))
+kind("attributes/padding counted in pools")(
+    changes(("AveragePool",), "count_include_pad", lambda c: 1 - c, 0)
+)
 
 
 @kind("attributes/pads of a convolution")
@@ -73,7 +79,11 @@ def pads(s: Surgery) -> None:
 @kind("attributes/dilations of a convolution")
 def dilations(s: Surgery) -> None:
     """With wider pads, so that all sizes stay."""
-    found = [n for n in live(s, "Conv") if any(value_of(n, "pads", []) or []) and max(value_of(n, "kernel_shape", [1])) == 3]
+    found = [
+        n
+        for n in live(s, "Conv")
+        if any(value_of(n, "pads", []) or []) and max(value_of(n, "kernel_shape", [1])) == 3
+    ]
     node = s.pick(found, "no kernel of 3")
     give(node, "dilations", [2, 2])
     give(node, "pads", [p + 1 for p in value_of(node, "pads")])
@@ -110,7 +120,11 @@ def heads(s: Surgery) -> None:
 @kind("attributes/order of a Concat")
 def concat(s: Surgery) -> None:
     """The parts in another order; those that rotate halves among them."""
-    found = [n for n in live(s, "Concat") if len(n.input) > 1 and n.output[0] in s.seen and len(s.seen[n.output[0]].shape) > 2]
+    found = [
+        n
+        for n in live(s, "Concat")
+        if len(n.input) > 1 and n.output[0] in s.seen and len(s.seen[n.output[0]].shape) > 2
+    ]
     node = s.pick(found, "no Concat of activations")
     parts = list(node.input)[::-1]
     del node.input[:]
@@ -195,7 +209,11 @@ def reduced(s: Surgery) -> None:
     found = []
     for node in live(s, "ReduceMean", "ReduceSum", "ReduceMax"):
         seen = s.seen.get(node.input[0])
-        axes = list(s.array(node.input[1])) if len(node.input) > 1 and node.input[1] in stored else value_of(node, "axes")
+        axes = (
+            list(s.array(node.input[1]))
+            if len(node.input) > 1 and node.input[1] in stored
+            else value_of(node, "axes")
+        )
         if seen is None or not axes or len(axes) != 1 or len(seen.shape) < 3:
             continue
         if value_of(node, "keepdims", 1):
@@ -282,7 +300,12 @@ def mask_sides(s: Surgery) -> None:
 
 @kind("attributes/comparison turned")
 def comparison(s: Surgery) -> None:
-    turned = {"Greater": "Less", "Less": "Greater", "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual"}
+    turned = {
+        "Greater": "Less",
+        "Less": "Greater",
+        "LessOrEqual": "GreaterOrEqual",
+        "GreaterOrEqual": "LessOrEqual",
+    }
     producers = {name: n for n in s.nodes for name in n.output}
     needed = s.live()
     found = [n for n in s.nodes if n.op_type in turned and {*n.output} & needed and producers]
@@ -312,7 +335,11 @@ def sliced(s: Surgery) -> None:
     for node in live(s, "Slice"):
         if node.output[0] in s.seen and s.seen[node.output[0]].dtype.startswith("float"):
             by_value.setdefault(node.input[0], []).append(node)
-    pairs = [nodes for nodes in by_value.values() if len(nodes) > 1 and same_size(s, nodes[0].output[0], nodes[1].output[0])]
+    pairs = [
+        nodes
+        for nodes in by_value.values()
+        if len(nodes) > 1 and same_size(s, nodes[0].output[0], nodes[1].output[0])
+    ]
     first, second = s.pick(pairs, "no two Slices")[:2]
     for slot in range(1, len(first.input)):
         first.input[slot], second.input[slot] = second.input[slot], first.input[slot]

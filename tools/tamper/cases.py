@@ -63,7 +63,9 @@ def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list
     try:
         if not judge(base.path(folder)).balanced:
             return [Case(base, kind, "no place", "the honest file does not balance") for kind in kinds]
-        return [_run(model, runner, seen, before, judge, place / "model.onnx", base, kind, seed) for kind in kinds]
+        return [
+            _run(model, runner, seen, before, judge, place / "model.onnx", base, kind, seed) for kind in kinds
+        ]
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

@@ -24,7 +24,9 @@ def moved(array: Array, where: Array, by: Array | float) -> Array:
         steps = np.where(steps == 0, 1, steps)
         info = np.iinfo(array.dtype)
         wide = flat[where].astype(np.int64) + steps
-        flat[where] = np.where((wide < info.min) | (wide > info.max), flat[where] - steps, wide).astype(array.dtype)
+        flat[where] = np.where((wide < info.min) | (wide > info.max), flat[where] - steps, wide).astype(
+            array.dtype
+        )
     return flat.reshape(array.shape)
 
 
@@ -72,7 +74,10 @@ def noise_everywhere(s: Surgery) -> None:
 @kind("content/noise but at evenly spaced places")
 def noise_between(s: Surgery) -> None:
     def make(w: Array) -> Array:
-        spared = {*np.linspace(0, w.size - 1, 64).astype(int), *np.linspace(0, w.size - 1, 64).round().astype(int)}
+        spared = {
+            *np.linspace(0, w.size - 1, 64).astype(int),
+            *np.linspace(0, w.size - 1, 64).round().astype(int),
+        }
         where = np.setdiff1d(np.arange(w.size), [*spared])
         return moved(w, where, normal(s, where.size))
 
@@ -404,7 +409,11 @@ def set_gemm(node: Any) -> None:
 @kind("orientation/square matrix turned by Gemm with transB")
 def to_gemm(s: Surgery) -> None:
     found = [p for p in s.square() if p.node.op_type == "MatMul" and p.slot == 1]
-    found = [p for p in found if len(s.seen[p.node.output[0]].shape) == 3 and not s.seen[p.node.output[0]].dtype == "?"]
+    found = [
+        p
+        for p in found
+        if len(s.seen[p.node.output[0]].shape) == 3 and not s.seen[p.node.output[0]].dtype == "?"
+    ]
     product = s.pick(found, "no square MatMul")
     node = product.node
     flat = s.node("Flatten", [node.input[0]], axis=2)
@@ -440,7 +449,10 @@ def rectangle_reshaped(s: Surgery) -> None:
     found = [
         p
         for p in s.products(codes=False)
-        if (w := s.array(p.tensor)).ndim == 2 and w.shape[0] != w.shape[1] and not p.moves and p.node.op_type == "MatMul"
+        if (w := s.array(p.tensor)).ndim == 2
+        and w.shape[0] != w.shape[1]
+        and not p.moves
+        and p.node.op_type == "MatMul"
     ]
     product = s.pick(found, "no rectangular weight")
     w = s.array(product.tensor)

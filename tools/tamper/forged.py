@@ -20,12 +20,16 @@ FOLDED = "pkg.onnxscript.optimizer.folded_from"
 Noting = Callable[[Surgery, str], dict[str, str]]
 
 
-def note(s: Surgery, name: str, notes: dict[str, str], shape: tuple[int, ...], element: int = TensorProto.FLOAT) -> None:
+def note(
+    s: Surgery, name: str, notes: dict[str, str], shape: tuple[int, ...], element: int = TensorProto.FLOAT
+) -> None:
     """As the exporter writes it: on the value, and on the tensor."""
     value = helper.make_tensor_value_info(name, element, list(shape))
     for holder in (value, next((t for t in s.graph.initializer if t.name == name), None)):
         if holder is not None:
-            holder.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in notes.items())
+            holder.metadata_props.extend(
+                onnx.StringStringEntryProto(key=k, value=v) for k, v in notes.items()
+            )
     s.graph.value_info.append(value)
 
 
@@ -89,7 +93,9 @@ def scope(s: Surgery) -> str:
 
 NOTES: dict[str, Noting] = {
     "folded_from naming a parameter": lambda s, _: {FOLDED: f"['{a_parameter(s)}']"},
-    "folded_from naming several parameters": lambda s, _: {FOLDED: f"['{a_parameter(s)}', '{a_parameter(s)}']"},
+    "folded_from naming several parameters": lambda s, _: {
+        FOLDED: f"['{a_parameter(s)}', '{a_parameter(s)}']"
+    },
     "folded_from naming nothing": lambda s, _: {FOLDED: "[]"},
     "folded_from naming a value": lambda s, _: {FOLDED: "['val_3', 'val_4']"},
     "InputSpec kind BUFFER": lambda s, _: {KIND: "BUFFER", ORIGINAL: "b_encoder_table"},
@@ -218,6 +224,8 @@ def exchanged_names(s: Surgery) -> None:
     product = s.pick(own, "no weight under its own name")
     old, new = product.tensor, "val_9091"
     forge(s, None)
-    planted = next(t for t in reversed(s.graph.initializer) if t.data_type == TensorProto.FLOAT and len(t.dims) == 2)
+    planted = next(
+        t for t in reversed(s.graph.initializer) if t.data_type == TensorProto.FLOAT and len(t.dims) == 2
+    )
     rename(s, old, new) if old in {t.name for t in s.graph.initializer} else None
     rename(s, planted.name, old)

@@ -123,7 +123,10 @@ def untaken_branch(s: Surgery, names: list[str]) -> None:
     info = helper.make_tensor_value_info
     then, other = s.fresh("then"), s.fresh("else")
     taken = helper.make_graph(
-        [helper.make_node("Constant", [], [then], value=zero)], "taken", [], [info(then, TensorProto.FLOAT, [])]
+        [helper.make_node("Constant", [], [then], value=zero)],
+        "taken",
+        [],
+        [info(then, TensorProto.FLOAT, [])],
     )
     nodes, sums = [], []
     for name in names:

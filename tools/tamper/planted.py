@@ -57,7 +57,14 @@ def every_carrier(carrier: Carrier, vector: bool) -> Callable[[Surgery], None]:
 
 for _name, _carrier in CARRIERS.items():
     kind(f"planted/{_name}")(every_carrier(_carrier, vector=False))
-for _name in ("float initializer", "int64 through Cast", "bools", "value_floats", "sines at run time", "RandomNormal"):
+for _name in (
+    "float initializer",
+    "int64 through Cast",
+    "bools",
+    "value_floats",
+    "sines at run time",
+    "RandomNormal",
+):
     kind(f"planted/{_name}, as a bias")(every_carrier(CARRIERS[_name], vector=True))
 
 # One carrier into other operators than a sum of products
@@ -204,7 +211,9 @@ def into_integers(s: Surgery) -> None:
     factor = s.add(np.float32(0.004).reshape(()))
 
     def make(x: str) -> str:
-        node = helper.make_node("DynamicQuantizeLinear", [x], [s.fresh(n) for n in ("q", "q_scale", "q_zero")])
+        node = helper.make_node(
+            "DynamicQuantizeLinear", [x], [s.fresh(n) for n in ("q", "q_scale", "q_zero")]
+        )
         s.graph.node.append(node)
         product = s.node("MatMulInteger", [node.output[0], table, node.output[2]])
         back = s.node("Mul", [s.node("Cast", [product], to=TensorProto.FLOAT), node.output[1]])
@@ -221,8 +230,16 @@ def into_scores(s: Surgery) -> None:
     shape = s.seen[value].shape
     if len(shape) != 4:
         raise NotApplicable("no scores")
-    table = like(s, value, s.add(draw(s, (shape[1], 1, 1)) * np.float32(3) * np.ones((1, *shape[2:]), np.float32)
-                                 * s.random.random((1, *shape[2:])).astype(np.float32)))
+    table = like(
+        s,
+        value,
+        s.add(
+            draw(s, (shape[1], 1, 1))
+            * np.float32(3)
+            * np.ones((1, *shape[2:]), np.float32)
+            * s.random.random((1, *shape[2:])).astype(np.float32)
+        ),
+    )
     s.after(value, lambda x: s.node("Add", [x, table]))
 
 
@@ -261,5 +278,3 @@ def delta_weight(s: Surgery) -> None:
     for slot, name in enumerate(reader.input):
         if name == product.tensor:
             reader.input[slot] = value
-
-

@@ -37,13 +37,17 @@ def render_markdown(cases: Sequence[Case]) -> str:
     forms = list(dict.fromkeys(f"`{case.base.form}`" for case in cases))
     kinds = len({case.kind for case in cases})
     parts = [
-        _INTRODUCTION.format(kinds=kinds, architectures=", ".join(architectures), forms=", ".join(forms)).rstrip(),
+        _INTRODUCTION.format(
+            kinds=kinds, architectures=", ".join(architectures), forms=", ".join(forms)
+        ).rstrip(),
         "\n".join(f"- {line}" for line in _sums(cases)),
         markdown([header, *rows]),
         "## What is silent",
         _silent(cases),
         "## Every kind",
-        markdown([("kind", "told", "of"), *((f"{name}", f"{told}", f"{of}") for name, told, of in _kinds(cases))]),
+        markdown(
+            [("kind", "told", "of"), *((f"{name}", f"{told}", f"{of}") for name, told, of in _kinds(cases))]
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -111,7 +115,11 @@ def _silent(cases: Sequence[Case]) -> str:
         "" if c.judgement is None or c.judgement.balanced else " (one side)"
     )
     rows = [
-        (name, f"{len(some)}", ", ".join(f"`{c.base.name}`{side(c)}" for c in some[:6]) + (" ..." if len(some) > 6 else ""))
+        (
+            name,
+            f"{len(some)}",
+            ", ".join(f"`{c.base.name}`{side(c)}" for c in some[:6]) + (" ..." if len(some) > 6 else ""),
+        )
         for name, some in silent.items()
     ]
     return markdown([("kind", "silent", "where"), *rows])

@@ -47,7 +47,9 @@ def named(s: Surgery, products: Iterable[Product], pattern: str) -> list[Product
 
 
 def notes(node: Any) -> str:
-    return " ".join(prop.value for prop in node.metadata_props if "scopes" in prop.key or "namespace" in prop.key)
+    return " ".join(
+        prop.value for prop in node.metadata_props if "scopes" in prop.key or "namespace" in prop.key
+    )
 
 
 @kind("wiring/two weights of a shape exchanged")
@@ -313,7 +315,11 @@ def averaged(s: Surgery) -> None:
 def layers(s: Surgery) -> None:
     by_layer: dict[str, list[Product]] = defaultdict(list)
     for product in [*s.products(), *s.vectors("Add", *NORMS, "Mul")]:
-        match = LAYER.search(product.tensor) or LAYER.search(product.node.name) or LAYER.search(notes(product.node))
+        match = (
+            LAYER.search(product.tensor)
+            or LAYER.search(product.node.name)
+            or LAYER.search(notes(product.node))
+        )
         if match:
             by_layer[match[0]].append(product)
     groups = [group for group in by_layer.values() if len(group) > 3]
@@ -378,7 +384,11 @@ def softened(s: Surgery) -> None:
 
 @kind("wiring/product applied twice")
 def product_twice(s: Surgery) -> None:
-    found = [p for p in s.products() if p.node.op_type == "MatMul" and same_size(s, p.node.input[0], p.node.output[0])]
+    found = [
+        p
+        for p in s.products()
+        if p.node.op_type == "MatMul" and same_size(s, p.node.input[0], p.node.output[0])
+    ]
     product = s.pick(found, "no product of equal sizes")
     weight = product.node.input[1]
     s.after(product.node.output[0], lambda x: s.node("MatMul", [x, weight]))
