@@ -93,7 +93,7 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
         return _count_nodes(part)
     if metric == "bytes" and part.kind == "all":
         return ledger.file_nbytes
-    if metric == "duplicates" and ledger.content == "none":
+    if metric in ("duplicates", "opaque") and ledger.content == "none":
         return Unknown(f"contents were not looked at, so copies cannot be told; {LOOK}")
     if metric == "duplicates" and not ledger.model.graphs and ledger.shared_nbytes:
         return Unknown(
