@@ -94,7 +94,8 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
     if metric == "bytes" and part.kind == "all":
         return ledger.file_nbytes
     if metric in ("duplicates", "opaque") and ledger.content == "none":
-        return Unknown(f"contents were not looked at, so copies cannot be told; {LOOK}")
+        what = "copies" if metric == "duplicates" else "opaque data"
+        return Unknown(f"contents were not looked at, so {what} cannot be told; {LOOK}")
     if metric == "duplicates" and not ledger.model.graphs and ledger.shared_nbytes:
         return Unknown(
             "the saved report does not say which tensors share their bytes; check the model itself"
