@@ -35,6 +35,7 @@ from analyzer.reconcile.leftovers import (
     settle_dead,
     settle_entries,
     settle_fillers,
+    settle_not_compared,
     settle_parameters,
     settle_suspects,
 )
@@ -98,6 +99,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     settle_outside,
     settle_parameters,
     settle_entries,
+    settle_not_compared,
     settle_misplaced,
     settle_dead,
     settle_opaque,

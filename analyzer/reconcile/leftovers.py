@@ -21,6 +21,7 @@ __all__ = [
     "settle_dead",
     "settle_entries",
     "settle_fillers",
+    "settle_not_compared",
     "settle_parameters",
     "settle_suspects",
 ]
@@ -149,6 +150,24 @@ def _is_weight(books: Books, entry: Entry) -> bool:
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
     is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
     return is_noted and is_matrix and books.is_multiplied(entry)
+
+
+def settle_not_compared(books: Books) -> None:
+    """What PyTorch's side names and does not describe, where it describes others: nobody can say that it is held."""
+    contents = books.contents
+    if contents.mode == "none":
+        return
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        is_told = not settled.entries or bool(MEANINGS[settled.line].unbalanced)
+        if is_told or not parameter.numel or contents.originals.has(parameter):
+            continue
+        chain = (*settled.chain, Line.NOT_COMPARED)
+        books.parameters[parameter.name] = replace(settled, line=Line.NOT_COMPARED, chain=chain)
+        for key in settled.entries:
+            held = books.entries.get(key)
+            if held is not None and held.parameter == parameter.name:
+                books.entries[key] = replace(held, line=Line.NOT_COMPARED)
 
 
 def settle_dead(books: Books) -> None:
