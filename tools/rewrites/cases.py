@@ -17,7 +17,7 @@ from tools.suite.apart import answer_apart
 from tools.suite.bases import Base
 from tools.suite.judging import Judge, Judgement
 from tools.suite.running import Runner, distance, open_base
-from tools.suite.surgery import NotApplicable, Seen, Surgery
+from tools.suite.surgery import NoPlaceError, Seen, Surgery
 
 __all__ = ["Case", "run_apart", "run_cases"]
 
@@ -48,7 +48,12 @@ class Case:
 def run_apart(folder: Path, base: Base, rewrites: Sequence[str], seed: int) -> list[Case]:
     """The same as `run_cases`, in a process of its own; what kills it costs one case."""
     return answer_apart(
-        run_cases, rewrites, folder, base, seed, killed=lambda name, why: Case(base, name, "does not run", why)
+        run_cases,
+        rewrites,
+        folder,
+        base,
+        seed,
+        killed=lambda name, why: Case(base, name, "does not run", why),
     )
 
 
@@ -87,8 +92,10 @@ def _run(
     random = np.random.default_rng([seed, zlib.crc32(f"{base.name}/{name}".encode())])
     surgery = Surgery(onnx.ModelProto.FromString(model.SerializeToString()), seen, random)
     try:
-        path = _written(rewrite.make(surgery, place), surgery, place, keeps_order="order" in name or "late" in name)
-    except NotApplicable as error:
+        path = _written(
+            rewrite.make(surgery, place), surgery, place, keeps_order="order" in name or "late" in name
+        )
+    except NoPlaceError as error:
         return Case(base, name, "no place", str(error))
     except Exception as error:  # noqa: BLE001  a defect of the rewrite's own or of a tool, to be seen in the table
         return Case(base, name, "does not run", f"rewriting: {first_line(error)}")

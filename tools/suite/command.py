@@ -81,9 +81,7 @@ def run_suite(suite: Suite) -> list[Any]:
     return cases
 
 
-def choose(
-    suite: Suite, patterns: Sequence[str], sample: int | None, seed: int
-) -> list[tuple[Base, str]]:
+def choose(suite: Suite, patterns: Sequence[str], sample: int | None, seed: int) -> list[tuple[Base, str]]:
     """The cases whose name fits any of the patterns, all of them without one; of these a sample where one is asked."""
     pairs = [
         (base, title)
@@ -115,7 +113,9 @@ def _arguments(suite: Suite) -> argparse.Namespace:
         help=f"where the honest files are made and kept: build/{suite.name}; remove it after a change to the exporter",
     )
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="how many files at a time (2)")
-    parser.add_argument("--verbose", action="store_true", help="a line for each case, not only for the bad ones")
+    parser.add_argument(
+        "--verbose", action="store_true", help="a line for each case, not only for the bad ones"
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every case to this file")
     return parser.parse_args()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["MOVES", "NotApplicable", "Product", "Seen", "Surgery", "sort_nodes"]
+__all__ = ["MOVES", "NoPlaceError", "Product", "Seen", "Surgery", "sort_nodes"]
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +28,7 @@ PRODUCT_SLOTS: Mapping[str, tuple[int, ...]] = {
 FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16})
 
 
-class NotApplicable(Exception):
+class NoPlaceError(Exception):
     """The file has no place for this."""
 
 
@@ -85,7 +85,9 @@ class Surgery:
         found = {tensor.name: tensor for tensor in self.graph.initializer}
         for node in self.graph.node:
             if node.op_type == "Constant":
-                found |= {node.output[0]: a.t for a in node.attribute if a.name == "value"}
+                for attribute in node.attribute:
+                    if attribute.name == "value":
+                        found[node.output[0]] = attribute.t
         return found
 
     def array(self, name: str) -> Array:
@@ -112,7 +114,9 @@ class Surgery:
         return [
             p
             for p in self.products()
-            if len(dims := stored[p.tensor].dims) == 2 and dims[0] == dims[1] and p.node.op_type != "MatMulNBits"
+            if len(dims := stored[p.tensor].dims) == 2
+            and dims[0] == dims[1]
+            and p.node.op_type != "MatMulNBits"
         ]
 
     def tables(self) -> list[Product]:
@@ -200,7 +204,7 @@ class Surgery:
 
     def pick(self, found: Sequence[Any], what: str = "") -> Any:
         if not found:
-            raise NotApplicable(what or "nothing of that kind")
+            raise NoPlaceError(what or "nothing of that kind")
         return found[int(self.random.integers(len(found)))]
 
     # Cuts
@@ -218,19 +222,23 @@ class Surgery:
         tensor = self.stored()[name]
         made = numpy_helper.from_array(np.array(array, order="C"), tensor.name)
         if made.data_type != tensor.data_type:
-            raise NotApplicable(f"{name} would change its type")
+            raise NoPlaceError(f"{name} would change its type")
         tensor.CopyFrom(made)
 
-    def add(self, array: Array, hint: str = "t") -> str:
-        """A new initializer; answers its name."""
+    def add(self, array: Any, hint: str = "t") -> str:
+        """A new initializer of numpy's values; answers its name."""
         name = self.fresh(hint)
         self.graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
         return name
 
-    def node(self, op_type: str, inputs: Iterable[str], *, outputs: int = 1, domain: str = "", **attributes: Any) -> str:
+    def node(
+        self, op_type: str, inputs: Iterable[str], *, outputs: int = 1, domain: str = "", **attributes: Any
+    ) -> str:
         """A new node at the end of the file; answers its first output."""
         names = [self.fresh(op_type.lower()) for _ in range(outputs)]
-        made = helper.make_node(op_type, list(inputs), names, self.fresh(f"n_{op_type.lower()}"), domain=domain)
+        made = helper.make_node(
+            op_type, list(inputs), names, self.fresh(f"n_{op_type.lower()}"), domain=domain
+        )
         for name, value in attributes.items():
             if value is not None:
                 made.attribute.append(helper.make_attribute(name, value))
@@ -264,7 +272,7 @@ class Surgery:
             node.input[slot] = made
         for output in self.graph.output:
             if output.name == value:
-                raise NotApplicable("an output of the graph")
+                raise NoPlaceError("an output of the graph")
         return made
 
     def element(self, value: str) -> int:
@@ -321,7 +329,7 @@ def sort_nodes(graph: Any, order: Callable[[int], float] = float) -> None:
     """Put the nodes where all that they read comes before them, else by `order` of their place.
 
     Raises:
-        NotApplicable: they depend on each other in a circle.
+        NoPlaceError: they depend on each other in a circle.
     """
     import heapq
 
@@ -346,7 +354,7 @@ def sort_nodes(graph: Any, order: Callable[[int], float] = float) -> None:
             if not waits[other]:
                 heapq.heappush(ready, (order(other), other))
     if len(done) != len(nodes):
-        raise NotApplicable("a circle")
+        raise NoPlaceError("a circle")
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in done]
     del graph.node[:]
     graph.node.extend(copies)

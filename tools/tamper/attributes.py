@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.kinds import kind
 from tools.tamper.unread import residuals, same_size
 
@@ -33,13 +34,15 @@ def live(s: Surgery, *op_types: str) -> list[Any]:
     ]
 
 
-def changes(op_types: tuple[str, ...], name: str, change: Callable[[Any], Any], default: Any = None) -> Callable[[Surgery], None]:
+def changes(
+    op_types: tuple[str, ...], name: str, change: Callable[[Any], Any], default: Any = None
+) -> Callable[[Surgery], None]:
     """One attribute of every such node, where it has it or a default is known."""
 
     def make(s: Surgery) -> None:
         found = [n for n in live(s, *op_types) if value_of(n, name, default) is not None]
         if not found:
-            raise NotApplicable("no such node")
+            raise NoPlaceError("no such node")
         for node in found:
             give(node, name, change(value_of(node, name, default)))
 
@@ -54,10 +57,14 @@ kind("attributes/axis of Softmax")(changes(("Softmax",), "axis", lambda a: -2 if
 kind("attributes/Gelu's approximation")(
     changes(("Gelu",), "approximate", lambda a: "none" if a in (b"tanh", "tanh") else "tanh", "none")
 )
-kind("attributes/kernel's strides exchanged for dilations")(changes(("Conv",), "dilations", lambda d: [2] * len(d), None))
+kind("attributes/kernel's strides exchanged for dilations")(
+    changes(("Conv",), "dilations", lambda d: [2] * len(d), None)
+)
 kind("attributes/alpha of Gemm")(changes(("Gemm",), "alpha", lambda a: 2.0, 1.0))
 kind("attributes/beta of Gemm")(changes(("Gemm",), "beta", lambda b: 0.25, 1.0))
-kind("attributes/padding counted in pools")(changes(("AveragePool",), "count_include_pad", lambda c: 1 - c, 0))
+kind("attributes/padding counted in pools")(
+    changes(("AveragePool",), "count_include_pad", lambda c: 1 - c, 0)
+)
 
 
 @kind("attributes/pads of a convolution")
@@ -73,7 +80,11 @@ def pads(s: Surgery) -> None:
 @kind("attributes/dilations of a convolution")
 def dilations(s: Surgery) -> None:
     """With wider pads, so that all sizes stay."""
-    found = [n for n in live(s, "Conv") if any(value_of(n, "pads", []) or []) and max(value_of(n, "kernel_shape", [1])) == 3]
+    found = [
+        n
+        for n in live(s, "Conv")
+        if any(value_of(n, "pads", []) or []) and max(value_of(n, "kernel_shape", [1])) == 3
+    ]
     node = s.pick(found, "no kernel of 3")
     give(node, "dilations", [2, 2])
     give(node, "pads", [p + 1 for p in value_of(node, "pads")])
@@ -87,10 +98,8 @@ def perm(s: Surgery) -> None:
         seen = s.seen.get(node.output[0])
         if seen is None:
             continue
-        for one in range(len(seen.shape)):
-            for other in range(one):
-                if seen.shape[one] == seen.shape[other] > 1:
-                    found.append((node, one, other))
+        pairs = combinations(range(len(seen.shape)), 2)
+        found += [(node, a, b) for a, b in pairs if seen.shape[a] == seen.shape[b] > 1]
     node, one, other = s.pick(found, "no two axes of a size")
     order = list(value_of(node, "perm"))
     order[one], order[other] = order[other], order[one]
@@ -110,7 +119,11 @@ def heads(s: Surgery) -> None:
 @kind("attributes/order of a Concat")
 def concat(s: Surgery) -> None:
     """The parts in another order; those that rotate halves among them."""
-    found = [n for n in live(s, "Concat") if len(n.input) > 1 and n.output[0] in s.seen and len(s.seen[n.output[0]].shape) > 2]
+    found = [
+        n
+        for n in live(s, "Concat")
+        if len(n.input) > 1 and n.output[0] in s.seen and len(s.seen[n.output[0]].shape) > 2
+    ]
     node = s.pick(found, "no Concat of activations")
     parts = list(node.input)[::-1]
     del node.input[:]
@@ -151,7 +164,7 @@ def activation(s: Surgery) -> None:
 def activations(s: Surgery) -> None:
     found = live(s, "Relu", "Gelu", "Tanh", "Erf", "Sigmoid", "LeakyRelu")
     if not found:
-        raise NotApplicable("no activation")
+        raise NoPlaceError("no activation")
     for node in found:
         swap(node)
 
@@ -195,7 +208,11 @@ def reduced(s: Surgery) -> None:
     found = []
     for node in live(s, "ReduceMean", "ReduceSum", "ReduceMax"):
         seen = s.seen.get(node.input[0])
-        axes = list(s.array(node.input[1])) if len(node.input) > 1 and node.input[1] in stored else value_of(node, "axes")
+        axes = (
+            list(s.array(node.input[1]))
+            if len(node.input) > 1 and node.input[1] in stored
+            else value_of(node, "axes")
+        )
         if seen is None or not axes or len(axes) != 1 or len(seen.shape) < 3:
             continue
         if value_of(node, "keepdims", 1):
@@ -229,7 +246,7 @@ def constants(op_types: tuple[str, ...], factor: float, *, every: bool = False) 
     def make(s: Surgery) -> None:
         found = scalars(s, *op_types)
         if not found:
-            raise NotApplicable("no such scalar")
+            raise NoPlaceError("no such scalar")
         for node, slot in found if every else [s.pick(found)]:
             w = s.array(node.input[slot])
             node.input[slot] = s.add((w * factor).astype(w.dtype))
@@ -251,7 +268,7 @@ def scores(s: Surgery) -> None:
     node = s.pick(live(s, "Softmax"), "no Softmax")
     seen = s.seen.get(node.input[0])
     if seen is None:
-        raise NotApplicable("no scores")
+        raise NoPlaceError("no scores")
     half = s.add(np.array(0.25, seen.dtype))
     node.input[0] = s.node("Mul", [node.input[0], half])
 
@@ -263,18 +280,17 @@ def unmasked(s: Surgery) -> None:
     found = []
     for node in live(s, "Softmax"):
         add = producers.get(node.input[0])
-        if add is not None and add.op_type == "Add" and add.input[0] in s.seen:
-            if same_size(s, add.input[0], add.output[0]):
-                found.append((node, add.input[0]))
+        if add is not None and add.op_type == "Add" and same_size(s, add.input[0], add.output[0]):
+            found.append((node, add.input[0]))
     if not found:
-        raise NotApplicable("no mask")
+        raise NoPlaceError("no mask")
     for node, value in found:
         node.input[0] = value
 
 
 @kind("attributes/mask's sides exchanged")
 def mask_sides(s: Surgery) -> None:
-    found = [n for n in live(s, "Where")]
+    found = live(s, "Where")
     node = s.pick(found, "no Where")
     first, second = node.input[1], node.input[2]
     node.input[1], node.input[2] = second, first
@@ -282,7 +298,12 @@ def mask_sides(s: Surgery) -> None:
 
 @kind("attributes/comparison turned")
 def comparison(s: Surgery) -> None:
-    turned = {"Greater": "Less", "Less": "Greater", "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual"}
+    turned = {
+        "Greater": "Less",
+        "Less": "Greater",
+        "LessOrEqual": "GreaterOrEqual",
+        "GreaterOrEqual": "LessOrEqual",
+    }
     producers = {name: n for n in s.nodes for name in n.output}
     needed = s.live()
     found = [n for n in s.nodes if n.op_type in turned and {*n.output} & needed and producers]
@@ -312,7 +333,11 @@ def sliced(s: Surgery) -> None:
     for node in live(s, "Slice"):
         if node.output[0] in s.seen and s.seen[node.output[0]].dtype.startswith("float"):
             by_value.setdefault(node.input[0], []).append(node)
-    pairs = [nodes for nodes in by_value.values() if len(nodes) > 1 and same_size(s, nodes[0].output[0], nodes[1].output[0])]
+    pairs = [
+        nodes
+        for nodes in by_value.values()
+        if len(nodes) > 1 and same_size(s, nodes[0].output[0], nodes[1].output[0])
+    ]
     first, second = s.pick(pairs, "no two Slices")[:2]
     for slot in range(1, len(first.input)):
         first.input[slot], second.input[slot] = second.input[slot], first.input[slot]
@@ -322,7 +347,7 @@ def sliced(s: Surgery) -> None:
 def rotary(s: Surgery) -> None:
     found = live(s, "Cos", "Sin")
     if not found:
-        raise NotApplicable("no rotary positions")
+        raise NoPlaceError("no rotary positions")
     for node in found:
         node.op_type = {"Cos": "Sin", "Sin": "Cos"}[node.op_type]
 

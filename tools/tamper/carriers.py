@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 
 __all__ = ["CARRIERS", "Carrier", "draw"]
 
@@ -131,7 +131,7 @@ def strings(s: Surgery, shape: tuple[int, ...]) -> str:
 
 def one_string(s: Surgery, shape: tuple[int, ...]) -> str:
     if s.opset < 20:
-        raise NotApplicable("no StringSplit")
+        raise NoPlaceError("no StringSplit")
     text = " ".join(f"{v:.3f}" for v in draw(s, shape).reshape(-1))
     pieces = s.node("StringSplit", [s.add(np.array([text], dtype=object))], outputs=2, delimiter=" ")
     return shaped(s, as_float(s, pieces), shape)
@@ -192,7 +192,9 @@ def linear_regressor(s: Surgery, shape: tuple[int, ...]) -> str:
 def ml_scaler(s: Surgery, shape: tuple[int, ...]) -> str:
     size = int(np.prod(shape))
     ones = s.node("Expand", [s.add(np.ones((1, 1), np.float32)), s.add(np.array([1, size], np.int64))])
-    value = s.node("Scaler", [ones], domain="ai.onnx.ml", offset=[0.0] * size, scale=draw(s, (size,)).tolist())
+    value = s.node(
+        "Scaler", [ones], domain="ai.onnx.ml", offset=[0.0] * size, scale=draw(s, (size,)).tolist()
+    )
     return shaped(s, value, shape)
 
 
@@ -227,14 +229,18 @@ def value_floats(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def value_ints(s: Surgery, shape: tuple[int, ...]) -> str:
-    return scaled(s, as_float(s, shaped(s, constant(s, value_ints=integers(s, shape).reshape(-1).tolist()), shape)))
+    return scaled(
+        s, as_float(s, shaped(s, constant(s, value_ints=integers(s, shape).reshape(-1).tolist()), shape))
+    )
 
 
 def sparse_tensor(s: Surgery, shape: tuple[int, ...], name: str) -> Any:
     size = int(np.prod(shape))
     where = np.sort(s.random.choice(size, max(size // 2, 1), replace=False)).astype(np.int64)
     return helper.make_sparse_tensor(
-        numpy_helper.from_array(draw(s, (where.size,)) * 2, name), numpy_helper.from_array(where, ""), list(shape)
+        numpy_helper.from_array(draw(s, (where.size,)) * 2, name),
+        numpy_helper.from_array(where, ""),
+        list(shape),
     )
 
 
@@ -303,7 +309,7 @@ def same_everywhere(s: Surgery, shape: tuple[int, ...]) -> str:
 
 def identities(s: Surgery, shape: tuple[int, ...]) -> str:
     if len(shape) != 2:
-        raise NotApplicable("no matrix")
+        raise NoPlaceError("no matrix")
     like = s.node("ConstantOfShape", [s.add(np.array(shape, np.int64))])
     return scaled(s, s.node("EyeLike", [like], k=3), 0.8)
 
@@ -339,7 +345,10 @@ def scales_named(s: Surgery, shape: tuple[int, ...]) -> str:
     """The same under the names that a quantizer gives."""
     size = int(np.prod(shape))
     stem = s.pick([p.tensor for p in s.products()], "no product")
-    codes, scale = s.add(np.ones((size,), np.int8), f"{stem}_quantized"), s.add(draw(s, (size,)), f"{stem}_scale")
+    codes, scale = (
+        s.add(np.ones((size,), np.int8), f"{stem}_quantized"),
+        s.add(draw(s, (size,)), f"{stem}_scale"),
+    )
     zero = s.add(np.zeros((size,), np.int8), f"{stem}_zero_point")
     return shaped(s, s.node("DequantizeLinear", [codes, scale, zero], axis=0), shape)
 
@@ -379,7 +388,9 @@ def one_hot(s: Surgery, shape: tuple[int, ...]) -> str:
     """Which place of each row is hot."""
     rows, width = int(np.prod(shape[:-1])), shape[-1]
     values = s.add(np.array([-0.05, 0.8], np.float32))
-    hot = s.node("OneHot", [s.add(s.random.integers(0, width, (rows,))), s.add(np.array(width, np.int64)), values])
+    hot = s.node(
+        "OneHot", [s.add(s.random.integers(0, width, (rows,))), s.add(np.array(width, np.int64)), values]
+    )
     return shaped(s, hot, shape)
 
 
@@ -397,7 +408,9 @@ def bits(s: Surgery, shape: tuple[int, ...]) -> str:
     packed = s.add(s.random.integers(0, 256, (-(-size // 8), 1)).astype(np.uint8))
     masks = s.add(np.array([[1, 2, 4, 8, 16, 32, 64, 128]], np.uint8))
     hit = as_float(s, s.node("Cast", [s.node("BitwiseAnd", [packed, masks])], to=TensorProto.BOOL))
-    flat = s.node("Slice", [shaped(s, hit, (-1,)), s.add(np.array([0], np.int64)), s.add(np.array([size], np.int64))])
+    flat = s.node(
+        "Slice", [shaped(s, hit, (-1,)), s.add(np.array([0], np.int64)), s.add(np.array([size], np.int64))]
+    )
     return scaled(s, s.node("Sub", [shaped(s, flat, shape), s.add(np.float32(0.5).reshape(()))]), 0.4)
 
 
@@ -494,7 +507,11 @@ def scan_body(s: Surgery, shape: tuple[int, ...]) -> str:
         value=numpy_helper.from_array(np.array([1.0], np.float32)),
     )
     scan = helper.make_node(
-        "Scan", [s.add(np.float32(0).reshape(())), ones], [s.fresh("scan"), s.fresh("rows")], num_scan_inputs=1, body=graph
+        "Scan",
+        [s.add(np.float32(0).reshape(())), ones],
+        [s.fresh("scan"), s.fresh("rows")],
+        num_scan_inputs=1,
+        body=graph,
     )
     s.graph.node.append(scan)
     return shaped(s, scan.output[1], shape)
@@ -510,7 +527,7 @@ def graph_input(s: Surgery, shape: tuple[int, ...]) -> str:
 def outer_product(s: Surgery, shape: tuple[int, ...]) -> str:
     """Two thin tensors, multiplied at run time."""
     if len(shape) != 2:
-        raise NotApplicable("no matrix")
+        raise NoPlaceError("no matrix")
     return s.node("MatMul", [s.add(draw(s, (shape[0], 4))), s.add(draw(s, (4, shape[1])))])
 
 
@@ -527,15 +544,6 @@ def resized(s: Surgery, shape: tuple[int, ...]) -> str:
     small = s.add(draw(s, (1, 1, max(size // 4, 1))))
     sizes = s.add(np.array([1, 1, size], np.int64))
     return shaped(s, s.node("Resize", [small, "", "", sizes], mode="linear"), shape)
-
-
-def of_a_weight(s: Surgery, shape: tuple[int, ...]) -> str:
-    """PyTorch's own weights put to a use that they do not have: nothing is planted but the path."""
-    stored = {p.tensor for p in s.products(codes=False)}
-    large = [n for n in stored if s.array(n).size >= int(np.prod(shape)) and s.array(n).dtype == np.float32]
-    name = s.pick(sorted(large), "no large weight")
-    flat = s.node("Slice", [shaped(s, name, (-1,)), s.add(np.array([0], np.int64)), s.add(np.array([int(np.prod(shape))], np.int64))])
-    return shaped(s, flat, shape)
 
 
 CARRIERS: Mapping[str, Carrier] = {

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.carriers import draw
 from tools.tamper.kinds import kind
 from tools.tamper.planted import add_product, add_vector
@@ -20,12 +20,16 @@ FOLDED = "pkg.onnxscript.optimizer.folded_from"
 Noting = Callable[[Surgery, str], dict[str, str]]
 
 
-def note(s: Surgery, name: str, notes: dict[str, str], shape: tuple[int, ...], element: int = TensorProto.FLOAT) -> None:
+def note(
+    s: Surgery, name: str, notes: dict[str, str], shape: tuple[int, ...], element: int = TensorProto.FLOAT
+) -> None:
     """As the exporter writes it: on the value, and on the tensor."""
     value = helper.make_tensor_value_info(name, element, list(shape))
     for holder in (value, next((t for t in s.graph.initializer if t.name == name), None)):
         if holder is not None:
-            holder.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in notes.items())
+            holder.metadata_props.extend(
+                onnx.StringStringEntryProto(key=k, value=v) for k, v in notes.items()
+            )
     s.graph.value_info.append(value)
 
 
@@ -33,7 +37,7 @@ def rename(s: Surgery, tensor: str, name: str) -> str:
     """The planted initializer under the forged name; one of that name must not be there."""
     taken = {value for node in s.nodes for value in node.output} | {t.name for t in s.graph.initializer}
     if name in taken:
-        raise NotApplicable(f"{name} is there")
+        raise NoPlaceError(f"{name} is there")
     for node, slot in s.readers(tensor):
         node.input[slot] = name
     next(t for t in s.graph.initializer if t.name == tensor).name = name
@@ -89,7 +93,9 @@ def scope(s: Surgery) -> str:
 
 NOTES: dict[str, Noting] = {
     "folded_from naming a parameter": lambda s, _: {FOLDED: f"['{a_parameter(s)}']"},
-    "folded_from naming several parameters": lambda s, _: {FOLDED: f"['{a_parameter(s)}', '{a_parameter(s)}']"},
+    "folded_from naming several parameters": lambda s, _: {
+        FOLDED: f"['{a_parameter(s)}', '{a_parameter(s)}']"
+    },
     "folded_from naming nothing": lambda s, _: {FOLDED: "[]"},
     "folded_from naming a value": lambda s, _: {FOLDED: "['val_3', 'val_4']"},
     "InputSpec kind BUFFER": lambda s, _: {KIND: "BUFFER", ORIGINAL: "b_encoder_table"},
@@ -102,8 +108,8 @@ NOTES: dict[str, Noting] = {
 }
 
 
-def noted(noting: Noting, **how: bool) -> Callable[[Surgery], None]:
-    return lambda s: forge(s, None, noting, **how)
+def noted(noting: Noting, *, vector: bool = False, integers: bool = False) -> Callable[[Surgery], None]:
+    return lambda s: forge(s, None, noting, vector=vector, integers=integers)
 
 
 for _title, _noting in NOTES.items():
@@ -143,8 +149,10 @@ NAMES: dict[str, Callable[[Surgery], str]] = {
 }
 
 
-def named(name: Callable[[Surgery], str], **how: bool) -> Callable[[Surgery], None]:
-    return lambda s: forge(s, name(s), **how)
+def named(
+    name: Callable[[Surgery], str], *, vector: bool = False, integers: bool = False
+) -> Callable[[Surgery], None]:
+    return lambda s: forge(s, name(s), vector=vector, integers=integers)
 
 
 for _title, _name in NAMES.items():
@@ -218,6 +226,9 @@ def exchanged_names(s: Surgery) -> None:
     product = s.pick(own, "no weight under its own name")
     old, new = product.tensor, "val_9091"
     forge(s, None)
-    planted = next(t for t in reversed(s.graph.initializer) if t.data_type == TensorProto.FLOAT and len(t.dims) == 2)
-    rename(s, old, new) if old in {t.name for t in s.graph.initializer} else None
+    planted = next(
+        t for t in reversed(s.graph.initializer) if t.data_type == TensorProto.FLOAT and len(t.dims) == 2
+    )
+    if old in {t.name for t in s.graph.initializer}:
+        rename(s, old, new)
     rename(s, planted.name, old)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto, helper
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.carriers import CARRIERS, Carrier, draw
 from tools.tamper.kinds import kind
 
@@ -21,7 +21,7 @@ def plant(s: Surgery, carrier: Carrier, *, vector: bool = False) -> None:
 
 
 def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
-    """x -> x + x W."""
+    """Turn x into x + x W."""
     width = s.channels(value)
     table = like(s, value, carrier(s, (width, width)))
     image = s.is_image(value)
@@ -31,7 +31,7 @@ def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
 
 
 def add_vector(s: Surgery, value: str, carrier: Carrier) -> None:
-    """x -> x + b."""
+    """Turn x into x + b."""
     table = vector_of(s, value, carrier)
     s.after(value, lambda x: s.node("Add", [x, table]))
 
@@ -57,7 +57,14 @@ def every_carrier(carrier: Carrier, vector: bool) -> Callable[[Surgery], None]:
 
 for _name, _carrier in CARRIERS.items():
     kind(f"planted/{_name}")(every_carrier(_carrier, vector=False))
-for _name in ("float initializer", "int64 through Cast", "bools", "value_floats", "sines at run time", "RandomNormal"):
+for _name in (
+    "float initializer",
+    "int64 through Cast",
+    "bools",
+    "value_floats",
+    "sines at run time",
+    "RandomNormal",
+):
     kind(f"planted/{_name}, as a bias")(every_carrier(CARRIERS[_name], vector=True))
 
 # One carrier into other operators than a sum of products
@@ -120,7 +127,7 @@ def into_einsum(s: Surgery) -> None:
     value = s.pick([v for v in s.activations() if len(s.seen[v].shape) == 3], "no activation")
     width = s.channels(value)
     table = like(s, value, s.add(draw(s, (width, width))))
-    s.after(value, lambda x: s.node("Add", [x, s.node("Einsum", [x, table], equation="abc,cd->abd")]))
+    s.after(value, lambda x: s.node("Add", [x, s.node("Einsum", [x, table], equation="xyz,zw->xyw")]))
 
 
 @kind("planted/into GRU")
@@ -204,7 +211,9 @@ def into_integers(s: Surgery) -> None:
     factor = s.add(np.float32(0.004).reshape(()))
 
     def make(x: str) -> str:
-        node = helper.make_node("DynamicQuantizeLinear", [x], [s.fresh(n) for n in ("q", "q_scale", "q_zero")])
+        node = helper.make_node(
+            "DynamicQuantizeLinear", [x], [s.fresh(n) for n in ("q", "q_scale", "q_zero")]
+        )
         s.graph.node.append(node)
         product = s.node("MatMulInteger", [node.output[0], table, node.output[2]])
         back = s.node("Mul", [s.node("Cast", [product], to=TensorProto.FLOAT), node.output[1]])
@@ -220,9 +229,17 @@ def into_scores(s: Surgery) -> None:
     value = softmax.input[0]
     shape = s.seen[value].shape
     if len(shape) != 4:
-        raise NotApplicable("no scores")
-    table = like(s, value, s.add(draw(s, (shape[1], 1, 1)) * np.float32(3) * np.ones((1, *shape[2:]), np.float32)
-                                 * s.random.random((1, *shape[2:])).astype(np.float32)))
+        raise NoPlaceError("no scores")
+    table = like(
+        s,
+        value,
+        s.add(
+            draw(s, (shape[1], 1, 1))
+            * np.float32(3)
+            * np.ones((1, *shape[2:]), np.float32)
+            * s.random.random((1, *shape[2:])).astype(np.float32)
+        ),
+    )
     s.after(value, lambda x: s.node("Add", [x, table]))
 
 
@@ -261,5 +278,3 @@ def delta_weight(s: Surgery) -> None:
     for slot, name in enumerate(reader.input):
         if name == product.tensor:
             reader.input[slot] = value
-
-
