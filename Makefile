@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden screenshots bench matrix subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
+.PHONY: help demo test check format golden screenshots bench matrix tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,12 @@ bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other 
 
 matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
 	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)
+
+tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/tamper.md (20 minutes)
+	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/tamper.md)
+
+rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/rewrites.md (5 minutes)
+	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/rewrites.md)
 
 subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/subgraphs.md (19 GB, half an hour)
 	PYTHONPATH=tests $(BIN)/python -m subgraphs $(or $(ARGS),--markdown docs/subgraphs.md)

@@ -39,6 +39,8 @@ TOGETHER = {
     "test_reconcile_exports.py": "exports",
     "test_recover_exports.py": "exports",
     "test_scope_truth.py": "exports",
+    "test_tamper.py": "suites",
+    "test_rewrites.py": "suites",
 }
 
 # A test of one cell, as test_matrix.py::test_it[bert/static/fp16]: those of one export run in one process.
@@ -140,6 +142,13 @@ def printed(workplace: Path) -> dict[Path, list[documents.Step]]:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Exports:
     """`exported(name, dtype, via)`: a tiny model's export."""
     return Exports(tmp_path_factory.mktemp("exports"))
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the honest files of the tamper and the rewrite suite are made: a new folder, or `$ONNXLEDGER_SUITES`."""
+    kept = os.environ.get("ONNXLEDGER_SUITES")
+    return Path(kept).resolve() if kept else tmp_path_factory.mktemp("suites")
 
 
 @pytest.fixture

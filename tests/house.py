@@ -18,7 +18,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TREES = ("exporter", "analyzer", "tests", "benchmarks")
+TREES = ("exporter", "analyzer", "tests", "tools", "benchmarks")
 START = "<!-- the files: `make files` writes what follows, from the sentence that each module opens with -->"
 END = "<!-- end of the files -->"
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40

@@ -94,7 +94,7 @@ def test_the_readme_is_short_before_its_list_of_files() -> None:
 def test_every_benchmark_and_every_target_that_measures_stands_on_its_page() -> None:
     page = (documents.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     scripts = {path.name for path in (documents.ROOT / "benchmarks").glob("*.py")}
-    measuring = {"bench", "formulas", "fuzz", "hostile", "matrix", "sizes", "subgraphs"}
+    measuring = {"bench", "formulas", "fuzz", "hostile", "matrix", "rewrites", "sizes", "subgraphs", "tamper"}
     makefile = (documents.ROOT / "Makefile").read_text(encoding="utf-8")
 
     assert measuring <= set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))

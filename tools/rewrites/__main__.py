@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tools.rewrites.cases import Case, run_apart
+from tools.rewrites.known import reason_of
 from tools.rewrites.report import render_markdown, render_text
 from tools.rewrites.rewriting import REWRITES
 from tools.suite.command import Suite, run_suite
@@ -14,6 +15,7 @@ SUITE = Suite(
     titles=tuple(REWRITES),
     run=run_apart,
     absent=lambda base, title, why: Case(base, title, "no place", why),
+    is_wrong=lambda case: case.status in ("red", "failed") and not reason_of(case.name),
     loud=frozenset({"red", "failed"}),
     text=render_text,
     markdown=render_markdown,

@@ -17,7 +17,7 @@ from tools.suite.apart import answer_apart
 from tools.suite.bases import Base
 from tools.suite.judging import Judge, Judgement
 from tools.suite.running import Runner, distance, open_base
-from tools.suite.surgery import NotApplicable, Seen, Surgery
+from tools.suite.surgery import NoPlaceError, Seen, Surgery
 
 __all__ = ["Case", "run_apart", "run_cases"]
 
@@ -95,7 +95,7 @@ def _run(
         path = _written(
             rewrite.make(surgery, place), surgery, place, keeps_order="order" in name or "late" in name
         )
-    except NotApplicable as error:
+    except NoPlaceError as error:
         return Case(base, name, "no place", str(error))
     except Exception as error:  # noqa: BLE001  a defect of the rewrite's own or of a tool, to be seen in the table
         return Case(base, name, "does not run", f"rewriting: {first_line(error)}")

@@ -14,10 +14,10 @@ __all__ = ["render_markdown", "render_text"]
 
 _INTRODUCTION = """# What rewriting is not blamed for
 
-{rewrites} honest ways to rewrite a file, of small random models: {architectures}; each exported as {forms}. A case
-counts where onnxruntime computes the same afterwards, with the same seeded inputs and within the rounding of the types
-that are stored. It is red where `reconcile --content full` balanced before and does not any more, against the checkpoint
-or against the manifest. `make rewrites` makes the cases and writes this document; `tests/test_rewrites.py` holds a sample.
+{rewrites} honest ways to rewrite a file, of small random models: {architectures}; each as {forms}. A case counts where
+onnxruntime computes the same afterwards, with the same seeded inputs and within the rounding of the types that are
+stored. It is red where `reconcile --content full` balanced before and does not any more, against the checkpoint or
+against the manifest. `make rewrites` makes the cases and writes this document; `tests/test_rewrites.py` holds a sample.
 
 A cell says how many cases are red, of how many.
 """

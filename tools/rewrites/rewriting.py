@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tools.suite.surgery import NotApplicable, Product, Surgery, bodies, every_node, sort_nodes
+from tools.suite.surgery import NoPlaceError, Product, Surgery, bodies, every_node, sort_nodes
 
 __all__ = ["REWRITES", "Rewrite"]
 
@@ -183,17 +183,13 @@ def to_constants(s: Surgery, place: Path) -> None:
     nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in s.graph.node]
     del s.graph.node[:]
     s.graph.node.extend([*made, *nodes])
-    for (
-        opset
-    ) in s.model.opset_import:  # quantized operators of onnxruntime want stored operands; see the runs
-        assert opset.version
 
 
 @rewrite("Constant nodes as initializers")
 def to_initializers(s: Surgery, place: Path) -> None:
     found = [n for n in s.nodes if n.op_type == "Constant" and n.attribute[0].name == "value"]
     if not found:
-        raise NotApplicable("no Constant")
+        raise NoPlaceError("no Constant")
     for node in found:
         tensor = onnx.TensorProto.FromString(node.attribute[0].t.SerializeToString())
         tensor.name = node.output[0]
@@ -211,7 +207,7 @@ def as_inputs(s: Surgery, place: Path) -> None:
             )
     s.model.ir_version = 3
     if s.model.functions:
-        raise NotApplicable("functions")
+        raise NoPlaceError("functions")
 
 
 @rewrite("values in typed fields, not raw")
@@ -254,7 +250,7 @@ def copied(s: Surgery, place: Path) -> None:
                 node.input[slot] = s.add(numpy_helper.to_array(tensor), f"{tensor.name}_copy")
                 done += 1
     if not done:
-        raise NotApplicable("nothing is shared")
+        raise NoPlaceError("nothing is shared")
 
 
 @rewrite("what nothing reads removed")
@@ -272,7 +268,7 @@ def swept(s: Surgery, place: Path) -> None:
 def weights(s: Surgery) -> list[Product]:
     found = s.products(codes=False)
     if not found:
-        raise NotApplicable("no float weight")
+        raise NoPlaceError("no float weight")
     return found
 
 
@@ -306,7 +302,7 @@ def transposes(s: Surgery, place: Path) -> None:
 def pretransposed(s: Surgery, place: Path) -> None:
     for name in {p.tensor: None for p in weights(s)}:
         w = s.array(name)
-        replace(s, name, lambda new, axes=range(w.ndim): s.node("Transpose", [new], perm=[*axes][::-1]), w.T)
+        replace(s, name, then(s, "Transpose", perm=[*range(w.ndim)][::-1]), w.T)
 
 
 def replace(s: Surgery, name: str, make: Callable[[str], str], array: Any) -> None:
@@ -325,26 +321,31 @@ def replace(s: Surgery, name: str, make: Callable[[str], str], array: Any) -> No
         node.input[slot] = value
 
 
+def then(s: Surgery, op_type: str, *inputs: str, **attributes: Any) -> Callable[[str], str]:
+    """What puts a node behind a value."""
+    return lambda value: s.node(op_type, [value, *inputs], **attributes)
+
+
 @rewrite("weights stored flat, with a Reshape")
 def flat(s: Surgery, place: Path) -> None:
     for name in {p.tensor: None for p in weights(s)}:
         w = s.array(name)
         shape = s.add(np.array(w.shape, np.int64))
-        replace(s, name, lambda new, shape=shape: s.node("Reshape", [new, shape]), w.reshape(-1))
+        replace(s, name, then(s, "Reshape", shape), w.reshape(-1))
 
 
 @rewrite("weights stored with an axis more, with a Squeeze")
 def squeezed(s: Surgery, place: Path) -> None:
     for name in {p.tensor: None for p in weights(s)}:
         axes = s.add(np.array([0], np.int64))
-        replace(s, name, lambda new, axes=axes: s.node("Squeeze", [new, axes]), s.array(name)[None])
+        replace(s, name, then(s, "Squeeze", axes), s.array(name)[None])
 
 
 @rewrite("vectors stored as rows of a matrix")
 def rows(s: Surgery, place: Path) -> None:
     found = {v.tensor for v in s.vectors("Add", "Mul") if s.array(v.tensor).ndim == 1}
     if not found:
-        raise NotApplicable("no vector")
+        raise NoPlaceError("no vector")
     for name in sorted(found):
         replace(s, name, lambda new: new, s.array(name)[None])
 
@@ -357,7 +358,7 @@ def halves(s: Surgery, place: Path) -> None:
         if not half:
             continue
         rest = s.add(w[half:], f"{name}.1")
-        replace(s, name, lambda new, rest=rest: s.node("Concat", [new, rest], axis=0), w[:half])
+        replace(s, name, then(s, "Concat", rest, axis=0), w[:half])
 
 
 @rewrite("weights in float64, through Cast")
@@ -380,7 +381,7 @@ def brain(s: Surgery, place: Path) -> None:
 @rewrite("weights in float32, through Cast to half")
 def widened(s: Surgery, place: Path) -> None:
     if not any(t.data_type == TensorProto.FLOAT16 for t in s.graph.initializer):
-        raise NotApplicable("not half")
+        raise NoPlaceError("not half")
     through_cast(s, np.float32)
 
 
@@ -394,11 +395,10 @@ def through_cast(s: Surgery, kind: Any) -> None:
             n.op_type in ("DequantizeLinear", "MatMulNBits") for n, _ in s.readers(tensor.name)
         ):
             continue
-        element = tensor.data_type
-        replace(s, tensor.name, lambda new, e=element: s.node("Cast", [new], to=e), w.astype(kind))
+        replace(s, tensor.name, then(s, "Cast", to=tensor.data_type), w.astype(kind))
         done += 1
     if not done:
-        raise NotApplicable("no tensor")
+        raise NoPlaceError("no tensor")
 
 
 @rewrite("times one, plus nothing")
@@ -430,7 +430,7 @@ def commuted(s: Surgery, place: Path) -> None:
 def gemm_apart(s: Surgery, place: Path) -> None:
     found = [n for n in s.nodes if n.op_type == "Gemm"]
     if not found:
-        raise NotApplicable("no Gemm")
+        raise NoPlaceError("no Gemm")
     for node in found:
         options = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         if options.get("alpha", 1) != 1 or options.get("beta", 1) != 1 or options.get("transA", 0):
@@ -472,7 +472,7 @@ def gemm_together(s: Surgery, place: Path) -> None:
         take_over(s, adds[0], value)
         done += 1
     if not done:
-        raise NotApplicable("no MatMul with a bias")
+        raise NoPlaceError("no MatMul with a bias")
 
 
 @rewrite("weight in two products, joined")
@@ -499,7 +499,7 @@ def two_products(s: Surgery, place: Path) -> None:
         if done == 4:
             return
     if not done:
-        raise NotApplicable("no plain MatMul")
+        raise NoPlaceError("no plain MatMul")
 
 
 @rewrite("products of one input packed, and split")
@@ -510,7 +510,7 @@ def packed(s: Surgery, place: Path) -> None:
             by_input.setdefault(product.node.input[0], []).append(product)
     groups = [g for g in by_input.values() if len(g) > 1 and len({p.tensor for p in g}) == len(g)]
     if not groups:
-        raise NotApplicable("no products of one input")
+        raise NoPlaceError("no products of one input")
     for group in groups:
         arrays = [s.array(p.tensor) for p in group]
         if any(len(s.readers(p.tensor)) > 1 for p in group):
@@ -543,7 +543,7 @@ def turned_product(s: Surgery, place: Path) -> None:
         take_over(s, node, s.node("Transpose", [s.node("MatMul", [right, left])], perm=[0, 2, 1]))
         done += 1
     if not done:
-        raise NotApplicable("no MatMul")
+        raise NoPlaceError("no MatMul")
 
 
 @rewrite("MatMul as Einsum")
@@ -560,17 +560,17 @@ def einsum(s: Surgery, place: Path) -> None:
             or seen.dtype != "float32"
         ):
             continue
-        take_over(s, node, s.node("Einsum", list(node.input), equation="abc,cd->abd"))
+        take_over(s, node, s.node("Einsum", list(node.input), equation="xyz,zw->xyw"))
         done += 1
     if not done:
-        raise NotApplicable("no MatMul")
+        raise NoPlaceError("no MatMul")
 
 
 @rewrite("bias of a convolution as an Add")
 def conv_bias(s: Surgery, place: Path) -> None:
     found = [n for n in s.nodes if n.op_type == "Conv" and len(n.input) > 2 and n.input[2]]
     if not found:
-        raise NotApplicable("no Conv with a bias")
+        raise NoPlaceError("no Conv with a bias")
     for node in found:
         bias = node.input[2]
         del node.input[2:]
@@ -585,7 +585,7 @@ def conv_bias(s: Surgery, place: Path) -> None:
 def norm_apart(s: Surgery, place: Path) -> None:
     found = [n for n in s.nodes if n.op_type == "LayerNormalization" and len(n.output) == 1]
     if not found:
-        raise NotApplicable("no LayerNormalization")
+        raise NoPlaceError("no LayerNormalization")
     for node in found:
         kind = s.array(node.input[1]).dtype if node.input[1] in s.stored() else np.dtype(np.float32)
         epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
@@ -623,7 +623,7 @@ def smoothed(s: Surgery, place: Path) -> None:
             s.store(product.tensor, (w * factor[:, None]).astype(w.dtype))
         done += 1
     if not done:
-        raise NotApplicable("no norm before plain products")
+        raise NoPlaceError("no norm before plain products")
 
 
 # Functions and bodies
@@ -632,8 +632,8 @@ def smoothed(s: Surgery, place: Path) -> None:
 def as_function(s: Surgery, levels: int, *, weights_inside: bool) -> None:
     """The whole graph in a local function, that in another."""
     graph = s.graph
-    if any(bodies_of(n) for n in s.nodes) or s.model.functions:
-        raise NotApplicable("bodies or functions already")
+    if any([*bodies(n)] for n in s.nodes) or s.model.functions:
+        raise NoPlaceError("bodies or functions already")
     inputs = [v.name for v in graph.input if v.name not in {t.name for t in graph.initializer}]
     outputs = [v.name for v in graph.output]
     nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in graph.node]
@@ -654,10 +654,6 @@ def as_function(s: Surgery, levels: int, *, weights_inside: bool) -> None:
     graph.node.append(helper.make_node(name, [*inputs, *given], outputs, "call", domain="ours"))
     s.model.opset_import.append(helper.make_opsetid("ours", 1))
     s.model.ir_version = max(s.model.ir_version, 8)
-
-
-def bodies_of(node: Any) -> list[Any]:
-    return list(bodies(node))
 
 
 @rewrite("graph in a function")
@@ -692,7 +688,7 @@ def inlined(s: Surgery, place: Path) -> Any:
 def product_functions(s: Surgery, place: Path) -> None:
     found = [p.node for p in s.products(codes=False) if p.node.op_type == "MatMul"]
     if not found:
-        raise NotApplicable("no MatMul")
+        raise NoPlaceError("no MatMul")
     opsets = [helper.make_opsetid("", s.opset)]
     body = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     s.model.functions.append(helper.make_function("ours", "Linear", ["x", "w"], ["y"], body, opsets))
@@ -753,19 +749,23 @@ def version_up(s: Surgery, place: Path) -> Any:
     try:
         return version_converter.convert_version(s.model, s.opset + 1)
     except Exception as error:
-        raise NotApplicable(str(error)[:80]) from error
+        raise NoPlaceError(str(error)[:80]) from error
+
+
+def like(value: Any, name: str) -> Any:
+    """Another value of the same type, whose sizes nobody knows."""
+    rank = len(value.type.tensor_type.shape.dim)
+    return helper.make_tensor_value_info(name, value.type.tensor_type.elem_type, [None] * rank)
 
 
 @rewrite("onnx.compose.merge_models with a step behind")
 def merged_models(s: Surgery, place: Path) -> Any:
     output = s.graph.output[0]
-    info = helper.make_tensor_value_info
-    element = output.type.tensor_type.elem_type
     step = helper.make_graph(
         [helper.make_node("Identity", ["in"], ["answer"])],
         "step",
-        [info("in", element, None)],
-        [info("answer", element, None)],
+        [like(output, "in")],
+        [like(output, "answer")],
     )
     model = helper.make_model(step, opset_imports=list(s.model.opset_import), ir_version=s.model.ir_version)
     return onnx.compose.merge_models(
@@ -797,14 +797,14 @@ def with_transform(name: str) -> Make:
             any(t.data_type in (TensorProto.FLOAT16, TensorProto.INT8) for t in s.graph.initializer)
             and name != "onnxslim"
         ):
-            raise NotApplicable("codes or half already")
+            raise NoPlaceError("codes or half already")
         source, target = place / "source.onnx", place / "target.onnx"
         (place / "config.json").write_text('{"vocab_size": 167}', encoding="utf-8")
         onnx.save(s.model, source)
         try:
             TRANSFORMS[name](source, target)
         except Exception as error:
-            raise NotApplicable(f"{type(error).__name__}: {error}"[:80]) from error
+            raise NoPlaceError(f"{type(error).__name__}: {error}"[:80]) from error
         return target
 
     return make
@@ -845,7 +845,7 @@ def onnx_ir_round(s: Surgery, place: Path) -> Any:
     return onnx_ir.to_proto(onnx_ir.from_proto(s.model))
 
 
-@rewrite("onnxslim, then onnxruntime basic")
+@rewrite("onnxslim, then onnxruntime basic", HALF)
 def two_tools(s: Surgery, place: Path) -> Path:
     from matrix.transforms import TRANSFORMS
 
@@ -854,9 +854,6 @@ def two_tools(s: Surgery, place: Path) -> Path:
     TRANSFORMS["onnxslim"](first, second)
     TRANSFORMS["ort-basic"](second, third)
     return third
-
-
-REWRITES["onnxslim, then onnxruntime basic"] = Rewrite("onnxslim, then onnxruntime basic", two_tools, HALF)
 
 
 @rewrite("stripped, shuffled, through Constants", EXACT)

@@ -56,7 +56,7 @@ class Base:
 
     def checkpoint(self, folder: Path) -> Path:
         """With the `config.json` beside it, where the architecture has one."""
-        return folder / "bases" / self.architecture / WEIGHTS
+        return folder / "bases" / self.architecture / str(WEIGHTS)
 
 
 def bases(forms: tuple[str, ...], architectures: tuple[str, ...] = ARCHITECTURES) -> list[Base]:
@@ -120,8 +120,9 @@ def make(home: Path, architecture: str, export: str) -> None:
     if architecture != "net":
         make_export(home, architecture, export)
         return
-    from exporter import SourceOptions, export_model, resolve_source
     from matrix.exports import EXPORTS
+
+    from exporter import SourceOptions, export_model, resolve_source
 
     resolved = resolve_source(net.SOURCE, SourceOptions())
     export_model(resolved, home / architecture / export, **EXPORTS[export])

@@ -34,14 +34,20 @@ class Suite:
     run: Callable[[Path, Base, Sequence[str], int], list[Any]]
     absent: Callable[[Base, str, str], Any]
     """The case of a file that could not be made, with the reason."""
+    is_wrong: Callable[[Any], bool]
+    """Whether a case is not as it must be: the exit code is 1 where one is."""
     loud: frozenset[str]
     """Statuses that get a line even where nobody asks for every line."""
     text: Callable[[Sequence[Any]], str]
     markdown: Callable[[Sequence[Any]], str]
 
 
-def run_suite(suite: Suite) -> list[Any]:
-    """Do what the command line asks for; answers the cases in the order of the lists."""
+def run_suite(suite: Suite) -> None:
+    """Do what the command line asks for.
+
+    Raises:
+        SystemExit: always, with 1 where a case is not as it must be.
+    """
     options = _arguments(suite)
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,6 +66,7 @@ def run_suite(suite: Suite) -> list[Any]:
 
     def run(job: tuple[Base, list[str]]) -> list[Any]:
         base, titles = job
+        sys.stderr.write(f"{base.name}: {titles[0]} and {len(titles) - 1} more\n")
         reason = make_base(folder, base)
         if reason:
             return [suite.absent(base, title, reason) for title in titles]
@@ -78,7 +85,7 @@ def run_suite(suite: Suite) -> list[Any]:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     say(suite.text(cases))
     say(f"{time.perf_counter() - start:.0f} s")
-    return cases
+    sys.exit(any(map(suite.is_wrong, cases)))
 
 
 def choose(suite: Suite, patterns: Sequence[str], sample: int | None, seed: int) -> list[tuple[Base, str]]:

@@ -24,7 +24,8 @@ def build() -> tuple[Any, tuple[Any, ...]]:
             self.down = nn.Linear(96, width)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + self.down(self.act(self.up(self.norm(x))))
+            out: torch.Tensor = x + self.down(self.act(self.up(self.norm(x))))
+            return out
 
     class Net(nn.Module):
         def __init__(self) -> None:

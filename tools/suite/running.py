@@ -33,8 +33,10 @@ class Runner:
             Exception: whatever onnxruntime raises.
         """
         session = _session(model, optimize)
-        asked = {value.name for value in session.get_inputs()}
+        asked = [value.name for value in session.get_inputs()]
         fed = {name: array for name, array in self.inputs.items() if name in asked}
+        if not fed and len(asked) == len(self.inputs):  # all under other names, in the same order
+            fed = dict(zip(asked, self.inputs.values(), strict=True))
         return [np.asarray(output) for output in session.run(None, fed)]
 
     def observe(self, model: Any) -> dict[str, Seen]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["MOVES", "NotApplicable", "Product", "Seen", "Surgery", "sort_nodes"]
+__all__ = ["MOVES", "NoPlaceError", "Product", "Seen", "Surgery", "sort_nodes"]
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +28,7 @@ PRODUCT_SLOTS: Mapping[str, tuple[int, ...]] = {
 FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16})
 
 
-class NotApplicable(Exception):
+class NoPlaceError(Exception):
     """The file has no place for this."""
 
 
@@ -85,7 +85,9 @@ class Surgery:
         found = {tensor.name: tensor for tensor in self.graph.initializer}
         for node in self.graph.node:
             if node.op_type == "Constant":
-                found |= {node.output[0]: a.t for a in node.attribute if a.name == "value"}
+                for attribute in node.attribute:
+                    if attribute.name == "value":
+                        found[node.output[0]] = attribute.t
         return found
 
     def array(self, name: str) -> Array:
@@ -202,7 +204,7 @@ class Surgery:
 
     def pick(self, found: Sequence[Any], what: str = "") -> Any:
         if not found:
-            raise NotApplicable(what or "nothing of that kind")
+            raise NoPlaceError(what or "nothing of that kind")
         return found[int(self.random.integers(len(found)))]
 
     # Cuts
@@ -220,11 +222,11 @@ class Surgery:
         tensor = self.stored()[name]
         made = numpy_helper.from_array(np.array(array, order="C"), tensor.name)
         if made.data_type != tensor.data_type:
-            raise NotApplicable(f"{name} would change its type")
+            raise NoPlaceError(f"{name} would change its type")
         tensor.CopyFrom(made)
 
-    def add(self, array: Array, hint: str = "t") -> str:
-        """A new initializer; answers its name."""
+    def add(self, array: Any, hint: str = "t") -> str:
+        """A new initializer of numpy's values; answers its name."""
         name = self.fresh(hint)
         self.graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
         return name
@@ -270,7 +272,7 @@ class Surgery:
             node.input[slot] = made
         for output in self.graph.output:
             if output.name == value:
-                raise NotApplicable("an output of the graph")
+                raise NoPlaceError("an output of the graph")
         return made
 
     def element(self, value: str) -> int:
@@ -327,7 +329,7 @@ def sort_nodes(graph: Any, order: Callable[[int], float] = float) -> None:
     """Put the nodes where all that they read comes before them, else by `order` of their place.
 
     Raises:
-        NotApplicable: they depend on each other in a circle.
+        NoPlaceError: they depend on each other in a circle.
     """
     import heapq
 
@@ -352,7 +354,7 @@ def sort_nodes(graph: Any, order: Callable[[int], float] = float) -> None:
             if not waits[other]:
                 heapq.heappush(ready, (order(other), other))
     if len(done) != len(nodes):
-        raise NotApplicable("a circle")
+        raise NoPlaceError("a circle")
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in done]
     del graph.node[:]
     graph.node.extend(copies)

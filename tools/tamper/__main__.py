@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.suite.command import Suite, run_suite
 from tools.tamper.cases import Case, run_apart
-from tools.tamper.catalog import KINDS
+from tools.tamper.catalog import CERTAIN, KINDS
 from tools.tamper.report import render_markdown, render_text
 
 SUITE = Suite(
@@ -14,6 +14,9 @@ SUITE = Suite(
     titles=tuple(KINDS),
     run=run_apart,
     absent=lambda base, title, why: Case(base, title, "no place", why),
+    is_wrong=lambda case: (
+        case.status == "failed" or (case.status == "silent" and KINDS[case.kind].group in CERTAIN)
+    ),
     loud=frozenset({"failed"}),
     text=render_text,
     markdown=render_markdown,

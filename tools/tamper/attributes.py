@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.kinds import kind
 from tools.tamper.unread import residuals, same_size
 
@@ -41,7 +42,7 @@ def changes(
     def make(s: Surgery) -> None:
         found = [n for n in live(s, *op_types) if value_of(n, name, default) is not None]
         if not found:
-            raise NotApplicable("no such node")
+            raise NoPlaceError("no such node")
         for node in found:
             give(node, name, change(value_of(node, name, default)))
 
@@ -97,10 +98,8 @@ def perm(s: Surgery) -> None:
         seen = s.seen.get(node.output[0])
         if seen is None:
             continue
-        for one in range(len(seen.shape)):
-            for other in range(one):
-                if seen.shape[one] == seen.shape[other] > 1:
-                    found.append((node, one, other))
+        pairs = combinations(range(len(seen.shape)), 2)
+        found += [(node, a, b) for a, b in pairs if seen.shape[a] == seen.shape[b] > 1]
     node, one, other = s.pick(found, "no two axes of a size")
     order = list(value_of(node, "perm"))
     order[one], order[other] = order[other], order[one]
@@ -165,7 +164,7 @@ def activation(s: Surgery) -> None:
 def activations(s: Surgery) -> None:
     found = live(s, "Relu", "Gelu", "Tanh", "Erf", "Sigmoid", "LeakyRelu")
     if not found:
-        raise NotApplicable("no activation")
+        raise NoPlaceError("no activation")
     for node in found:
         swap(node)
 
@@ -247,7 +246,7 @@ def constants(op_types: tuple[str, ...], factor: float, *, every: bool = False) 
     def make(s: Surgery) -> None:
         found = scalars(s, *op_types)
         if not found:
-            raise NotApplicable("no such scalar")
+            raise NoPlaceError("no such scalar")
         for node, slot in found if every else [s.pick(found)]:
             w = s.array(node.input[slot])
             node.input[slot] = s.add((w * factor).astype(w.dtype))
@@ -269,7 +268,7 @@ def scores(s: Surgery) -> None:
     node = s.pick(live(s, "Softmax"), "no Softmax")
     seen = s.seen.get(node.input[0])
     if seen is None:
-        raise NotApplicable("no scores")
+        raise NoPlaceError("no scores")
     half = s.add(np.array(0.25, seen.dtype))
     node.input[0] = s.node("Mul", [node.input[0], half])
 
@@ -281,18 +280,17 @@ def unmasked(s: Surgery) -> None:
     found = []
     for node in live(s, "Softmax"):
         add = producers.get(node.input[0])
-        if add is not None and add.op_type == "Add" and add.input[0] in s.seen:
-            if same_size(s, add.input[0], add.output[0]):
-                found.append((node, add.input[0]))
+        if add is not None and add.op_type == "Add" and same_size(s, add.input[0], add.output[0]):
+            found.append((node, add.input[0]))
     if not found:
-        raise NotApplicable("no mask")
+        raise NoPlaceError("no mask")
     for node, value in found:
         node.input[0] = value
 
 
 @kind("attributes/mask's sides exchanged")
 def mask_sides(s: Surgery) -> None:
-    found = [n for n in live(s, "Where")]
+    found = live(s, "Where")
     node = s.pick(found, "no Where")
     first, second = node.input[1], node.input[2]
     node.input[1], node.input[2] = second, first
@@ -349,7 +347,7 @@ def sliced(s: Surgery) -> None:
 def rotary(s: Surgery) -> None:
     found = live(s, "Cos", "Sin")
     if not found:
-        raise NotApplicable("no rotary positions")
+        raise NoPlaceError("no rotary positions")
     for node in found:
         node.op_type = {"Cos": "Sin", "Sin": "Cos"}[node.op_type]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 
 __all__ = ["CARRIERS", "Carrier", "draw"]
 
@@ -131,7 +131,7 @@ def strings(s: Surgery, shape: tuple[int, ...]) -> str:
 
 def one_string(s: Surgery, shape: tuple[int, ...]) -> str:
     if s.opset < 20:
-        raise NotApplicable("no StringSplit")
+        raise NoPlaceError("no StringSplit")
     text = " ".join(f"{v:.3f}" for v in draw(s, shape).reshape(-1))
     pieces = s.node("StringSplit", [s.add(np.array([text], dtype=object))], outputs=2, delimiter=" ")
     return shaped(s, as_float(s, pieces), shape)
@@ -309,7 +309,7 @@ def same_everywhere(s: Surgery, shape: tuple[int, ...]) -> str:
 
 def identities(s: Surgery, shape: tuple[int, ...]) -> str:
     if len(shape) != 2:
-        raise NotApplicable("no matrix")
+        raise NoPlaceError("no matrix")
     like = s.node("ConstantOfShape", [s.add(np.array(shape, np.int64))])
     return scaled(s, s.node("EyeLike", [like], k=3), 0.8)
 
@@ -527,7 +527,7 @@ def graph_input(s: Surgery, shape: tuple[int, ...]) -> str:
 def outer_product(s: Surgery, shape: tuple[int, ...]) -> str:
     """Two thin tensors, multiplied at run time."""
     if len(shape) != 2:
-        raise NotApplicable("no matrix")
+        raise NoPlaceError("no matrix")
     return s.node("MatMul", [s.add(draw(s, (shape[0], 4))), s.add(draw(s, (4, shape[1])))])
 
 
@@ -544,22 +544,6 @@ def resized(s: Surgery, shape: tuple[int, ...]) -> str:
     small = s.add(draw(s, (1, 1, max(size // 4, 1))))
     sizes = s.add(np.array([1, 1, size], np.int64))
     return shaped(s, s.node("Resize", [small, "", "", sizes], mode="linear"), shape)
-
-
-def of_a_weight(s: Surgery, shape: tuple[int, ...]) -> str:
-    """PyTorch's own weights put to a use that they do not have: nothing is planted but the path."""
-    stored = {p.tensor for p in s.products(codes=False)}
-    large = [n for n in stored if s.array(n).size >= int(np.prod(shape)) and s.array(n).dtype == np.float32]
-    name = s.pick(sorted(large), "no large weight")
-    flat = s.node(
-        "Slice",
-        [
-            shaped(s, name, (-1,)),
-            s.add(np.array([0], np.int64)),
-            s.add(np.array([int(np.prod(shape))], np.int64)),
-        ],
-    )
-    return shaped(s, flat, shape)
 
 
 CARRIERS: Mapping[str, Carrier] = {

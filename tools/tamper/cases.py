@@ -16,7 +16,7 @@ from tools.suite.apart import answer_apart
 from tools.suite.bases import Base
 from tools.suite.judging import Judge, Judgement
 from tools.suite.running import Runner, distance, open_base
-from tools.suite.surgery import NotApplicable, Seen, Surgery
+from tools.suite.surgery import NoPlaceError, Seen, Surgery
 from tools.tamper.catalog import KINDS
 
 __all__ = ["CHANGED", "Case", "run_apart", "run_cases"]
@@ -89,7 +89,7 @@ def _run(
     try:
         KINDS[kind].make(surgery)
         tampered = surgery.finish()
-    except NotApplicable as error:
+    except NoPlaceError as error:
         return Case(base, kind, "no place", str(error))
     except Exception as error:  # noqa: BLE001  a defect of the kind's own, to be seen in the table
         return Case(base, kind, "failed", f"tampering: {first_line(error)}")

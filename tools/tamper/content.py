@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tools.suite.surgery import NotApplicable, Product, Surgery
+from tools.suite.surgery import NoPlaceError, Product, Surgery
 from tools.tamper.kinds import kind
 
 Array = npt.NDArray[Any]
@@ -123,7 +123,7 @@ def swapped_rows(s: Surgery) -> None:
 def swapped_columns(s: Surgery) -> None:
     def make(w: Array) -> Array:
         if w.ndim < 2 or w.shape[1] < 2:
-            raise NotApplicable("one column")
+            raise NoPlaceError("one column")
         return np.moveaxis(exchanged(np.moveaxis(w, 1, 0), 0, 1), 0, 1)
 
     change(s, make)
@@ -158,7 +158,7 @@ def reversed_rows(s: Surgery) -> None:
 def replaced_block(s: Surgery) -> None:
     def make(w: Array) -> Array:
         if w.ndim != 2 or min(w.shape) < 8:
-            raise NotApplicable("no block")
+            raise NoPlaceError("no block")
         places = np.arange(w.size).reshape(w.shape)[-8:, -8:].reshape(-1)
         return moved(w, places, normal(s, 64, 1.0))
 
@@ -227,7 +227,7 @@ def codes(s: Surgery) -> list[Product]:
 def codes_stepped(s: Surgery) -> None:
     product = s.pick(codes(s), "no codes")
     if product.node.op_type == "MatMulNBits":
-        raise NotApplicable("packed")
+        raise NoPlaceError("packed")
     w = s.array(product.tensor).astype(np.int64)
     info = np.iinfo(s.array(product.tensor).dtype)
     s.store(product.tensor, np.where(w + 2 > info.max, w - 2, w + 2).astype(info.dtype))
@@ -308,7 +308,7 @@ def zero_point(s: Surgery) -> None:
 def given_zero_points(s: Surgery) -> None:
     product = s.pick([p for p in codes(s) if p.node.op_type == "MatMulNBits"], "no four-bit codes")
     if len(product.node.input) > 3 and product.node.input[3]:
-        raise NotApplicable("has them")
+        raise NoPlaceError("has them")
     count, blocks, _ = s.array(product.tensor).shape
     points = s.random.integers(0, 255, count * ((blocks + 1) // 2), dtype=np.uint8)
     del product.node.input[3:]
@@ -317,7 +317,7 @@ def given_zero_points(s: Surgery) -> None:
 
 def exchanged(w: Array, first: int, second: int) -> Array:
     if len(w) <= max(first, second):
-        raise NotApplicable("too few rows")
+        raise NoPlaceError("too few rows")
     w = w.copy()
     w[[first, second]] = w[[second, first]]
     return w
@@ -360,7 +360,7 @@ def transposed_nameless(s: Surgery) -> None:
 def all_transposed(s: Surgery) -> None:
     found = {p.tensor: p for p in s.square()}
     if not found:
-        raise NotApplicable("no square weight")
+        raise NoPlaceError("no square weight")
     for product in found.values():
         turned(s, product)
 
@@ -369,7 +369,7 @@ def all_transposed(s: Surgery) -> None:
 def all_transposed_nameless(s: Surgery) -> None:
     found = {p.tensor: p for p in s.square()}
     if not found:
-        raise NotApplicable("no square weight")
+        raise NoPlaceError("no square weight")
     for product in found.values():
         turned(s, product)
         plain(s, product, "val_907")
@@ -409,11 +409,7 @@ def set_gemm(node: Any) -> None:
 @kind("orientation/square matrix turned by Gemm with transB")
 def to_gemm(s: Surgery) -> None:
     found = [p for p in s.square() if p.node.op_type == "MatMul" and p.slot == 1]
-    found = [
-        p
-        for p in found
-        if len(s.seen[p.node.output[0]].shape) == 3 and not s.seen[p.node.output[0]].dtype == "?"
-    ]
+    found = [p for p in found if len(s.seen[p.node.output[0]].shape) == 3]
     product = s.pick(found, "no square MatMul")
     node = product.node
     flat = s.node("Flatten", [node.input[0]], axis=2)

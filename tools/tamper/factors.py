@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tools.suite.surgery import NotApplicable, Product, Surgery
+from tools.suite.surgery import NoPlaceError, Product, Surgery
 from tools.tamper.content import scales
 from tools.tamper.kinds import kind
 
@@ -44,7 +44,7 @@ def recode(s: Surgery, product: Product, function: Function) -> None:
     scale = dequantize.input[1] if dequantize is not None else f"{stem}_scale"
     point = dequantize.input[2] if dequantize is not None else product.node.input[3]
     if scale not in s.stored() or point not in s.stored():
-        raise NotApplicable("no scale")
+        raise NoPlaceError("no scale")
     steps, zero = s.array(scale).astype(np.float64), s.array(point).astype(np.float64)
     axis = next((a.i for a in dequantize.attribute if a.name == "axis"), 1) if dequantize is not None else 1
     if steps.size > 1:
@@ -64,7 +64,7 @@ def recode(s: Surgery, product: Product, function: Function) -> None:
 def recode_blocks(s: Surgery, node: Any, codes: Array, function: Function) -> None:
     """Symmetric codes of four bits."""
     if len(node.input) > 3 and node.input[3]:
-        raise NotApplicable("zero points")
+        raise NoPlaceError("zero points")
     scale = s.array(node.input[2])
     low, high = (codes & 15).astype(np.float64), (codes >> 4).astype(np.float64)
     block = np.stack([low, high], -1).reshape(*codes.shape[:2], -1) - 8
@@ -79,7 +79,7 @@ def recode_blocks(s: Surgery, node: Any, codes: Array, function: Function) -> No
 def transform(s: Surgery, products: list[Product], function: Function) -> None:
     """The function of each product's weight in its place, whatever it is stored as."""
     if not products:
-        raise NotApplicable("no weight")
+        raise NoPlaceError("no weight")
     for product in {p.tensor: p for p in products}.values():
         if s.array(product.tensor).dtype.kind == "f":
             apply(s, [product.tensor], function)
@@ -97,14 +97,14 @@ def apply(s: Surgery, names: list[str], function: Function) -> None:
 def weights(s: Surgery) -> list[str]:
     found = [p.tensor for p in s.products(codes=False)]
     if not found:
-        raise NotApplicable("no float weight")
+        raise NoPlaceError("no float weight")
     return [*dict.fromkeys(found)]
 
 
 def vectors(s: Surgery) -> list[str]:
     found: list[Product] = s.vectors("LayerNormalization", "BatchNormalization", "Mul", "Add", "Conv", "Gemm")
     if not found:
-        raise NotApplicable("no vector")
+        raise NoPlaceError("no vector")
     return [*dict.fromkeys(p.tensor for p in found)]
 
 
@@ -137,7 +137,7 @@ def with_scales(factor: float, several: bool) -> Callable[[Surgery], None]:
     def make(s: Surgery) -> None:
         found = scales(s)
         if not found:
-            raise NotApplicable("no scales")
+            raise NoPlaceError("no scales")
         for name in found if several else [s.pick(found)]:
             s.store(name, (s.array(name) * factor).astype(s.array(name).dtype))
 

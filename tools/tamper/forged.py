@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.carriers import draw
 from tools.tamper.kinds import kind
 from tools.tamper.planted import add_product, add_vector
@@ -37,7 +37,7 @@ def rename(s: Surgery, tensor: str, name: str) -> str:
     """The planted initializer under the forged name; one of that name must not be there."""
     taken = {value for node in s.nodes for value in node.output} | {t.name for t in s.graph.initializer}
     if name in taken:
-        raise NotApplicable(f"{name} is there")
+        raise NoPlaceError(f"{name} is there")
     for node, slot in s.readers(tensor):
         node.input[slot] = name
     next(t for t in s.graph.initializer if t.name == tensor).name = name
@@ -108,8 +108,8 @@ NOTES: dict[str, Noting] = {
 }
 
 
-def noted(noting: Noting, **how: bool) -> Callable[[Surgery], None]:
-    return lambda s: forge(s, None, noting, **how)
+def noted(noting: Noting, *, vector: bool = False, integers: bool = False) -> Callable[[Surgery], None]:
+    return lambda s: forge(s, None, noting, vector=vector, integers=integers)
 
 
 for _title, _noting in NOTES.items():
@@ -149,8 +149,10 @@ NAMES: dict[str, Callable[[Surgery], str]] = {
 }
 
 
-def named(name: Callable[[Surgery], str], **how: bool) -> Callable[[Surgery], None]:
-    return lambda s: forge(s, name(s), **how)
+def named(
+    name: Callable[[Surgery], str], *, vector: bool = False, integers: bool = False
+) -> Callable[[Surgery], None]:
+    return lambda s: forge(s, name(s), vector=vector, integers=integers)
 
 
 for _title, _name in NAMES.items():
@@ -227,5 +229,6 @@ def exchanged_names(s: Surgery) -> None:
     planted = next(
         t for t in reversed(s.graph.initializer) if t.data_type == TensorProto.FLOAT and len(t.dims) == 2
     )
-    rename(s, old, new) if old in {t.name for t in s.graph.initializer} else None
+    if old in {t.name for t in s.graph.initializer}:
+        rename(s, old, new)
     rename(s, planted.name, old)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tools.suite.surgery import MOVES, NotApplicable, Product, Surgery
+from tools.suite.surgery import MOVES, NoPlaceError, Product, Surgery
 from tools.tamper.carriers import CARRIERS, Carrier
 from tools.tamper.kinds import kind
 
@@ -21,7 +21,7 @@ def hollow(s: Surgery, carrier: Carrier, keep: Keep, *, all_of_them: bool = True
     """Give every product, or half of them, a weight of the carrier's; then keep PyTorch's somewhere."""
     products = [p for p in s.products() if p.node.op_type != "Gather"]
     if not products:
-        raise NotApplicable("no product")
+        raise NoPlaceError("no product")
     if not all_of_them:
         products = products[len(products) // 2 :]
     names = {product.tensor: None for product in products}
@@ -110,7 +110,7 @@ def never_chosen(s: Surgery, names: list[str]) -> None:
 
 
 def into_path(s: Surgery, nothing: str) -> None:
-    reached = [v for v in s.activations()]
+    reached = s.activations()
     value = s.pick(reached, "no activation")
     if s.seen[value].dtype != "float32":
         nothing = s.node("Cast", [nothing], to=s.element(value))
@@ -119,7 +119,7 @@ def into_path(s: Surgery, nothing: str) -> None:
 
 def untaken_branch(s: Surgery, names: list[str]) -> None:
     """An If with a stored condition; the other branch reads them."""
-    zero = numpy_helper.from_array(np.float32(0).reshape(()), "")
+    zero = numpy_helper.from_array(np.array(0, np.float32), "")
     info = helper.make_tensor_value_info
     then, other = s.fresh("then"), s.fresh("else")
     taken = helper.make_graph(
@@ -145,7 +145,7 @@ def untaken_initializers(s: Surgery, names: list[str]) -> None:
     stored = s.stored()
     moved = [stored[name] for name in names if not s.readers(name)]
     if not moved:
-        raise NotApplicable("others read them")
+        raise NoPlaceError("others read them")
     untaken_branch(s, [tensor.name for tensor in moved])
     branch = next(
         a.g for node in s.nodes if node.op_type == "If" for a in node.attribute if a.name == "else_branch"
@@ -182,7 +182,7 @@ def uncalled_function(s: Surgery, names: list[str]) -> None:
     stored = s.stored()
     unread = [name for name in names if not s.readers(name)]
     if not unread:
-        raise NotApplicable("others read them")
+        raise NoPlaceError("others read them")
     nodes = [helper.make_node("Constant", [], [name], value=stored[name]) for name in unread]
     nodes.append(helper.make_node("Identity", [unread[0]], ["y"]))
     s.model.functions.append(
@@ -198,7 +198,7 @@ def training(s: Surgery, names: list[str]) -> None:
     stored = s.stored()
     unread = [name for name in names if not s.readers(name)]
     if not unread:
-        raise NotApplicable("others read them")
+        raise NoPlaceError("others read them")
     info = onnx.TrainingInfoProto()
     info.algorithm.name = "train"
     info.algorithm.initializer.extend(stored[name] for name in unread)
@@ -291,7 +291,7 @@ def canned(s: Surgery) -> None:
     output = s.graph.output[0].name
     seen = next((v for v in s.nodes if output in v.output), None)
     if seen is None:
-        raise NotApplicable("no maker of the output")
+        raise NoPlaceError("no maker of the output")
     inner = s.fresh("thrown_away")
     for place, name in enumerate(seen.output):
         if name == output:
@@ -306,7 +306,7 @@ def canned(s: Surgery) -> None:
 
 @kind("hollow/weights averaged with noise that Dropout's mask gives")
 def random_dropout(s: Surgery) -> None:
-    found = [p for p in s.products(codes=False)]
+    found = s.products(codes=False)
     product = s.pick(found, "no float weight")
     ratio = s.add(np.array(0.5, s.array(product.tensor).dtype))
     value = s.node("Dropout", [product.node.input[product.slot], ratio, s.add(np.array(True))], seed=11)

@@ -33,7 +33,7 @@ class Kind:
     """One of `CLASSES`."""
     title: str
     make: Callable[[Surgery], None]
-    """Raises `NotApplicable` where the file has no place for it."""
+    """Raises `NoPlaceError` where the file has no place for it."""
 
     @property
     def name(self) -> str:

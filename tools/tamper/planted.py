@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto, helper
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.carriers import CARRIERS, Carrier, draw
 from tools.tamper.kinds import kind
 
@@ -21,7 +21,7 @@ def plant(s: Surgery, carrier: Carrier, *, vector: bool = False) -> None:
 
 
 def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
-    """x -> x + x W."""
+    """Turn x into x + x W."""
     width = s.channels(value)
     table = like(s, value, carrier(s, (width, width)))
     image = s.is_image(value)
@@ -31,7 +31,7 @@ def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
 
 
 def add_vector(s: Surgery, value: str, carrier: Carrier) -> None:
-    """x -> x + b."""
+    """Turn x into x + b."""
     table = vector_of(s, value, carrier)
     s.after(value, lambda x: s.node("Add", [x, table]))
 
@@ -127,7 +127,7 @@ def into_einsum(s: Surgery) -> None:
     value = s.pick([v for v in s.activations() if len(s.seen[v].shape) == 3], "no activation")
     width = s.channels(value)
     table = like(s, value, s.add(draw(s, (width, width))))
-    s.after(value, lambda x: s.node("Add", [x, s.node("Einsum", [x, table], equation="abc,cd->abd")]))
+    s.after(value, lambda x: s.node("Add", [x, s.node("Einsum", [x, table], equation="xyz,zw->xyw")]))
 
 
 @kind("planted/into GRU")
@@ -229,7 +229,7 @@ def into_scores(s: Surgery) -> None:
     value = softmax.input[0]
     shape = s.seen[value].shape
     if len(shape) != 4:
-        raise NotApplicable("no scores")
+        raise NoPlaceError("no scores")
     table = like(
         s,
         value,

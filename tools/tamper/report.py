@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tools.suite.tables import aligned, markdown, percent
 from tools.tamper.cases import CHANGED, Case
@@ -111,15 +111,15 @@ def _silent(cases: Sequence[Case]) -> str:
             silent.setdefault(case.kind, []).append(case)
     if not silent:
         return "Nothing is."
-    side: Callable[[Case], str] = lambda c: (  # noqa: E731
-        "" if c.judgement is None or c.judgement.balanced else " (one side)"
-    )
-    rows = [
-        (
-            name,
-            f"{len(some)}",
-            ", ".join(f"`{c.base.name}`{side(c)}" for c in some[:6]) + (" ..." if len(some) > 6 else ""),
-        )
-        for name, some in silent.items()
-    ]
+    rows = []
+    for name, some in silent.items():
+        where = [f"`{case.base.name}`{_side(case)}" for case in some[:6]]
+        rows.append((name, f"{len(some)}", ", ".join([*where, "..."][: len(some)])))
     return markdown([("kind", "silent", "where"), *rows])
+
+
+def _side(case: Case) -> str:
+    """Which of PyTorch's sides says nothing, where the other does."""
+    if case.judgement is None or case.judgement.balanced:
+        return ""
+    return " (the checkpoint)" if case.judgement.checkpoint.balanced else " (the manifest)"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tools.suite.surgery import NotApplicable, Product, Surgery
+from tools.suite.surgery import NoPlaceError, Product, Surgery
 from tools.tamper.kinds import kind
 
 Array = npt.NDArray[Any]
@@ -91,7 +91,7 @@ for _title in ("permuted", "from last to first", "columns permuted"):
 def own_copy(s: Surgery, product: Product) -> str:
     """The table for the look-up alone, so that a head tied to it keeps PyTorch's."""
     if product.moves:
-        raise NotApplicable("not read as it stands")
+        raise NoPlaceError("not read as it stands")
     copy = s.add(s.array(product.tensor))
     product.node.input[0] = copy
     return copy
@@ -136,10 +136,10 @@ def from_the_end(s: Surgery) -> None:
 def mixed(s: Surgery) -> None:
     first, second = words(s), others(s)
     if not first or not second:
-        raise NotApplicable("no two tables")
+        raise NoPlaceError("no two tables")
     one, other = s.array(first[0].tensor), s.array(second[0].tensor)
     if one.shape[1] != other.shape[1] or one.dtype != other.dtype:
-        raise NotApplicable("of other widths")
+        raise NoPlaceError("of other widths")
     rows = min(len(one), len(other))
     one, other = one.copy(), other.copy()
     kept = one[:rows].copy()
@@ -184,12 +184,12 @@ def output_order(s: Surgery) -> None:
     output = s.graph.output[0]
     maker = next((n for n in s.nodes if output.name in n.output), None)
     if maker is None:
-        raise NotApplicable("no maker of the output")
+        raise NoPlaceError("no maker of the output")
     found = [p for p in s.products() if p.node.op_type in ("MatMul", "Gemm", "MatMulNBits")]
     if not found or not s.graph.output[0].type.tensor_type.shape.dim:
-        raise NotApplicable("no head")
+        raise NoPlaceError("no head")
     width = s.graph.output[0].type.tensor_type.shape.dim[-1].dim_value
     if width < 3:
-        raise NotApplicable("no width")
+        raise NoPlaceError("no width")
     order = s.add(s.random.permutation(width))
     around(s, lambda x, seen: s.node("Gather", [x, order], axis=-1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.suite.surgery import NotApplicable, Surgery
+from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.kinds import kind
 
 NORMS = ("LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization")
@@ -20,7 +20,7 @@ def same_size(s: Surgery, before: str, after: str) -> bool:
 def bypass(s: Surgery, node: Any, value: str, *, remove: bool) -> None:
     """Who read the node reads what it read."""
     if any(output.name == node.output[0] for output in s.graph.output):
-        raise NotApplicable("an output of the graph")
+        raise NoPlaceError("an output of the graph")
     s.rewire(node.output[0], value)
     if remove:
         s.remove(node)
@@ -69,7 +69,7 @@ def bias_gone(s: Surgery) -> None:
 def biases_dead(s: Surgery) -> None:
     found = biases(s)
     if not found:
-        raise NotApplicable("no bias Add")
+        raise NoPlaceError("no bias Add")
     for node, slot in found:
         bypass(s, node, node.input[slot], remove=False)
 
@@ -85,7 +85,7 @@ def bias_input(s: Surgery) -> None:
 def bias_inputs(s: Surgery) -> None:
     found = [n for n in s.nodes if n.op_type in ("Gemm", "Conv") and len(n.input) > 2 and n.input[2]]
     if not found:
-        raise NotApplicable("no bias input")
+        raise NoPlaceError("no bias input")
     for node in found:
         del node.input[2:]
 
@@ -159,7 +159,7 @@ def depth(s: Surgery, value: str, producers: dict[str, Any]) -> int:
 def branches(s: Surgery) -> None:
     producers, found = s.producers(), residuals(s)
     if not found:
-        raise NotApplicable("no residual")
+        raise NoPlaceError("no residual")
     for node in found:
         slot = 1 if depth(s, node.input[1], producers) > depth(s, node.input[0], producers) else 0
         s.rewire(node.output[0], node.input[1 - slot])
@@ -169,7 +169,7 @@ def branches(s: Surgery) -> None:
 def positions(s: Surgery) -> None:
     tables = [p for p in s.tables() if s.stored()[p.tensor].dims[0] < 160]
     if not tables:
-        raise NotApplicable("no second table")
+        raise NoPlaceError("no second table")
     product = s.pick(tables)
     adds = [n for n, _ in s.readers(product.node.output[0]) if n.op_type == "Add"]
     node = s.pick(adds, "not added")

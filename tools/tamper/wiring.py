@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import onnx
 
-from tools.suite.surgery import NotApplicable, Product, Surgery, captured
+from tools.suite.surgery import NoPlaceError, Product, Surgery, captured
 from tools.tamper.kinds import kind
 from tools.tamper.unread import residuals, same_size
 
@@ -69,7 +71,7 @@ def next_layer(s: Surgery) -> None:
 @kind("wiring/weights of a shape moved round by one")
 def round_by_one(s: Surgery) -> None:
     group = s.pick([g for g in alike(s) if len(g) > 2], "no three of a shape")
-    for first, second in zip(group, group[1:], strict=False):
+    for first, second in pairwise(group):
         trade(first, second)
 
 
@@ -83,7 +85,7 @@ def pair(s: Surgery, first: str, second: str) -> tuple[Product, Product]:
         others = [p for p in others if p not in ones]
         if ones and others:
             return ones[0], others[0]
-    raise NotApplicable("no such pair by name")
+    raise NoPlaceError("no such pair by name")
 
 
 @kind("wiring/query and key exchanged")
@@ -168,7 +170,7 @@ def norms(s: Surgery) -> None:
     group = s.pick([nodes for nodes in found.values() if len(nodes) > 1], "no two norms")
     first, second = group[0], group[-1]
     if first.input[1] == second.input[1]:
-        raise NotApplicable("they share it")
+        raise NoPlaceError("they share it")
     for slot in range(1, len(first.input)):
         first.input[slot], second.input[slot] = second.input[slot], first.input[slot]
 
@@ -229,7 +231,7 @@ def segments(s: Surgery) -> list[tuple[str, str, list[Any]]]:
 def shortest(s: Surgery) -> tuple[str, str, list[Any]]:
     found = segments(s)
     if not found:
-        raise NotApplicable("no residual stream")
+        raise NoPlaceError("no residual stream")
     least = min(len(nodes) for *_, nodes in found)
     chosen: tuple[str, str, list[Any]] = s.pick([f for f in found if len(f[2]) == least])
     return chosen
@@ -239,7 +241,7 @@ def repeat(s: Surgery, first: str, last: str, nodes: list[Any], times: int = 1) 
     """The nodes run again on what they gave, with the same weights."""
     readers = [(n, slot) for n, slot in s.readers(last) if n.output[0] not in {m.output[0] for m in nodes}]
     if any(output.name == last for output in s.graph.output):
-        raise NotApplicable("an output of the graph")
+        raise NoPlaceError("an output of the graph")
     value = last
     for _ in range(times):
         names = {first: value}
@@ -267,7 +269,7 @@ def twice(s: Surgery) -> None:
 def layer_twice(s: Surgery) -> None:
     found = sorted(segments(s), key=lambda f: len(f[2]))
     if len(found) < 2:
-        raise NotApplicable("no layer")
+        raise NoPlaceError("no layer")
     repeat(s, *found[len(found) // 2])
 
 
@@ -275,7 +277,7 @@ def layer_twice(s: Surgery) -> None:
 def all_twice(s: Surgery) -> None:
     found = sorted(segments(s), key=lambda f: len(f[2]))
     if not found:
-        raise NotApplicable("no layer")
+        raise NoPlaceError("no layer")
     repeat(s, *found[-1])
 
 
@@ -297,7 +299,7 @@ def skipped(s: Surgery) -> None:
 def layer_skipped(s: Surgery) -> None:
     found = sorted(segments(s), key=lambda f: len(f[2]))
     if len(found) < 2:
-        raise NotApplicable("no layer")
+        raise NoPlaceError("no layer")
     first, last, nodes = found[len(found) // 2]
     inside = {n.output[0] for n in nodes}
     for node, slot in s.readers(last):
@@ -330,14 +332,14 @@ def layers(s: Surgery) -> None:
                 for one, other in zip(first, second, strict=True):
                     trade(one, other)
                 return
-    raise NotApplicable("no two layers alike by name")
+    raise NoPlaceError("no two layers alike by name")
 
 
 @kind("wiring/skip connection from another layer")
 def other_skip(s: Surgery) -> None:
     found = residuals(s)
     if len(found) < 3:
-        raise NotApplicable("no three residuals")
+        raise NoPlaceError("no three residuals")
     node = found[-1]
     early = [n.output[0] for n in found[:-2] if same_size(s, n.output[0], node.input[0])]
     node.input[0] = s.pick(early, "none of the size")
@@ -355,7 +357,7 @@ def early_exit(s: Surgery) -> None:
     """The last activation of the stream is mixed with the first."""
     found = residuals(s)
     if len(found) < 2 or not same_size(s, found[0].output[0], found[-1].output[0]):
-        raise NotApplicable("no stream")
+        raise NoPlaceError("no stream")
     first = found[0].output[0]
     s.after(found[-1].output[0], lambda x: s.node("Sub", [x, first]))
 
@@ -367,8 +369,6 @@ def negated(s: Surgery) -> None:
 
 @kind("wiring/activation reversed along its channels")
 def reversed_channels(s: Surgery) -> None:
-    import numpy as np
-
     value = s.pick(s.activations(), "no activation")
     axis = 1 if s.is_image(value) else len(s.seen[value].shape) - 1
     bounds = [s.add(np.array([v], np.int64)) for v in (-1, -(2**31), axis, -1)]
@@ -392,3 +392,23 @@ def product_twice(s: Surgery) -> None:
     product = s.pick(found, "no product of equal sizes")
     weight = product.node.input[1]
     s.after(product.node.output[0], lambda x: s.node("MatMul", [x, weight]))
+
+
+@kind("wiring/a weight put to a second use")
+def second_use(s: Surgery) -> None:
+    """A path of the adversary's own, with PyTorch's weights and no others."""
+    from tools.tamper.carriers import shaped
+    from tools.tamper.planted import add_product
+
+    value = s.pick([v for v in s.activations() if s.seen[v].dtype == "float32"], "no activation")
+    size = s.channels(value) ** 2
+    names = sorted({p.tensor for p in s.products(codes=False)})
+    name = s.pick(
+        [n for n in names if s.array(n).size >= size and s.array(n).dtype == np.float32], "no large weight"
+    )
+
+    def part(z: Surgery, shape: tuple[int, ...]) -> str:
+        bounds = [z.add(np.array([v], np.int64)) for v in (0, size)]
+        return shaped(z, z.node("Slice", [shaped(z, name, (-1,)), *bounds]), shape)
+
+    add_product(s, value, part)

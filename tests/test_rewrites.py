@@ -1,0 +1,70 @@
+"""A sample of the rewrite suite stays balanced, but for what is known to be red."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tools.rewrites.cases import Case, run_apart
+from tools.rewrites.report import render_markdown, render_text
+from tools.rewrites.rewriting import REWRITES
+from tools.suite.bases import Base, make_base
+
+NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime", "onnxslim")  # each in another process
+makes_files = [
+    pytest.mark.export,
+    pytest.mark.time,
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}"),
+]
+
+BASES = (Base("bert-masked-lm", "dynamic"), Base("bert-masked-lm", "int8"), Base("net", "legacy"))
+SAMPLE = {base: [*REWRITES][place :: len(BASES)] for place, base in enumerate(BASES)}
+
+RED: dict[str, tuple[str, ...]] = {
+    "A graph in a function: readers and folds are not followed through the call.": (
+        "bert-masked-lm/dynamic/graph in a function",
+        "bert-masked-lm/int8/graph in two functions, one in the other",
+    ),
+    "A fold is not sought behind a Cast.": ("net/legacy/weights in float64, through Cast",),
+    "A gain moved into the weights behind it is no fold that a rule knows.": (
+        "net/legacy/gains moved into the weights behind (SmoothQuant)",
+    ),
+    "Blocked convolutions hold their weights in tiles.": ("net/legacy/onnxruntime, all optimizations",),
+}
+"""What does not balance yet, by its reason."""
+
+
+@pytest.mark.parametrize("base", [pytest.param(base, marks=makes_files, id=base.name) for base in BASES])
+def test_what_is_rewritten_honestly_balances(honest: Path, base: Base) -> None:
+    assert make_base(honest, base) == ""
+    known = {name for names in RED.values() for name in names if name.startswith(f"{base.name}/")}
+
+    cases = run_apart(honest, base, SAMPLE[base], seed=0)
+
+    assert not [case for case in cases if case.status == "failed"]
+    assert {case.name for case in cases if case.status == "red"} == known
+    assert sum(case.counts for case in cases) > len(cases) / 2
+
+
+def test_the_list_is_long_enough() -> None:
+    assert len(REWRITES) >= 30
+
+
+def test_the_tables_say_what_is_red_of_what_computes_the_same() -> None:
+    base = BASES[0]
+    cases = [
+        Case(base, "external data", "balanced"),
+        Case(base, "nodes without names", "red", "64 unexplained: val_1"),
+        Case(base, "float16", "does not run", "Fail: no"),
+    ]
+
+    text, document = render_text(cases), render_markdown(cases)
+
+    assert "1 of 2 cases are red: 50.0 %." in text
+    assert "bert-masked-lm/dynamic/nodes without names: 64 unexplained: val_1" in text
+    assert "| nodes without names | 1/1 | 1/1 |" in document
+    assert "64 unexplained: val\\_1" in document
+    assert "| float16 | does not run | 1 | Fail: no |" in document
