@@ -427,7 +427,7 @@ def test_a_baseline_of_another_model_judges_only_when_told_to(here: Path, is_sav
     (rule,) = check(*asked, code=2)["rules"]
 
     assert (rule["status"], rule["skipped"]) == ("SKIP", "not-evaluated")
-    assert "is of another model, bert.onnx: of 4 names of parameters both have 1" in rule["message"]
+    assert "is of another model, bert.onnx: of 4 modules with parameters both have 1" in rule["message"]
     assert "--baseline-any" in rule["message"]
     check(*asked, "--baseline-any", code=0)
     rules(

@@ -11,8 +11,7 @@ from analyzer.budget.record import Over
 from analyzer.budget.selecting import Selection, Unknown, select
 from analyzer.errors import OnnxLedgerError
 from analyzer.group.patterns import Searcher
-from analyzer.ledger import Ledger, Role
-from analyzer.scopes import is_dotted
+from analyzer.ledger import Entry, Evidence, Ledger, Role
 from analyzer.units import format_count, printable_name
 
 __all__ = ["Baselines", "name_baseline"]
@@ -89,19 +88,22 @@ class Baselines:
 def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
     """Why two ledgers are no two versions of one model; "" where they are, or may well be.
 
-    Versions keep the PyTorch names of what is learned: whoever adds layers, widens them, quantizes them or moves the
-    file keeps most of them. Half of the names of the side with more are asked for, so that a model does not pass as a
-    part of a larger one. Where one side has no such names, the names of its tensors, the graph's inputs and outputs,
-    or that of the file have to be the same.
+    Versions keep the PyTorch modules of what is learned: whoever adds layers, widens them, quantizes, fuses or moves
+    the file keeps most of them. Half of the modules of the side with more are asked for, so that a model does not pass
+    as a part of a larger one; learned tensors that an optimizer left without a module may be those of modules that the
+    other side has beyond. Where one side has none, the names of its tensors, the graph's inputs and outputs, or
+    the name of the file have to be the same.
     """
-    ours, theirs = _list_names(model), _list_names(baseline)
+    ours, theirs = _list_modules(model), _list_modules(baseline)
     common = len(ours & theirs)
     most = max(len(ours), len(theirs))
     if ours and theirs:
-        if 2 * common >= most or _are_alike_below(ours, theirs):
+        fewer, side = (len(ours), model) if len(ours) < len(theirs) else (len(theirs), baseline)
+        is_part = 2 * common >= fewer and 2 * (common + _count_loose(side)) >= most
+        if 2 * common >= most or is_part or _are_alike_below(ours, theirs):
             return ""
         told = printable_name(str(baseline.model.path))
-        return f"{told}: of {format_count(most)} names of parameters both have {format_count(common)}"
+        return f"{told}: of {format_count(most)} modules with parameters both have {format_count(common)}"
     plain, others = _list_tensors(model), _list_tensors(baseline)
     if plain and 2 * len(plain & others) >= max(len(plain), len(others)):
         return ""
@@ -112,10 +114,20 @@ def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
     return f"{printable_name(str(baseline.model.path))}, of which nothing has the same name"
 
 
-def _list_names(ledger: Ledger) -> frozenset[str]:
-    """PyTorch names of what is learned."""
+def _list_modules(ledger: Ledger) -> frozenset[str]:
+    """PyTorch modules of what is learned: exporters drop names of tensors that they turn, and keep those of nodes."""
     learned = (entry for entry in ledger.entries if entry.role is Role.PARAMETER)
-    return frozenset(name for entry in learned for name in entry.sources if is_dotted(name))
+    return frozenset(entry.scope for entry in learned if entry.scope and not _is_loose(entry))
+
+
+def _count_loose(ledger: Ledger) -> int:
+    """Learned tensors of which nothing tells the module."""
+    return sum(entry.role is Role.PARAMETER and _is_loose(entry) for entry in ledger.entries)
+
+
+def _is_loose(entry: Entry) -> bool:
+    """Whether a tensor has no module, or but the one that what is around it has in common."""
+    return entry.scoped_by.partition(":")[0] in (Evidence.NONE, Evidence.STRUCTURE)
 
 
 def _list_tensors(ledger: Ledger) -> frozenset[str]:
