@@ -107,7 +107,7 @@ class _Walk:
         """To the readers of what a node prepares; each output of a Split is a part of its own."""
         node, numbers = self.flow.nodes[number], self.flow.numbers
         outputs = {name: str(index) for index, name in enumerate(node.outputs)}
-        readers = self.wiring.readers(node)
+        readers = self.wiring.readers(node, inlined=False)
         self.steps -= len(readers) + 1
         is_split = node.op_type == "Split" and len(piece) < _MOST_CUTS
         for reader, slot in readers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analyzer.applications import count_applications
@@ -16,18 +16,21 @@ from analyzer.classify import classify, find_companions
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
 from analyzer.dataflow import follow_data
+from analyzer.decoding.encodings import find_encoding
 from analyzer.errors import LedgerError, ModelReadError, UsageError
 from analyzer.findings.evidence import Evidence
 from analyzer.findings.rules import find
 from analyzer.findings.values import look_at_values
 from analyzer.functions import count_calls
-from analyzer.ledger import Ledger, Role
-from analyzer.model import Model
+from analyzer.ledger import Entry, Ledger, Opaque, Role
+from analyzer.liveness import Live, find_live
+from analyzer.model import Carrier, Key, Model
+from analyzer.opaque import find_opaque
 from analyzer.process.collector import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
 from analyzer.scopes.owners import settle_scopes
 from analyzer.scopes.paths import scope_nodes
-from analyzer.wiring import connect
+from analyzer.wiring import Wiring, connect
 
 __all__ = ["audit_model", "file_digests"]
 
@@ -47,7 +50,7 @@ def audit_model(
             components are entered in one ledger, and what several of them hold counts once.
         artifact: `path` is an artifact's folder though it has no `export.json`.
         content: how far contents are looked at, to find copies, constant and broken weights. `sampled`, the default
-            for local files: large tensors at 64 positions, and whole where two may be copies; `full`: every element;
+            for local files: large tensors at 256 positions, and whole where two may be copies; `full`: every element;
             `none`, the default for URLs: nothing, so that copies count.
         max_objects: nodes and tensors that the model may have (`analyzer.read.MAX_OBJECTS`).
         progress: told (done, total) while contents are looked at.
@@ -71,18 +74,23 @@ def audit_model(
 
 def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], None] | None) -> Ledger:
     """The stages between reading and blocks."""
+    salt = "" if content == "none" else model.salt
     wiring = connect(model)
     companions = find_companions(model, wiring)
     entries = classify(model, wiring, companions)
-    entries = find_copies(model, entries, wiring, content, progress)
+    entries = find_copies(model, entries, wiring, content, progress, salt)
     flow = follow_data(model, wiring)
     traced = scope_nodes(model)
     entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
     scopes = {place: scope for place, (scope, _) in (near | traced).items()}
     calls = count_calls(model)
+    live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
     booked = book_bytes(model, entries)
-    values = look_at_values(entries, content, progress)
+    values = look_at_values(entries, content, progress, salt)
+    opaque = (
+        None if content == "none" or model.traffic is not None else _find_opaque(model, entries, wiring, live)
+    )
     if model.traffic is not None and content != "none":
         main = model.sources[model.files[0].key]
         main.check()  # contents were read after the reader had made sure that the file is what it was
@@ -91,14 +99,39 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         model=model,
         entries=entries,
         accounts=booked.accounts,
-        findings=find(Evidence(model, entries, wiring, booked, values, calls)),
+        findings=find(Evidence(model, entries, wiring, booked, values, live, opaque, calls)),
         wiring=wiring,
         node_scopes=scopes,
         traced_scopes={place: scope for place, (scope, _) in traced.items()},
         shared_nbytes=booked.shared,
         content=content,
         calls=calls,
+        live=live,
+        made={} if opaque is None else opaque.made,
+        opaque=() if opaque is None else tuple(sorted(opaque.tensors)),
     )
+
+
+def _find_opaque(model: Model, entries: Sequence[Entry], wiring: Wiring, live: Live) -> Opaque:
+    """Find what computes beside the parameters, as far as the file alone tells.
+
+    What decodes their codes is explained, what a BatchNormalization keeps, and the other lists of a learned tree.
+    """
+    explained: set[Key] = set()
+    trees = {
+        (entry.tensor.graph_path, entry.tensor.node)
+        for entry in entries
+        if entry.role is Role.PARAMETER and entry.tensor.carrier is Carrier.ATTRIBUTE_LIST
+    }
+    for entry in entries:
+        tensor = entry.tensor
+        is_kept = entry.role is Role.BUFFER and entry.read_by == "BatchNormalization"
+        is_in_tree = tensor.carrier is Carrier.ATTRIBUTE_LIST and (tensor.graph_path, tensor.node) in trees
+        if entry.role is Role.PARAMETER or is_kept or is_in_tree:
+            explained.add(tensor.key)
+            encoded = find_encoding(tensor, wiring)
+            explained.update(() if encoded is None else (companion.key for companion in encoded.companions))
+    return find_opaque(model, wiring, live, lambda tensor: tensor.key in explained)
 
 
 def _read_artifact(folder: Path | str, *, max_objects: int) -> Model:

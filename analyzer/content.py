@@ -21,6 +21,7 @@ __all__ = [
     "Array",
     "ContentMode",
     "cast_digest",
+    "channel_direction",
     "channel_statistics",
     "decode_values",
     "digest",
@@ -38,9 +39,9 @@ __all__ = [
 Array = npt.NDArray[np.generic]
 
 ContentMode = Literal["none", "sampled", "full"]
-"""How far contents are looked at: not at all, at fixed positions, or whole."""
+"""How far contents are looked at: not at all, at some positions that a hash picks, or whole."""
 
-SAMPLES = 64
+SAMPLES = 256
 """Elements of a tensor that are looked at when its content is sampled."""
 
 _BAND_BYTES = 16 << 20
@@ -70,34 +71,46 @@ def _as_bytes(array: Array) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def sample_positions(numel: int, count: int = SAMPLES) -> npt.NDArray[np.int64]:
-    """At most `count` row-major positions among `numel` elements: evenly spread, first and last included.
+def sample_positions(numel: int, salt: str = "") -> npt.NDArray[np.int64]:
+    """At most `SAMPLES` row-major positions among `numel` elements, ascending: one in each of as many equal runs.
 
-    >>> sample_positions(5, 3).tolist()
-    [0, 2, 4]
+    Where in its run a position is, a hash of the salt says, so that neither the shape tells which elements nobody looks
+    at, nor do they all lie on one line of a matrix, as evenly spaced ones do on the diagonal of an n x n matrix with
+    n = 1 modulo their number less one. The first element is among them, and the last.
+
+    >>> sample_positions(3).tolist(), sample_positions(1000)[[0, -1]].tolist()
+    ([0, 1, 2], [0, 999])
     """
-    if numel <= count:
+    if numel <= SAMPLES:
         return np.arange(numel, dtype=np.int64)
-    return np.arange(count, dtype=np.int64) * (numel - 1) // (count - 1)
+    seed = int.from_bytes(hashlib.sha256(f"{salt}:{numel}".encode()).digest()[:8], "little")
+    runs = np.arange(SAMPLES + 1, dtype=np.int64)
+    length, longer = divmod(
+        numel, SAMPLES
+    )  # a header may claim more elements than a product of both could hold
+    starts = runs * length + np.minimum(runs, longer)
+    found = starts[:-1] + (_splitmix64(SAMPLES, seed) % np.diff(starts).astype(np.uint64)).astype(np.int64)
+    found[0], found[-1] = 0, numel - 1
+    return found
 
 
-def sample(array: Array) -> Array:
+def sample(array: Array, salt: str = "") -> Array:
     """The elements at `sample_positions`, in the array's own dtype."""
-    return array.reshape(-1)[sample_positions(array.size)]
+    return array.reshape(-1)[sample_positions(array.size, salt)]
 
 
-def sample_transposed(matrix: Array) -> Array:
+def sample_transposed(matrix: Array, salt: str = "") -> Array:
     """What `sample` would give for the transpose of a (rows, columns) matrix."""
-    return matrix.reshape(-1)[transposed_positions(*matrix.shape)]
+    return matrix.reshape(-1)[transposed_positions(matrix.shape[0], matrix.shape[1], salt)]
 
 
-def transposed_positions(rows: int, columns: int) -> npt.NDArray[np.int64]:
+def transposed_positions(rows: int, columns: int, salt: str = "") -> npt.NDArray[np.int64]:
     """Where in a (rows, columns) matrix the elements stand that `sample` would take of its transpose.
 
     >>> transposed_positions(2, 3).tolist()
     [0, 3, 1, 4, 2, 5]
     """
-    positions = sample_positions(rows * columns)
+    positions = sample_positions(rows * columns, salt)
     return positions % max(rows, 1) * columns + positions // max(rows, 1)
 
 
@@ -106,7 +119,7 @@ def is_constant_filled(array: Array) -> bool:
     if array.size <= 1:
         return True
     as_bytes = _as_bytes(array).reshape(array.size, -1)  # (elements, bytes of each)
-    probe = sample_positions(array.size)
+    probe = sample_positions(array.size)  # to be quick where they are not; all are looked at where these are
     return bool((as_bytes[probe] == as_bytes[0]).all()) and bool((as_bytes == as_bytes[0]).all())
 
 
@@ -118,7 +131,7 @@ def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDAr
     both, which is how a folded BatchNorm is recognised and a changed element found.
     """
     rows = weight.reshape(weight.shape[0], -1)  # (out, in * kernel)
-    direction = _direction(rows.shape[1])
+    direction = channel_direction(rows.shape[1])
     projections, norms = np.empty(len(rows)), np.empty(len(rows))
     step = max(1, _BAND_BYTES // max(1, 8 * rows.shape[1]))
     for start in range(0, len(rows), step):
@@ -170,15 +183,21 @@ def cast_digest(array: Array, dtype: DType) -> str:
     return digest(next(rounded(array, None if array.dtype == own else dtype)))
 
 
-def _direction(length: int) -> npt.NDArray[np.float64]:
+def channel_direction(length: int) -> npt.NDArray[np.float64]:
     """Fixed factors of magnitude 0.5 to 1.5: bit 63 of splitmix64(i) is the sign, bits 0 to 52 are u."""
+    z = _splitmix64(length)
+    fraction = (z & np.uint64((1 << 53) - 1)).astype(np.float64) / float(1 << 53)
+    return np.where(z >> np.uint64(63), -1.0, 1.0) * (0.5 + fraction)
+
+
+def _splitmix64(count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
+    """The first outputs of splitmix64 under a seed (Steele, Lea and Flood 2014)."""
     with np.errstate(over="ignore"):  # the hash is modulo 2^64
-        z = np.arange(1, length + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
-    fraction = (z & np.uint64((1 << 53) - 1)).astype(np.float64) / float(1 << 53)
-    return np.where(z >> np.uint64(63), -1.0, 1.0) * (0.5 + fraction)
+    return z
 
 
 def encode_values(array: Array) -> str:

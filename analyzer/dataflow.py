@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place
+from analyzer.model.operators import MEASURES
 from analyzer.wiring import NAMED, Wiring
 
 __all__ = ["Dataflow", "follow_data"]
-
-_MEASURES = frozenset({"Shape", "Size"})
-"""Operators that take from a value its size alone: no data flows through them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +41,15 @@ def follow_data(model: Model, wiring: Wiring) -> Dataflow:
         numbers=numbers,
         reads={
             tensor.key: [
-                (numbers[node.graph_path, node.position], slot) for node, slot in wiring.readers(tensor)
+                (numbers[node.graph_path, node.position], slot)
+                for node, slot in wiring.readers(tensor, inlined=False)
             ]
             for tensor in model.tensors()
         },
         sources=[[] for _ in nodes],
         targets=[[] for _ in nodes],
         prepares=bytearray(len(nodes)),
-        measures=bytearray(node.op_type in _MEASURES for node in nodes),
+        measures=bytearray(node.op_type in MEASURES for node in nodes),
         holders={graph.path: numbers[graph.parent] for graph in model.graphs if graph.parent in numbers},
     )
     makers: dict[GraphPath, dict[str, int]] = {}

@@ -6,7 +6,7 @@ import enum
 
 import numpy as np
 
-__all__ = ["DType"]
+__all__ = ["DType", "is_exact"]
 
 
 class DType(enum.IntEnum):
@@ -181,3 +181,20 @@ _ML_DTYPES = {
     DType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
     DType.FLOAT8E8M0: "float8_e8m0fnu",
 }
+
+
+_FINER: dict[DType, frozenset[DType]] = {
+    DType.FLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
+    DType.BFLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
+    DType.FLOAT: frozenset({DType.DOUBLE}),
+}
+"""Types that have every number of a type."""
+
+
+def is_exact(dtype: DType, stored: DType) -> bool:
+    """Whether a tensor of one type loses nothing when it is stored in the other.
+
+    >>> is_exact(DType.BFLOAT16, DType.FLOAT), is_exact(DType.FLOAT, DType.BFLOAT16)
+    (True, False)
+    """
+    return dtype is stored or stored in _FINER.get(dtype, ())

@@ -1,13 +1,14 @@
-"""Model -> how often each local function is called, and which of them call themselves."""
+"""Model -> which node calls which local function, how often each is called, and which of them call themselves."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from analyzer.model import Function, GraphPath, Model
+from analyzer.model import Function, GraphPath, Model, Place
+from analyzer.model.operators import is_own
 
-__all__ = ["Calls", "count_calls"]
+__all__ = ["Calls", "called_bodies", "count_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,30 @@ class Calls:
     """Whether it calls itself, directly or by others."""
 
 
-def count_calls(model: Model) -> tuple[Calls, ...]:
-    """One item for each of the model's functions, in file order. Of two that are the same, the first is called."""
-    if not model.functions:
-        return ()
+def called_bodies(model: Model) -> dict[Place, GraphPath]:
+    """The local function that each node calls, of those that call one. Of two that are the same, the first is called.
+
+    A node is no call where a runtime has an operator of its name (`analyzer.model.operators.is_own`).
+    """
     known: dict[_Called, GraphPath] = {}
     for function in model.functions:
         root = model.root(function.path)
         known.setdefault((root, _domain(function.domain), function.name, function.overload), function.path)
-    callers = _callers(model, known)
+    names = {name for _, _, name, _ in known}
+    found: dict[Place, GraphPath] = {}
+    for node in model.nodes() if names else ():
+        if node.op_type in names and not is_own(node):
+            called = (model.root(node.graph_path), _domain(node.domain), node.op_type, node.overload)
+            if called in known:
+                found[node.place] = known[called]
+    return found
+
+
+def count_calls(model: Model) -> tuple[Calls, ...]:
+    """One item for each of the model's functions, in file order."""
+    if not model.functions:
+        return ()
+    callers = _callers(model)
     total = _totals([function.path for function in model.functions], callers)
     circular = _circular(callers, total)
     return tuple(
@@ -53,18 +69,13 @@ _MOST = 1 << 128
 """Calls that are told apart: a chain of thousands of functions would give a number of thousands of digits."""
 
 
-def _callers(model: Model, known: dict[_Called, GraphPath]) -> dict[GraphPath, Counter[GraphPath]]:
+def _callers(model: Model) -> dict[GraphPath, Counter[GraphPath]]:
     """For each function, the function (or () for any other graph) in which its call sites are, and how many."""
-    bodies = set(known.values())
+    bodies = {function.path for function in model.functions}
     callers: dict[GraphPath, Counter[GraphPath]] = defaultdict(Counter)
-    for graph in model.graphs:
-        root = model.root(graph.path)
-        body = graph.path[: len(root) + 1]
-        inside = body if body in bodies else ()
-        for node in graph.nodes:
-            called = known.get((root, _domain(node.domain), node.op_type, node.overload))
-            if called is not None:
-                callers[called][inside] += 1
+    for (path, _), called in called_bodies(model).items():
+        body = path[: len(model.root(path)) + 1]
+        callers[called][body if body in bodies else ()] += 1
     return callers
 
 

@@ -19,11 +19,12 @@ from typing import Any
 import networkx as nx
 
 from analyzer.blocks import find_blocks
+from analyzer.functions import called_bodies
 from analyzer.ledger import Blocks, Entry, Ledger
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor, Vertex
 from analyzer.wiring import CARRIED, NAMED, GraphInput, Provider, Wiring, connect
 
-__all__ = ["CROSSING", "build_graph", "called_functions", "describe_graph", "tensor_vertex"]
+__all__ = ["CROSSING", "build_graph", "describe_graph", "tensor_vertex"]
 
 CROSSING = -2
 
@@ -48,7 +49,7 @@ def build_graph(model: Model, wiring: Wiring | None = None) -> nx.MultiDiGraph[V
 def describe_graph(graph: nx.MultiDiGraph[Vertex], ledger: Ledger) -> nx.MultiDiGraph[Vertex]:
     """Add what the ledger says of its model's graph: to the vertices, and totals to the graph. Returns that graph."""
     blocks = ledger.blocks or find_blocks(ledger)
-    functions = called_functions(ledger.model)
+    functions = called_bodies(ledger.model)
     entries = {entry.tensor.key: entry for entry in ledger.entries}
     for vertex, attributes in graph.nodes(data=True):
         kind, path, name = vertex
@@ -82,27 +83,6 @@ def tensor_vertex(key: Key) -> Vertex:
     return ("tensor", key[0], key[1])
 
 
-def called_functions(model: Model) -> dict[Place, GraphPath]:
-    """The local function that each node calls, of those that call one."""
-    known: dict[tuple[GraphPath, str, str, str], GraphPath] = {}
-    for function in model.functions:
-        root = model.root(function.path)
-        known.setdefault((root, _domain(function.domain), function.name, function.overload), function.path)
-    if not known:
-        return {}
-    found = {
-        node.place: known.get(
-            (model.root(node.graph_path), _domain(node.domain), node.op_type, node.overload)
-        )
-        for node in model.nodes()
-    }
-    return {place: path for place, path in found.items() if path is not None}
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
 def _vertex(provider: Provider) -> Vertex:
     match provider:
         case Node():
@@ -130,7 +110,7 @@ def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, wiring: Wiring) -> N
     for node in part.nodes:
         target: Vertex = ("node", path, node.position)
         for slot, name in enumerate(node.inputs):
-            provider = wiring.find(path, name) if name else None
+            provider = wiring.look_up(path, name) if name else None
             if provider is not None:
                 graph.add_edge(_vertex(provider), target, value=name, slot=slot)
     for tensor in part.tensors:
@@ -138,7 +118,7 @@ def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, wiring: Wiring) -> N
             target = ("node", path, tensor.node)
             graph.add_edge(tensor_vertex(tensor.key), target, value=tensor.name, slot=CARRIED)
     for name in part.outputs:
-        provider = wiring.find(path, name)
+        provider = wiring.look_up(path, name)
         if provider is not None:
             graph.add_edge(_vertex(provider), ("output", path, name), value=name, slot=CROSSING)
     _join_parent(graph, part)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from analyzer.content import ContentMode
 from analyzer.dtypes import DType
 from analyzer.functions import Calls
+from analyzer.liveness import Live
 from analyzer.model import Key, Model, Place, StoredTensor
 from analyzer.wiring import Wiring
 
@@ -31,6 +32,7 @@ __all__ = [
     "Ledger",
     "Match",
     "Member",
+    "Opaque",
     "Role",
     "Run",
     "Severity",
@@ -276,6 +278,15 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Opaque:
+    """Data that computes and that nothing explains (`analyzer.opaque`)."""
+
+    tensors: frozenset[Key] = frozenset()
+    made: Mapping[Place, int] = field(default_factory=dict)
+    """Nodes that make numbers when the model runs, and how many; 0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """The account of one model: every stored tensor once, every byte once."""
 
@@ -299,8 +310,12 @@ class Ledger:
     """How often each local function is called."""
     blocks: Blocks | None = None
     """The repeated blocks; None where nobody has looked for them (`analyzer.blocks.find_blocks`)."""
+    live: Live | None = None
+    """What the outputs depend on; None where nobody has looked (a saved report)."""
     told_nodes: int | None = None
     """How many nodes a saved report says there were, which has none of them itself."""
+    made: Mapping[Place, int] = field(default_factory=dict)
+    """Nodes that make such data when the model runs, and how many numbers; 0 where that is not known."""
     opaque: tuple[Key, ...] = ()
     """Entries whose data no rule explains and that flows into arithmetic: they may be learned (finding `opaque`)."""
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from analyzer.content import Array, decode_values, sample_positions
+from analyzer.content import SAMPLES, Array, decode_values
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
 
@@ -30,6 +30,7 @@ __all__ = [
     "Manifest",
     "Parameter",
     "WeightNorm",
+    "Wired",
     "is_manifest",
     "load_manifest",
     "save_manifest",
@@ -39,7 +40,7 @@ __all__ = [
 MANIFEST_FILE = "manifest.json"
 """What an export calls it."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KIND = "onnxledger-manifest"
 
 
@@ -139,6 +140,20 @@ class WeightNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class Wired:
+    """What the exported file computes with the parameters, as digests (`analyzer.fingerprint`)."""
+
+    outputs: str
+    """Of all outputs."""
+    scopes: tuple[tuple[str, str], ...]
+    """Of the nodes of each module, in the order of the file."""
+    producer: str
+    """The file's, which tools that rewrite it put their own name in place of."""
+    domains: tuple[str, ...]
+    """Domains of its operators."""
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What PyTorch says a model holds: each parameter and buffer once, with its ties.
 
@@ -157,8 +172,13 @@ class Manifest:
     """What decided `read`: `exported-program`, `function-calls`, or None."""
     lists_all_buffers: bool = True
     """Whether every buffer is here: a state dict lacks those that are not persistent."""
+    salt: str = ""
+    """What picked the positions of `Content.samples`; without content nothing."""
     modules: Mapping[str, str] = field(default_factory=dict)
     """Class names of the modules that own tensors, by their paths; empty where only names are known."""
+
+    wiring: Wired | None = None
+    """What the file that was exported with it computes; None where no file was."""
 
     @property
     def tensors(self) -> tuple[Parameter | Buffer, ...]:
@@ -274,7 +294,9 @@ def load_manifest(path: Path | str) -> Manifest:
             source=_strings(document["source"]),
             trace=document["trace"],
             lists_all_buffers=document.get("lists_all_buffers", True),
+            salt=document["salt"],
             modules=_modules(document.get("modules", {})),
+            wiring=_wired(document.get("wiring")),
         )
         _check(manifest)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -291,6 +313,8 @@ def _check(manifest: Manifest) -> None:
     """
     if manifest.trace is not None and not isinstance(manifest.trace, str):
         raise TypeError(f"trace {manifest.trace!r}")
+    if not isinstance(manifest.salt, str):
+        raise TypeError(f"salt {manifest.salt!r}")
     if type(manifest.lists_all_buffers) is not bool:
         raise TypeError(f"lists_all_buffers {manifest.lists_all_buffers!r}")
     counted = Counter(name for tensor in manifest.tensors for name in tensor.names)
@@ -358,10 +382,7 @@ def _check_content(tensor: Parameter | Buffer, content: Content) -> None:
     for digest in (content.digest, *content.casts.values()):
         if not digest.startswith("sha256:"):
             raise ValueError(f"{tensor.name}: digest {digest!r}")
-    if (
-        element is not None
-        and decode_values(content.samples, element).size != sample_positions(tensor.numel).size
-    ):
+    if element is not None and decode_values(content.samples, element).size != min(tensor.numel, SAMPLES):
         raise ValueError(f"{tensor.name}: not one sample for each position")
 
 
@@ -390,6 +411,13 @@ def _modules(item: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(item, dict) or not all(isinstance(name, str) and name for name in item.values()):
         raise TypeError("modules: not a map of class names")
     return dict(item)
+
+
+def _wired(item: Mapping[str, Any] | None) -> Wired | None:
+    if item is None:
+        return None
+    scopes = tuple((str(scope), str(digest)) for scope, digest in item["scopes"])
+    return Wired(str(item["outputs"]), scopes, str(item["producer"]), tuple(map(str, item["domains"])))
 
 
 def _strings(item: Mapping[str, Any]) -> dict[str, str]:

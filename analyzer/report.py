@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from analyzer.artifact.components import ComponentTotals, count_components
+from analyzer.findings.ids import OPAQUE
 from analyzer.group.patterns import find_overlap
 from analyzer.ledger import Finding, Grouping, Ledger
 
@@ -76,7 +77,9 @@ class ReconcileReport:
     def findings(self) -> tuple[Finding, ...]:
         """Those of the model, of the reconciliation, and of the groups."""
         result = self.reconciliation
-        return _sorted(result.ledger.findings, result.findings, find_overlap(self.grouping))
+        # What the file alone says of opaque data, PyTorch's side says better.
+        alone = tuple(each for each in result.ledger.findings if each.id != OPAQUE)
+        return _sorted(alone, result.findings, find_overlap(self.grouping))
 
 
 @dataclass(frozen=True, slots=True)

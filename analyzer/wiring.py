@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, StoredTensor
+from analyzer.functions import called_bodies
+from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.operators import Slot, operator_of
 
-__all__ = ["CARRIED", "NAMED", "GraphInput", "Provider", "Reader", "Wiring", "connect"]
+__all__ = ["CARRIED", "NAMED", "GraphInput", "Provider", "Reader", "Wiring", "connect", "is_passed"]
 
 CARRIED = -1
 """The slot of a tensor in one of its reader's own attributes."""
@@ -37,6 +39,39 @@ class GraphInput(NamedTuple):
 Provider = StoredTensor | Node | GraphInput
 
 
+class _Value(NamedTuple):
+    """A value on the way to its readers."""
+
+    path: GraphPath
+    """The graph that it belongs to."""
+    name: str
+    via: Place | None
+    """The call through which its graph, the body of a function, was entered."""
+
+
+_NOWHERE: GraphPath = ("",)
+"""No graph's path: what is looked up for a node that calls nothing."""
+
+_DEEPEST = 1_000
+"""Calls within calls that are followed back."""
+
+_OPERANDS = frozenset({Slot.DATA, Slot.CODES, Slot.TABLE, Slot.LEARNED})
+
+
+def is_passed(reader: Reader, past: Collection[str]) -> bool:
+    """Whether a reader is one of these operators, and hands on what it reads at that input.
+
+    That is: it moves, decodes or looks up the value, and does not take it for a shape, a scale or an index.
+    """
+    node, slot = reader
+    if node.op_type not in past or slot < 0 or not node.is_standard:
+        return False
+    known = operator_of(node)
+    if known is None:
+        return False
+    return known.hands_on(slot) if known.moved != frozenset() else known.slot(slot) in _OPERANDS
+
+
 @dataclass(slots=True)
 class Wiring:
     """Names of values belong to one graph; nested graphs also see those of the graphs around them."""
@@ -56,8 +91,26 @@ class Wiring:
     _readers: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
     """By the graph that provides a value, and its name; in file order."""
 
+    calls: dict[Place, GraphPath] = field(default_factory=dict)
+    """The function that each node calls, of those that call one (`analyzer.functions.called_bodies`)."""
+    _bodies: dict[GraphPath, Graph] = field(default_factory=dict)
+    """The bodies of functions that somebody calls."""
+    _sites: dict[GraphPath, list[Node]] = field(default_factory=dict)
+    """The nodes that call each of them, in file order."""
+
     def find(self, path: GraphPath, name: str) -> Provider | None:
-        """What provides a name, seen from a graph; None where nothing does, and the file is invalid."""
+        """What provides a name, seen from a graph; None where nothing does, and the file is invalid.
+
+        Calls are followed: what a call gives out is provided by the node of the body that computes it, and what a body
+        is given by what the one call of it is given. Where several nodes call a function, its inputs are its own.
+        """
+        found = self.look_up(path, name)
+        if not self.calls or found is None or isinstance(found, StoredTensor):
+            return found
+        return self._follow_back(found, name)
+
+    def look_up(self, path: GraphPath, name: str) -> Provider | None:
+        """What provides a name in a graph or those around it, as it stands: a call, or an input of a body."""
         place = self.place(path, name)
         return None if place is None else self.providers[place][name]
 
@@ -70,8 +123,58 @@ class Wiring:
             around = self.parents.get(around)
         return None
 
-    def readers(self, provider: StoredTensor | Node) -> list[Reader]:
-        """The nodes that read what a tensor or a node provides, in file order, one item for each input that does."""
+    def _follow_back(self, found: Provider, name: str) -> Provider | None:
+        """Into the functions that are called for a value, and out again to what these calls are given."""
+        entered: list[Node] = []
+        seen: set[tuple[GraphPath, str, int]] = set()
+        while True:
+            path = found.path if isinstance(found, GraphInput) else found.graph_path
+            state = (path, name, len(entered))
+            if state in seen or len(entered) > _DEEPEST:
+                return found  # functions that call each other in a circle
+            seen.add(state)
+            following: Provider | None
+            if isinstance(found, Node) and (body := self._bodies.get(self.calls.get(found.place, _NOWHERE))):
+                index = found.outputs.index(name)
+                if index >= len(body.outputs):
+                    return found
+                entered.append(found)
+                path, name = body.path, body.outputs[index]
+            elif isinstance(found, GraphInput) and path in self._bodies:
+                sites = self._sites[path]
+                is_back = bool(entered) and self.calls[entered[-1].place] == path
+                site = entered.pop() if is_back else sites[0] if len(sites) == 1 else None
+                index = self._bodies[path].inputs.index(name)
+                if site is None:
+                    return found
+                path, name = site.graph_path, site.inputs[index] if index < len(site.inputs) else ""
+            else:
+                return found
+            following = self.look_up(path, name) if name else None
+            if following is None or isinstance(following, StoredTensor):
+                return following
+            found = following
+
+    def readers(
+        self, provider: StoredTensor | Node, past: Collection[str] = (), *, inlined: bool = True
+    ) -> list[Reader]:
+        """The nodes that read what a tensor or a node provides, in file order, one item for each input that does.
+
+        A call of a function is followed: the nodes of the body that read what they are given there are the readers,
+        and what the body gives out is read where it is called.
+
+        Args:
+            provider: a stored tensor, or a node with all of its outputs.
+            past: names of operators that are passed where they hand the value on (or decode it): who reads their
+                output is told in their place. None that computes with the value is passed.
+            inlined: whether calls are followed. Otherwise a call is a reader, and a body ends at its outputs.
+        """
+        found = self._direct(provider)
+        if not past and not (inlined and self.calls):
+            return found
+        return self._follow(provider, found, frozenset(past), inlined=inlined)
+
+    def _direct(self, provider: StoredTensor | Node) -> list[Reader]:
         if isinstance(provider, Node):
             found = [self._readers_of(provider, name) for name in provider.outputs]
             return found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=self._file_order)
@@ -87,6 +190,51 @@ class Wiring:
         if self.providers[path].get(name) is not provider:
             return []  # another provides the name
         return self._readers[path].get(name, [])
+
+    def _follow(
+        self, provider: StoredTensor | Node, direct: list[Reader], past: frozenset[str], *, inlined: bool
+    ) -> list[Reader]:
+        """From value to value: into functions, out of them, and past operators that hand on what they read."""
+        is_called = provider.graph_path in self._bodies or any(
+            reader.node.place in self.calls for reader in direct
+        )
+        if not past and not is_called:
+            return direct
+        outputs = provider.outputs if isinstance(provider, Node) else (provider.name,)
+        if isinstance(provider, StoredTensor) and provider.carrier not in NAMED:
+            return direct
+        own = self.providers[provider.graph_path]
+        waiting = [_Value(provider.graph_path, name, None) for name in outputs if own.get(name) is provider]
+        seen, found = set(waiting), dict[tuple[Place, int], Reader]()
+        while waiting:
+            value = waiting.pop()
+            onwards: list[_Value] = []
+            for reader in self._readers[value.path].get(value.name, ()):
+                called = self._bodies.get(self.calls.get(reader.node.place, _NOWHERE)) if inlined else None
+                if called is not None and 0 <= reader.slot < len(called.inputs):
+                    given = called.inputs[reader.slot]
+                    if isinstance(self.providers[called.path].get(given), GraphInput):
+                        onwards.append(_Value(called.path, given, reader.node.place))
+                elif past and is_passed(reader, past):
+                    node = reader.node
+                    onwards += (_Value(node.graph_path, name, value.via) for name in node.outputs if name)
+                else:
+                    found[reader.node.place, reader.slot] = reader
+            if inlined and value.path in self._bodies and value.name in self._bodies[value.path].outputs:
+                onwards += self._given_out(value)
+            onwards = [following for following in onwards if following not in seen]
+            seen.update(onwards)
+            waiting += onwards
+        return sorted(found.values(), key=self._file_order)
+
+    def _given_out(self, value: _Value) -> Iterator[_Value]:
+        """What a body's output is where it is called: by the call through which it was entered, or by any."""
+        path, position = value.via or ((), -1)
+        sites = self._sites[value.path] if value.via is None else [self._nodes[path][position]]
+        for site in sites:
+            for name, inner in zip(site.outputs, self._bodies[value.path].outputs, strict=False):
+                if inner == value.name and name and self.providers[site.graph_path].get(name) is site:
+                    yield _Value(site.graph_path, name, None)
 
     def producers(self, node: Node) -> Iterator[StoredTensor | Node]:
         """The tensors and nodes that provide what a node reads, in the order of its inputs."""
@@ -111,7 +259,17 @@ def connect(model: Model) -> Wiring:
         if part.path in bodies or (part.parent is not None and part.parent[0] in closed):
             closed.add(part.path)
         _read(wiring, part, is_closed=part.path in closed)
+    if model.functions:
+        _call(wiring, model)
     return wiring
+
+
+def _call(wiring: Wiring, model: Model) -> None:
+    wiring.calls = called_bodies(model)
+    called = set(wiring.calls.values())
+    wiring._bodies = {graph.path: graph for graph in model.graphs if graph.path in called}
+    for path, position in wiring.calls:
+        wiring._sites.setdefault(wiring.calls[path, position], []).append(wiring._nodes[path][position])
 
 
 def _provide(wiring: Wiring, part: Graph) -> None:

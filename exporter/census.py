@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from analyzer.content import (
     row_digests,
     sample,
 )
-from analyzer.dtypes import DType
+from analyzer.dtypes import DType, is_exact
 from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm, split_name
 from exporter.reads import Reads
 from exporter.values import AS_INTEGERS, TORCH_DTYPES
@@ -33,6 +34,7 @@ from exporter.weights import is_batch_norm
 __all__ = ["Tied", "group_ties", "take_census", "with_reads"]
 
 _T = TypeVar("_T")
+_Described = TypeVar("_Described", Parameter, Buffer)
 
 Progress = Callable[[int, int], None]
 """Called with the tensors described so far and their number."""
@@ -62,9 +64,13 @@ def take_census(
     buffers = group_ties(model.named_buffers(remove_duplicate=False))
     step = _counter(progress, len(parameters) + len(buffers))
     tables = _tables(model)
+    described = tuple(step(_parameter(t, id(t.tensor) in tables, evidence)) for t in parameters)
+    others = tuple(step(_buffer(tied, model, evidence)) for tied in buffers)
+    salt = _salt((*described, *others))
     return Manifest(
-        parameters=tuple(step(_parameter(t, id(t.tensor) in tables, evidence)) for t in parameters),
-        buffers=tuple(step(_buffer(tied, model, evidence)) for tied in buffers),
+        parameters=tuple(_with_samples(p, t, salt) for p, t in zip(described, parameters, strict=True)),
+        buffers=tuple(_with_samples(b, t, salt) for b, t in zip(others, buffers, strict=True)),
+        salt=salt,
         batch_norms=tuple(_batch_norms(model)),
         weight_norms=tuple(_weight_norms(model)),
         values=_whole_values(model) if evidence else {},
@@ -151,7 +157,7 @@ def _row_digests(tensor: torch.Tensor) -> str | None:
 def _parameter(tied: Tied, is_table: bool, evidence: bool) -> Parameter:
     tensor = tied.tensor
     projections = norms = None
-    if evidence and tensor.ndim >= 3 and tensor.numel() and tensor.is_floating_point() and _has_data(tensor):
+    if evidence and tensor.ndim >= 2 and tensor.numel() and tensor.is_floating_point() and _has_data(tensor):
         values = channel_statistics(tensor.detach().float().cpu().numpy())
         projections, norms = (encode_values(v) for v in values)
     return Parameter(
@@ -207,13 +213,29 @@ def _content(tensor: torch.Tensor) -> Content | None:
         digest=digest(array),
         digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
         constant_filled=is_constant_filled(array),
-        samples=encode_values(sample(array)),
-        casts={t.name: cast_digest(array, t) for t in _NARROWER} if tensor.dtype is torch.float32 else {},
+        samples="",
+        casts={t.name: cast_digest(array, t) for t in _casts(_dtype(tensor))},
     )
 
 
-_NARROWER = (DType.FLOAT16, DType.BFLOAT16)
-"""Types to which deployment tools cast float32 weights."""
+def _salt(described: Iterable[Parameter | Buffer]) -> str:
+    """What picks the samples: of all contents together, so that none of them alone tells which elements nobody has."""
+    digests = [tensor.content.digest for tensor in described if tensor.content is not None]
+    return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else ""
+
+
+def _with_samples(described: _Described, tied: Tied, salt: str) -> _Described:
+    if described.content is None:
+        return described
+    content = dataclasses.replace(described.content, samples=encode_values(sample(_array(tied.tensor), salt)))
+    return dataclasses.replace(described, content=content)
+
+
+def _casts(dtype: DType) -> list[DType]:
+    """Types to which deployment tools cast weights, and which do not have all their numbers."""
+    casts = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
+    is_real = dtype in (DType.DOUBLE, *casts)
+    return [cast for cast in casts if is_real and not is_exact(dtype, cast)]
 
 
 def _batch_norms(model: nn.Module) -> Iterator[BatchNorm]:

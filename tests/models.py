@@ -212,6 +212,9 @@ def parameter(name: str, array: Array, *, weightless: bool = False, **fields: An
         "trainable": True,
         "content": None if weightless else content_of(array),
     }
+    if array.ndim == 2 and array.size and array.dtype == np.float32 and not weightless:
+        sums = (encode_values(found) for found in channel_statistics(array))
+        known |= dict(zip(("channel_projections", "channel_norms"), sums, strict=True))
     return Parameter(name=name, **{**known, **fields})
 
 

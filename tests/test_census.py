@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyzer.content import channel_statistics, decode_values, digest
+from analyzer.content import channel_statistics, decode_values, digest, sample_positions
 from analyzer.dtypes import DType
 from analyzer.manifest import load_manifest, save_manifest
 
@@ -255,7 +255,45 @@ def test_small_tensors_are_carried_whole(corners):
 
     sizes = {tensor.name: tensor.numel for tensor in manifest.tensors}
     assert set(manifest.values) == {name for name, numel in sizes.items() if 1 < numel <= 4096}
-    assert all(p.channel_projections is None for p in manifest.parameters)
+    assert all((p.channel_projections is None) == (len(p.shape) < 2) for p in manifest.parameters)
+
+
+def test_samples_stand_where_the_contents_of_all_say():
+    def taken(*, bias: float) -> tuple[str, str]:
+        linear = torch.nn.Linear(64, 64)
+        with torch.no_grad():
+            linear.weight.copy_(torch.arange(64.0 * 64).reshape(64, 64))
+            linear.bias.fill_(bias)
+        manifest = take_census(linear)
+        content = manifest.parameters[0].content
+        assert content is not None
+        found = decode_values(content.samples, np.dtype("<f4"))
+        assert found.tolist() == sample_positions(64 * 64, manifest.salt).tolist()
+        return manifest.salt, content.samples
+
+    assert taken(bias=0) == taken(bias=0)
+    assert taken(bias=0)[0] != taken(bias=1)[0]
+    assert taken(bias=0)[1] != taken(bias=1)[1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "casts"),
+    [
+        (torch.float64, {"FLOAT", "FLOAT16", "BFLOAT16"}),
+        (torch.float32, {"FLOAT16", "BFLOAT16"}),
+        (torch.float16, {"BFLOAT16"}),
+        (torch.bfloat16, {"FLOAT16"}),
+        (torch.int64, set()),
+    ],
+)
+def test_casts_are_digested_that_lose_something(dtype, casts):
+    module = torch.nn.Module()
+    module.register_parameter("w", torch.nn.Parameter(torch.ones(3).to(dtype), requires_grad=False))
+
+    content = take_census(module).parameters[0].content
+
+    assert content is not None
+    assert set(content.casts) == casts
 
 
 def test_exported_program_shows_what_is_read(corners):

@@ -57,6 +57,23 @@ def test_positions_are_distinct_and_hold_both_ends(numel):
     assert not numel or (positions[0], positions[-1]) == (0, numel - 1)
 
 
+@pytest.mark.parametrize("size", [64, 127, 190, 4096])
+def test_positions_of_a_square_matrix_are_on_no_line_of_it(size):
+    rows, columns = np.divmod(sample_positions(size * size, "any"), size)
+
+    assert np.unique(rows).size > 40
+    assert np.unique(columns).size > 40
+    assert (rows == columns).sum() < SAMPLES / 4
+    assert (rows + columns == size - 1).sum() < SAMPLES / 4
+
+
+def test_positions_do_not_follow_from_the_size_alone():
+    one, other = (sample_positions(1 << 20, salt) for salt in ("one", "other"))
+
+    assert np.intersect1d(one, other).size < SAMPLES / 4
+    assert one.tolist() == sample_positions(1 << 20, "one").tolist()
+
+
 @pytest.mark.parametrize("shape", [(3, 5), (20, 30), (1, 100), (100, 1), (0, 4)])
 def test_transposed_sample_is_that_of_the_transpose(shape):
     matrix = ramp(*shape)

@@ -163,3 +163,14 @@ def test_function_in_a_circle_is_recursive_and_what_it_calls_is_not():
     )
 
     assert [(c.function.name, c.is_recursive) for c in calls] == [("f", True), ("g", True), ("leaf", False)]
+
+
+def test_a_function_of_the_name_of_a_runtimes_operator_is_never_called():
+    nodes = [call("FusedMatMul", "com.microsoft"), call("MyOwn", "com.microsoft"), call("MatMul", "")]
+    functions = [
+        function("FusedMatMul", domain="com.microsoft"),
+        function("MyOwn", domain="com.microsoft"),
+        function("MatMul", domain=""),
+    ]
+
+    assert numbers(nodes, *functions) == {"FusedMatMul": (0, 0), "MyOwn": (1, 1), "MatMul": (0, 0)}

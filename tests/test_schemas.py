@@ -420,7 +420,7 @@ def test_a_schema_is_valid_and_stands_alone(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
 
     assert schema["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
-    assert schema["$id"] == f"onnxledger:{name}:1"
+    assert schema["$id"] == f"onnxledger:{name}:{schema['properties']['schema_version']['const']}"
     references = re.findall(r'"\$ref": "([^"]+)"', json.dumps(schema))
     assert {reference.rpartition("/")[0] for reference in references} == {"#/$defs"}
     assert {reference.rpartition("/")[2] for reference in references} == schema["$defs"].keys()

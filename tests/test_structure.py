@@ -90,7 +90,7 @@ SIGNATURES = {
     "ConvTranspose": ".PP",
     "DeformConv": ".P.P.",
     "DequantizeLinear": ".qq",
-    "Einsum": "PPP.",
+    "Einsum": "PPPP",
     "GRU": ".PPP..",
     "Gemm": "PPP",
     "GroupNormalization": ".PP",
@@ -114,22 +114,22 @@ SIGNATURES = {
     "com.microsoft.DecoderMaskedMultiHeadAttention": "..........P",
     "com.microsoft.DynamicQuantizeLSTM": ".PPP...Pqqqq",
     "com.microsoft.DynamicQuantizeMatMul": ".PqqP",
-    "com.microsoft.EmbedLayerNormalization": "..PPPPP..",
+    "com.microsoft.EmbedLayerNormalization": "..TTTPP..",
     "com.microsoft.FastGelu": ".P",
     "com.microsoft.FusedConv": ".PP.",
-    "com.microsoft.FusedGemm": ".PP",
+    "com.microsoft.FusedGemm": "PPP",
     "com.microsoft.FusedMatMul": "PP",
     "com.microsoft.GatherBlockQuantized": "P.qq",
     "com.microsoft.GroupNorm": ".PP",
     "com.microsoft.GroupQueryAttention": ".......bb..",
     "com.microsoft.MatMulBnb4": ".Pq",
-    "com.microsoft.MatMulIntegerToFloat": ".PqqqqP",
+    "com.microsoft.MatMulIntegerToFloat": "PPqqqqP",
     "com.microsoft.MatMulNBits": ".PqqqP",
     "com.microsoft.MoE": "..PPPPPP",
     "com.microsoft.MultiHeadAttention": "...P......",
-    "com.microsoft.QAttention": ".PPqq.qq.",
+    "com.microsoft.QAttention": "PPPqq.qq.",
     "com.microsoft.QEmbedLayerNormalization": "..PPPPP.qqqqqqqqqq",
-    "com.microsoft.QGemm": ".qqPqqPqq",
+    "com.microsoft.QGemm": "PqqPqqPqq",
     "com.microsoft.QLinearAdd": ".qq.qqqq",
     "com.microsoft.QLinearAveragePool": ".qqqq",
     "com.microsoft.QLinearConcat": "qq",
@@ -139,15 +139,15 @@ SIGNATURES = {
     "com.microsoft.QLinearSigmoid": ".qqqq",
     "com.microsoft.QLinearSoftmax": ".qqqq",
     "com.microsoft.QMoE": "..PqPPqPPqPqqq",
-    "com.microsoft.QOrderedMatMul": "..P.....",
+    "com.microsoft.QOrderedMatMul": "PqPqqPPq",
     "com.microsoft.RotaryEmbedding": ".ibb",
     "com.microsoft.SkipLayerNormalization": "..PPP",
     "com.microsoft.SkipSimplifiedLayerNormalization": "..PP",
     "RotaryEmbedding": ".bbi",
-    "SimplifiedLayerNormalization": ".PP",
+    "SimplifiedLayerNormalization": ".P",
 }
-"""The inputs of operators in their order: P is learned, q quantization, b a buffer, c a constant, i integers that are
-constants; a dot says nothing of floats."""
+"""The inputs of operators in their order: P is learned, T too where it has rows, q quantization, b a buffer, c a
+constant, i integers that are constants; a dot says nothing of floats."""
 
 
 @pytest.mark.parametrize("operator", SIGNATURES)
@@ -155,6 +155,7 @@ def test_each_input_of_an_operator_has_the_role_that_the_operator_gives_it(tmp_p
     op_type, signature = operator.rpartition(".")[2], SIGNATURES[operator]
     decisions = {
         "P": ("parameter", "structure:{}[{}]"),
+        "T": ("parameter", "structure:{}[{}]"),
         "q": ("quantization", "structure:{}[{}]"),
         "b": ("buffer", "structure:{}[{}]"),
         "c": ("constant", "structure:{}[{}]"),
@@ -164,7 +165,7 @@ def test_each_input_of_an_operator_has_the_role_that_the_operator_gives_it(tmp_p
 
     for slot, letter in enumerate(signature):
         inputs = ["w" if place == slot else "x" for place in range(len(signature))]
-        array = np.array([1, 2, 3]) if letter == "i" else ramp(3)
+        array = np.array([1, 2, 3]) if letter == "i" else ramp(3, 2) if letter == "T" else ramp(3)
         found = decide(tmp_path, f"y = {operator}({', '.join(inputs)})", array)
 
         role, rule = decisions[letter]

@@ -18,6 +18,8 @@ from analyzer.compare import compare_ledgers
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
+from analyzer.render.html import render_html
+from analyzer.render.markdown import render_markdown
 from analyzer.render.options import RenderOptions
 from analyzer.render.text import render_text
 from analyzer.report import ExportReport, Inspection, ReconcileReport
@@ -569,8 +571,38 @@ def test_verdict_says_whether_it_balances_and_how_far_values_were_compared(tmp_p
 
     text = render_text(ReconcileReport(result, group_by(result.in_pytorch_terms())))
 
-    assert "balanced, unexplained 0; contents compared at fixed positions" in " ".join(text.split())
+    assert (
+        "balanced at 256 positions of each tensor, unexplained 0; contents compared at 256 positions"
+        in " ".join(text.split())
+    )
     assert "DOES NOT BALANCE" in reports(tmp_path, proto)["reconcile"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "page"),
+    [
+        ("none", "balanced by names and shapes only, unexplained 0;", "Balanced by names and shapes only:"),
+        (
+            "sampled",
+            "balanced at 256 positions of each tensor, unex",
+            "Balanced at 256 positions of each tensor:",
+        ),
+        (
+            "full",
+            "balanced, unexplained 0; whole contents compared",
+            "Balanced: every parameter is accounted for",
+        ),
+    ],
+)
+def test_verdict_begins_with_what_was_not_compared(tmp_path, content, words, page):
+    proto = layers(2)
+    weights = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(weights)), content)
+    report = ReconcileReport(result, group_by(result.in_pytorch_terms()))
+
+    assert f" against tests {words}" in " ".join(render_text(report).split())
+    assert words in render_markdown(report)
+    assert page in render_html(report)
 
 
 def test_trainable_and_frozen_are_columns_where_pytorch_is_known(tmp_path):

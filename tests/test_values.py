@@ -32,7 +32,7 @@ class InMemory:
     def array(self) -> Array:
         return self.whole
 
-    def sample(self) -> Array:
+    def sample(self, salt: str = "") -> Array:
         return self.at(np.linspace(0, self.whole.size - 1, min(SAMPLES, self.whole.size)).astype(np.int64))
 
     def at(self, positions: object) -> Array:

@@ -12,8 +12,9 @@ from onnx import helper, numpy_helper
 
 from analyzer.graph import build_graph, tensor_vertex
 from analyzer.model import Model, Node, StoredTensor
+from analyzer.model.operators import MOVES
 from analyzer.read import read_model
-from analyzer.wiring import CARRIED, Wiring, connect
+from analyzer.wiring import CARRIED, GraphInput, Wiring, connect
 
 
 def model_of(folder: Path, proto: onnx.ModelProto | str) -> Model:
@@ -194,3 +195,146 @@ def test_an_omitted_input_and_an_omitted_output_are_no_values(tmp_path):
     wiring = connect(model_of(tmp_path, proto))
 
     assert (wiring.undefined, wiring.unsorted, wiring.repeated) == ([], [], [])
+
+
+CALLING = """
+<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+g (float[2,2] x) => (float[2,2] y)
+<float[2,2] w = {1, 2, 3, 4}, float[2,2] v = {5, 6, 7, 8}>
+{
+    h = my.Linear(x, w)
+    i = my.Linear(h, v)
+    t = my.Turn(w)
+    u = my.Turn(v)
+    j = MatMul(i, t)
+    k = Add(j, u)
+    y = my.Outer(k, w)
+}
+<domain: "my", opset_import: ["" : 18]> Linear (a, b) => (c) { c = MatMul(a, b) }
+<domain: "my", opset_import: ["" : 18]> Turn (a) => (b) { b = Transpose(a) }
+<domain: "my", opset_import: ["" : 18, "my" : 1]> Outer (a, b) => (e) {
+    z = Constant<value = float[2,2] {1, 2, 3, 4}>()
+    c = my.Inner(a, b)
+    d = Sub(c, z)
+    e = Relu(d)
+}
+<domain: "my", opset_import: ["" : 18]> Inner (p, q) => (r) { s = Identity(q) r = Gemm(p, s) }
+"""
+
+
+def test_a_call_is_replaced_by_what_the_body_reads(tmp_path):
+    model = model_of(tmp_path, CALLING)
+    wiring = connect(model)
+
+    assert read_by(wiring, tensor(model, "w")) == [("MatMul", 1), ("Transpose", 0), ("Identity", 0)]
+    assert [
+        (reader.node.op_type, reader.slot) for reader in wiring.readers(tensor(model, "w"), inlined=False)
+    ] == [("Linear", 1), ("Turn", 0), ("Outer", 1)]
+
+
+def test_operators_that_only_move_are_passed_into_functions_and_out_of_the_call_that_led_in(tmp_path):
+    model = model_of(tmp_path, CALLING)
+    wiring = connect(model)
+
+    def past(name: str) -> list[tuple[str, int]]:
+        return [(r.node.op_type, r.slot) for r in wiring.readers(tensor(model, name), past=MOVES)]
+
+    assert past("w") == [("MatMul", 1), ("MatMul", 1), ("Gemm", 1)]
+    assert past("v") == [("Add", 1), ("MatMul", 1)]
+
+
+def test_a_setting_of_what_moves_is_not_passed(tmp_path):
+    model = model_of(
+        tmp_path,
+        "g (float[2] x) => (float[2] y) <int64[1] s = {2}> { h = Reshape(x, s) y = Relu(h) }",
+    )
+
+    readers = connect(model).readers(tensor(model, "s"), past=MOVES)
+
+    assert [(reader.node.op_type, reader.slot) for reader in readers] == [("Reshape", 1)]
+
+
+def test_what_a_body_gives_out_is_read_where_it_is_called(tmp_path):
+    model = model_of(tmp_path, CALLING)
+    turn = next(graph for graph in model.graphs if "".join(graph.path).endswith("Turn"))
+
+    assert read_by(connect(model), turn.nodes[0]) == [("MatMul", 1), ("Add", 1)]
+
+
+def test_what_a_call_gives_is_found_in_the_body_and_what_one_call_is_given_around_it(tmp_path):
+    model = model_of(tmp_path, CALLING)
+    wiring = connect(model)
+    outer, inner = (
+        next(graph for graph in model.graphs if "".join(graph.path).endswith(name))
+        for name in ("Outer", "Inner")
+    )
+
+    def op_type(*place: object) -> str:
+        found = wiring.find(*place)
+        assert isinstance(found, Node)
+        return found.op_type
+
+    assert op_type((), "h") == "MatMul"
+    assert op_type(outer.path, "c") == "Gemm"
+    assert wiring.find(inner.path, "q") is tensor(model, "w")
+    assert op_type(inner.path, "p") == "Add"
+    linear = next(graph for graph in model.graphs if "".join(graph.path).endswith("Linear"))
+    assert wiring.find(linear.path, "b") == GraphInput(
+        linear.path, "b"
+    )  # two calls give it different weights
+    assert wiring.look_up(inner.path, "q") == GraphInput(inner.path, "q")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_functions_that_call_each_other_in_a_circle_end(tmp_path, count):
+    functions = "".join(
+        f"""<domain: "my", opset_import: ["my" : 1]> F{n} (a) => (b) {{ b = my.F{(n + 1) % count}(a) }}\n"""
+        for n in range(count)
+    )
+    model = model_of(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+        g () => (float[2] y) <float[2] w = {1, 2}> { h = my.F0(w) y = Relu(h) }
+        """
+        + functions,
+    )
+    wiring = connect(model)
+
+    assert read_by(wiring, tensor(model, "w")) == []
+    assert wiring.find((), "h") is not None
+
+
+def test_calls_that_double_are_followed_once_for_each_value(tmp_path):
+    count = 200
+    functions = "".join(
+        f"""<domain: "my", opset_import: ["" : 18, "my" : 1]> F{n} (a) => (b) {{
+            c = my.F{n + 1}(a) d = my.F{n + 1}(a) b = Add(c, d) }}\n"""
+        for n in range(count)
+    )
+    model = model_of(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+        g () => (float[2] y) <float[2] w = {1, 2}> { y = my.F0(w) }
+        """
+        + functions
+        + f"""<domain: "my", opset_import: ["" : 18]> F{count} (a) => (b) {{ b = Relu(a) }}""",
+    )
+
+    assert read_by(connect(model), tensor(model, "w")) == [("Relu", 0)]
+    assert len(connect(model).readers(tensor(model, "w"), past=MOVES)) == 1
+
+
+def test_an_operator_of_the_runtime_is_no_call_of_a_function_of_its_name(tmp_path):
+    model = model_of(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
+        g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1, 2, 3, 4}> {
+            h = com.microsoft.FusedMatMul(x, w)
+            y = com.microsoft.MyMatMul(h, w)
+        }
+        <domain: "com.microsoft", opset_import: ["" : 18]> FusedMatMul (a, b) => (c) { c = Sub(a, b) }
+        <domain: "com.microsoft", opset_import: ["" : 18]> MyMatMul (a, b) => (c) { c = Div(a, b) }
+        """,
+    )
+
+    assert read_by(connect(model), tensor(model, "w")) == [("FusedMatMul", 1), ("Div", 1)]

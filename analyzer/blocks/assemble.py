@@ -83,7 +83,7 @@ def arrange(
         for run, count in enumerate(graph.layout.counts)
     }
     finder = _Finder(laid, keys)
-    read = [finder.in_order(wiring.readers(entry.tensor)) for entry in entries]
+    read = [finder.in_order(wiring.readers(entry.tensor, inlined=False)) for entry in entries]
     return Arrangement(
         counts=tuple(counts[key] for key in keys),
         nodes={path: finder.spots_of_nodes(path) for path in laid},

@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analyzer.functions import called_bodies
 from analyzer.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.operators import MEASURES
 from analyzer.wiring import Provider, Wiring
 
 __all__ = ["Flow", "Weights", "find_holders", "weigh"]
-
-_SHAPE_READERS = frozenset({"Shape", "Size"})
-"""Operators that take from a value its size alone: nothing flows through them."""
 
 _SUMS: Mapping[str, frozenset[int]] = {
     "SkipLayerNormalization": frozenset({2, 3}),
@@ -93,7 +92,7 @@ class Flow:
         """Number the nodes of one graph. A value that is read before it is computed does not flow."""
         flow = cls()
         caller = Node(graph.path, -1, "", "", "", (), ())
-        codes = _Codes(lambda name: flow._provide(wiring.find(graph.path, name), weights, caller))
+        codes = _Codes(lambda name: flow._provide(wiring.look_up(graph.path, name), weights, caller))
         flow._codes = codes
         inside, captured = weights.inside, weights.captured
         for node in graph.nodes:
@@ -103,7 +102,7 @@ class Flow:
             if op_type in _SUMS and node.is_standard:
                 flow._add_sum(node, codes)
                 continue
-            read = () if op_type in _SHAPE_READERS else [codes[name] for name in names]
+            read = () if op_type in MEASURES else [codes[name] for name in names]
             vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
             flow.vertices.append(vertex)
             for name in outputs:
@@ -199,15 +198,9 @@ def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
 def find_holders(model: Model) -> dict[GraphPath, Place]:
     """The node that holds each nested graph; of a function the first that calls it."""
     found = {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
-    if model.functions:
-        paths = {
-            (model.root(function.path), function.domain, function.name, function.overload): function.path
-            for function in model.functions
-        }
-        for node in model.nodes():
-            path = paths.get((model.root(node.graph_path), node.domain, node.op_type, node.overload))
-            if path is not None and path != node.graph_path:
-                found.setdefault(path, node.place)
+    for place, path in called_bodies(model).items():
+        if path != place[0]:
+            found.setdefault(path, place)
     return found
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from analyzer.blocks.dominators import NONE
 from analyzer.blocks.flow import Flow
 from analyzer.model import Node, StoredTensor
+from analyzer.model.operators import Kind, Slot, named, operator_of
 from analyzer.wiring import Reader
 
 __all__ = [
@@ -36,79 +37,17 @@ LINEAR = "linear"
 """A linear map outside every block: a projection of embeddings, a pooler, a head."""
 OTHER = "other"
 
-_LINEAR = frozenset(
-    {
-        "DynamicQuantizeMatMul",
-        "Einsum",
-        "FusedGemm",
-        "FusedMatMul",
-        "Gemm",
-        "MatMul",
-        "MatMulBnb4",
-        "MatMulInteger",
-        "MatMulIntegerToFloat",
-        "MatMulNBits",
-        "MoE",
-        "QGemm",
-        "QLinearMatMul",
-        "QMoE",
-        "QOrderedMatMul",
-    }
-)
-_PRODUCTS = frozenset(
-    {"Einsum", "FusedMatMul", "MatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"}
-)
-"""Operators that may multiply two activations."""
-
-_ATTENTION = frozenset(
-    {
-        "Attention",
-        "DecoderMaskedMultiHeadAttention",
-        "DecoderMaskedSelfAttention",
-        "GroupQueryAttention",
-        "LinearAttention",
-        "LongformerAttention",
-        "MultiHeadAttention",
-        "PackedAttention",
-        "PackedMultiHeadAttention",
-        "PagedAttention",
-        "QAttention",
-        "QOrderedAttention",
-        "SparseAttention",
-    }
-)
-_CONVOLUTIONS = frozenset(
-    {
-        "Conv",
-        "ConvInteger",
-        "ConvTranspose",
-        "DeformConv",
-        "FusedConv",
-        "NhwcConv",
-        "NhwcFusedConv",
-        "QLinearConv",
-    }
-)
-_RECURRENT = frozenset({"DynamicQuantizeLSTM", "GRU", "LSTM", "RNN"})
-_TABLES = frozenset({"Gather", "GatherBlockQuantized", "GatherElements", "GatherND"})
-_NORMS = frozenset(
-    {
-        "BatchNormalization",
-        "GroupNorm",
-        "GroupNormalization",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "RMSNormalization",
-        "SimplifiedLayerNormalization",
-        "SkipGroupNorm",
-        "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
-    }
-)
+_LINEAR = named(Kind.PRODUCT)
+_ATTENTION = named(Kind.ATTENTION)
+_CONVOLUTIONS = named(Kind.CONVOLUTION)
+_RECURRENT = named(Kind.RECURRENT)
+_EMBEDDINGS = frozenset({"EmbedLayerNormalization", "QEmbedLayerNormalization"})
+_TABLES = named(Kind.LOOKS_UP) - _EMBEDDINGS
+_NORMS = named(Kind.NORMALIZES)
 _BIASES = {"SkipLayerNormalization": frozenset({4}), "SkipSimplifiedLayerNormalization": frozenset({3})}
 """Inputs of a norm that are the bias of the linear map before it."""
 
-_EMBEDDINGS = frozenset({"EmbedLayerNormalization", "QEmbedLayerNormalization"})
+_OPERANDS = frozenset({Slot.DATA, Slot.LEARNED, Slot.CODES})
 _EMBEDDING_NORMS = frozenset({5, 6})
 """Inputs of these that are the norm's."""
 
@@ -132,7 +71,7 @@ _BEFORE_VECTORS = _MOMENTS | _NORMS | _CONVOLUTIONS
 
 _SOFTMAX = frozenset({"BiasSoftmax", "QLinearSoftmax", "Softmax"})
 
-_TOLD_APART = _LINEAR | _PRODUCTS | _SOFTMAX | _ATTENTION
+_TOLD_APART = _LINEAR | _SOFTMAX | _ATTENTION
 
 _NEAR = 8
 """Steps between a moment, or a linear map, and the vectors that scale or shift what comes of it."""
@@ -237,7 +176,7 @@ class Roles:
         if node.op_type in _LINEAR and self._flow.sizes[vertex]:
             if not self._flow.static[vertex]:
                 self._linear.add(vertex)
-        elif node.op_type in _PRODUCTS and self._is_product(node):
+        elif node.op_type in _LINEAR and self._is_product(node):
             self._products.add(vertex)
         elif node.op_type in _SOFTMAX:
             self._soft.append(vertex)
@@ -258,7 +197,11 @@ class Roles:
 
     def _is_product(self, node: Node) -> bool:
         """Whether it multiplies two activations."""
-        return len(node.inputs) > 1 and all(map(self._flow.is_dynamic, node.inputs[:2]))
+        known = operator_of(node)
+        operands = [
+            n for slot, n in enumerate(node.inputs) if known is not None and known.slot(slot) in _OPERANDS
+        ]
+        return len(operands) > 1 and all(map(self._flow.is_dynamic, operands[:2]))
 
 
 def _reach(neighbours: Sequence[Sequence[int]], starts: Iterable[int], stops: Set[int]) -> set[int]:

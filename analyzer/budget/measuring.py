@@ -93,8 +93,9 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
         return _count_nodes(part)
     if metric == "bytes" and part.kind == "all":
         return ledger.file_nbytes
-    if metric == "duplicates" and ledger.content == "none":
-        return Unknown(f"contents were not looked at, so copies cannot be told; {LOOK}")
+    if metric in ("duplicates", "opaque") and ledger.content == "none":
+        what = "copies" if metric == "duplicates" else "opaque data"
+        return Unknown(f"contents were not looked at, so {what} cannot be told; {LOOK}")
     if metric == "duplicates" and not ledger.model.graphs and ledger.shared_nbytes:
         return Unknown(
             "the saved report does not say which tensors share their bytes; check the model itself"
@@ -308,12 +309,8 @@ def _list_used(part: Selection, name: Callable[[Node], str]) -> Parts | Unknown:
     """Operators of nodes, without calls of the model's own functions."""
     if part.nodes is None:
         return Unknown(_NO_GRAPH)
-    model = part.ledger.model
-    local = {(model.root(f.path), f.domain or DEFAULT_DOMAIN, f.name, f.overload) for f in model.functions}
-    called = (
-        (n, (model.root(n.graph_path), n.domain or DEFAULT_DOMAIN, n.op_type, n.overload)) for n in part.nodes
-    )
-    return Counter(name(node) for node, key in called if key not in local)
+    calls = part.ledger.wiring.calls
+    return Counter(name(node) for node in part.nodes if node.place not in calls)
 
 
 def _list_ops(part: Selection) -> Parts | Unknown:

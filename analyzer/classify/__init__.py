@@ -124,10 +124,11 @@ def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Cont
 
 def _enter(tensor: StoredTensor, context: _Context) -> Entry:
     decision = _decide(tensor, context)
-    found = context.wiring.readers(tensor)
-    using = {(reader.node.graph_path, reader.node.position): reader.node for reader in found}
+    first = next((reader.node for reader in context.wiring.readers(tensor)), None)
+    # What a function does not use of what it is given, its calls do not use.
+    direct = () if first is None else context.wiring.readers(tensor, inlined=False)
+    using = {reader.node.place for reader in direct}
     stands_for = logical_numel(tensor, context.wiring)
-    first = next(iter(using.values()), None)
     return Entry(
         tensor=tensor,
         role=decision.role,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analyzer.graph import called_functions
+from analyzer.functions import called_bodies
 from analyzer.group.keys import Label, Labels
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
@@ -123,6 +123,6 @@ def open_graphs(model: Model) -> list[Graph]:
 def _holders(model: Model) -> dict[GraphPath, list[Place]]:
     holders: dict[GraphPath, list[Place]] = {function.path: [] for function in model.functions}
     holders |= {part.path: [part.parent] for part in model.graphs if part.parent is not None}
-    for place, path in called_functions(model).items():
+    for place, path in called_bodies(model).items():
         holders[path].append(place)
     return holders

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from analyzer.ledger import Ledger, Role
 from analyzer.model import GraphPath, Key, Node, Place, StoredTensor
+from analyzer.model.operators import MEASURES
 from analyzer.wiring import NAMED, GraphInput, Provider
 
 __all__ = ["NOTHING", "Content", "Owner", "Streams"]
@@ -26,9 +27,6 @@ class Content(NamedTuple):
 
 
 NOTHING = Content(0, frozenset())
-
-_SHAPES = frozenset({"Shape", "Size"})
-"""Operators that look at no element of what they read."""
 
 _ROUNDS = 16
 """Each carries contents through one more level of nested graphs and functions; far fewer are ever needed."""
@@ -86,7 +84,7 @@ class Streams:
     def _carry(self, bodies: Mapping[Place, list[Key]], carried: Mapping[Place, list[Content]]) -> bool:
         """Take contents through every node once, in file order. Returns whether any node got more than it had."""
         has_changed = False
-        find = self.ledger.wiring.find
+        find = self.ledger.wiring.look_up
         for node in self.ledger.model.nodes():
             place, path = node.place, node.graph_path
             parts = [self.of(find(path, name)) for name in node.inputs if name]
@@ -101,7 +99,7 @@ class Streams:
         return has_changed
 
     def _make(self, node: Node, read: Content) -> Content:
-        if read == NOTHING or node.op_type in _SHAPES:
+        if read == NOTHING or node.op_type in MEASURES:
             return NOTHING
         owner = self.nodes.get(node.place)
         if owner is not None:

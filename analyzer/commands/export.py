@@ -32,7 +32,8 @@ from analyzer.commands.terminal import (
 )
 
 if TYPE_CHECKING:  # what `--help` does not need
-    pass
+    from analyzer.manifest import Manifest
+    from analyzer.reconcile import Reconciliation
 
 __all__ = ["export"]
 
@@ -92,7 +93,18 @@ def export(
     from analyzer.report import ExportReport
 
     result = reconcile_with(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)
+    _keep_wiring(files.manifest, directory, result)
     report = ExportReport(tuple(map(str, files.files)), report_reconciliation(result, grouped, None))
     emit(report, output)
     if not result.balanced:
         raise click.exceptions.Exit(EXIT_FINDING)
+
+
+def _keep_wiring(manifest: Manifest, directory: Path, result: Reconciliation) -> None:
+    """Write into the manifest what the file computes with its weights, so that `reconcile` can tell what changed."""
+    from analyzer.manifest import MANIFEST_FILE, save_manifest
+    from analyzer.reconcile.wired import wiring_of
+
+    wired = wiring_of(result)
+    if wired is not None:
+        save_manifest(dataclasses.replace(manifest, wiring=wired), directory / MANIFEST_FILE)

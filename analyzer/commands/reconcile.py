@@ -51,7 +51,7 @@ __all__ = ["reconcile"]
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are compared.  [sampled; full with a manifest]",
+    help="How far values are compared.  [full; of a URL against weights sampled]",
 )
 @sourcing
 @randomizing

@@ -30,6 +30,7 @@ from analyzer.commands.terminal import (
     check_state_file,
     emit,
     progress,
+    say,
 )
 from analyzer.errors import UsageError
 
@@ -99,6 +100,13 @@ def recover(
     refused: Mapping[Key, str] = {}
     if original is None:
         original, refused = read_own_names(ledger)
+    is_known = original.weights is not None or original.manifest.has_content
+    if content == "sampled" and is_known:
+        say(
+            "--content sampled: recover compares whole contents, so that nothing is written by a few elements"
+        )
+    if content != "none" and is_known:
+        content = "full"
     recovery = recover_state(reconcile_with(ledger, original, content, output), refused)
     is_written = bool(recovery.tensors) and not (lossless and recovery.lossy)
     if is_written:

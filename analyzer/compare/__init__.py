@@ -107,7 +107,8 @@ def _pair_tensors(
     pairs, values = pair_tensors(_with_groups(*a), _with_groups(*b)), None
     if content != "none":
         _check_content(content, a[0], b[0])
-        pairs, values = compare_values(pairs, content)
+        salt = "+".join(sorted(side[0].model.salt for side in (a, b)))  # the same whichever comes first
+        pairs, values = compare_values(pairs, content, salt)
     return tuple(sorted(pairs, key=lambda pair: (*_size(pair), *_place(pair)))), values
 
 

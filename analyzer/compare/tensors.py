@@ -134,16 +134,16 @@ def _facts(entry: Entry) -> dict[Change, object]:
 
 
 def compare_values(
-    pairs: Sequence[TensorPair], content: ContentMode
+    pairs: Sequence[TensorPair], content: ContentMode, salt: str = ""
 ) -> tuple[tuple[TensorPair, ...], ValueCounts]:
-    """Compare the stored values of pairs that are otherwise alike, byte by byte: those at fixed positions, or all."""
+    """Compare the stored values of pairs that are otherwise alike, byte by byte: those that `salt` picks, or all."""
     found: list[TensorPair] = []
     answers: list[bool | None] = []
     for pair in pairs:
         if pair.status is not Status.UNCHANGED or pair.a is None or pair.b is None:
             found.append(pair)
             continue
-        answers.append(_are_equal(pair.a.tensor, pair.b.tensor, content))
+        answers.append(_are_equal(pair.a.tensor, pair.b.tensor, content, salt))
         differ = answers[-1] is False
         found.append(replace(pair, status=Status.CHANGED, changed=(Change.VALUES,)) if differ else pair)
     counts = (answers.count(answer) for answer in (True, False, None))
@@ -153,13 +153,13 @@ def compare_values(
 _SPARSE = frozenset({Carrier.SPARSE_INITIALIZER, Carrier.SPARSE_CONSTANT})
 
 
-def _are_equal(a: StoredTensor, b: StoredTensor, content: ContentMode) -> bool | None:
+def _are_equal(a: StoredTensor, b: StoredTensor, content: ContentMode, salt: str) -> bool | None:
     """None where that cannot be told: of sparse tensors the values would be there, but not their places."""
     if {a.carrier, b.carrier} & _SPARSE or a.dtype is DType.STRING:
         return None
     if not a.numel:
         return True
-    ours, theirs = (_digest(a), _digest(b)) if content == "full" else (_sample(a), _sample(b))
+    ours, theirs = (_digest(a), _digest(b)) if content == "full" else (_sample(a, salt), _sample(b, salt))
     return None if ours is None or theirs is None else ours == theirs
 
 
@@ -171,6 +171,6 @@ def _digest(tensor: StoredTensor) -> bytes | None:
     return hasher.digest() if count else None
 
 
-def _sample(tensor: StoredTensor) -> bytes | None:
-    found = tensor.payload.sample()
+def _sample(tensor: StoredTensor, salt: str) -> bytes | None:
+    found = tensor.payload.sample(salt)
     return None if found is None else found.tobytes()

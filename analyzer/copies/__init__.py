@@ -40,18 +40,19 @@ def find_copies(
     wiring: Wiring,
     content: ContentMode,
     progress: Callable[[int, int], None] | None = None,
+    salt: str = "",
 ) -> tuple[Entry, ...]:
     """Mark each learned entry that repeats another; it then counts no parameters.
 
     The original is the one with a PyTorch name, else the most exact, else the first in file order. `progress` is told
-    how many of the candidates are done. Where contents are not looked at, only what several components of an artifact
-    both have is marked, by its place or its name.
+    how many of the candidates are done; `salt` picks the elements that are looked at first. Where contents are not
+    looked at, only what several components of an artifact both have is marked, by its place or its name.
     """
     names = Names(model, entries)
     found = find_shared(entries, names)
     if content != "none":
-        found = _find_contents(found, names, wiring, progress)
-        found = find_alike(found, names, wiring, progress)
+        found = _find_contents(found, names, wiring, progress, salt)
+        found = find_alike(found, names, wiring, progress, salt)
         found = _count_rows_once(found)
     return follow(find_named(found, names, content))
 
@@ -74,7 +75,11 @@ def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _find_contents(
-    entries: Sequence[Entry], names: Names, wiring: Wiring, progress: Callable[[int, int], None] | None
+    entries: Sequence[Entry],
+    names: Names,
+    wiring: Wiring,
+    progress: Callable[[int, int], None] | None,
+    salt: str,
 ) -> tuple[Entry, ...]:
     groups: dict[tuple[DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -85,7 +90,7 @@ def _find_contents(
     decided: dict[Key, Entry] = {}
     done = 0
     for group in candidates:
-        originals = _Originals(names, wiring)
+        originals = _Originals(names, wiring, salt)
         # Named entries first: they are what the others are copies of.
         for entry in sorted(group, key=lambda entry: not entry.sources):
             copy = originals.match(entry)
@@ -106,15 +111,16 @@ def _may_hold_copies(group: Sequence[Entry], names: Names) -> bool:
 class _Originals:
     """The entries of one dtype and shape met so far, by a few of their elements."""
 
-    def __init__(self, names: Names, wiring: Wiring) -> None:
+    def __init__(self, names: Names, wiring: Wiring, salt: str) -> None:
         self._names = names
         self._wiring = wiring
+        self._salt = salt
         self._by_samples: dict[tuple[tuple[int, ...], bytes], _Alike] = {}
 
     def match(self, entry: Entry) -> Entry | None:
         """The entry as a copy of an original; None where it is an original itself, which is then remembered."""
         tensor = entry.tensor
-        straight = tensor.payload.sample()
+        straight = tensor.payload.sample(self._salt)
         if straight is None:
             return None
         key = (tensor.shape, straight.tobytes())
@@ -123,7 +129,7 @@ class _Originals:
             if original is not None:
                 return self._copy(entry, original, "content:")
         if len(tensor.shape) == 2:
-            turned = tensor.payload.at(transposed_positions(tensor.shape[0], tensor.shape[1]))
+            turned = tensor.payload.at(transposed_positions(tensor.shape[0], tensor.shape[1], self._salt))
             alike = None if turned is None else self._by_samples.get((tensor.shape[::-1], turned.tobytes()))
             original = None if alike is None else alike.find(entry, transposed=True)
             if original is not None:

@@ -1,9 +1,9 @@
 """Entries of different types -> which of them hold the same numbers: cast, or as codes within a quantization step.
 
 A weight that is tied may be stored as floats for the embedding, and again, transposed and quantized, for the head. The
-file alone tells it by its numbers: 64 positions first, then, where these agree, all of them, tile by tile. A cast must
-be exact; codes must be within a step of what they repeat, and vary with it: a scale so large that everything is within
-a step is no evidence, nor are a few elements.
+file alone tells it by its numbers: those at some positions first, then, where these agree, all of them, tile by tile. A
+cast must be exact; codes must be within a step of what they repeat, and vary with it: a scale so large that everything
+is within a step is no evidence, nor are a few elements.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def find_alike(
     names: Names,
     wiring: Wiring,
     progress: Callable[[int, int], None] | None = None,
+    salt: str = "",
 ) -> tuple[Entry, ...]:
     """Mark each learned entry that repeats another's numbers in another type.
 
@@ -109,7 +110,7 @@ def find_alike(
     total, done = sum(map(len, groups)), 0
     decided: dict[Key, Entry] = {}
     for group in groups:
-        originals = _Originals(group[0].shape, names, known)
+        originals = _Originals(group[0].shape, names, known, salt)
         for form in sorted(group, key=lambda form: (not form.entry.sources, -form.exactness)):
             copy = originals.match(form)
             if copy is not None:
@@ -151,7 +152,10 @@ def _may_hold_copies(group: Sequence[_Form], names: Names) -> bool:
 class _Originals:
     """The tensors of one shape met so far, by a few of their elements."""
 
-    def __init__(self, shape: tuple[int, ...], names: Names, known: dict[Key, set[Sources]]) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], names: Names, known: dict[Key, set[Sources]], salt: str
+    ) -> None:
+        self._salt = salt
         self._shape = either_way(shape)
         self._names = names
         self._known = known
@@ -189,7 +193,12 @@ class _Originals:
         ways, numel = self._ways(form), math.prod(form.shape)
         found = form.at(
             np.concatenate(
-                [transposed_positions(*form.shape) if turned else sample_positions(numel) for turned in ways]
+                [
+                    transposed_positions(form.shape[0], form.shape[1], self._salt)
+                    if turned
+                    else sample_positions(numel, self._salt)
+                    for turned in ways
+                ]
             )
         )
         if found is None:

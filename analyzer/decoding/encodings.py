@@ -12,7 +12,8 @@ import math
 from analyzer.decoding import CODES, Decoder, Encoded
 from analyzer.dtypes import DType
 from analyzer.model import Node, StoredTensor
-from analyzer.wiring import Reader, Wiring
+from analyzer.model.operators import MOVES, Kind, named
+from analyzer.wiring import Reader, Wiring, is_passed
 
 __all__ = ["CODES", "Decoder", "Encoded", "find_encoding", "logical_numel"]
 
@@ -43,7 +44,7 @@ _BIASES = {"QLinearConv": {8: (1, 4)}, "QGemm": {6: (1, 4)}}
 _INTEGER_PRODUCTS = {"MatMulInteger": {0: 2, 1: 3}, "ConvInteger": {0: 2, 1: 3}}
 """Products whose operands' scales are applied later: an operand's input, and its zero point's."""
 
-_MOVES = frozenset({"Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+_MOVES = MOVES | named(Kind.LOOKS_UP)
 """Operators that may stand between codes with one scale and what decodes them."""
 
 _MOST_MOVES = 4
@@ -306,6 +307,5 @@ def _behind_moves(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
             encoded = _by_reader(tensor, reader, wiring)
             if encoded is not None and encoded.has_one_scale and encoded.is_sound():
                 return encoded
-        moving = (reader.node for reader in readers if reader.slot == 0)
-        layer = [node for node in moving if node.op_type in _MOVES]
+        layer = [reader.node for reader in readers if is_passed(reader, _MOVES)]
     return None

@@ -9,7 +9,8 @@ from analyzer.bytes import Booked
 from analyzer.findings.freed import count_freed
 from analyzer.findings.values import Values
 from analyzer.functions import Calls
-from analyzer.ledger import Entry
+from analyzer.ledger import Entry, Opaque
+from analyzer.liveness import Live
 from analyzer.model import Model, label
 from analyzer.wiring import Wiring
 
@@ -25,6 +26,9 @@ class Evidence:
     wiring: Wiring
     booked: Booked
     values: Values
+    live: Live
+    opaque: Opaque | None = None
+    """None where contents were not looked at."""
     calls: Sequence[Calls] = ()
 
     def freed(self, entries: Iterable[Entry]) -> int | None:

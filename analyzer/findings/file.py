@@ -205,16 +205,13 @@ def find_wiring(evidence: Evidence) -> Iterator[Finding]:
 
 def find_operators(evidence: Evidence) -> Iterator[Finding]:
     """Operators that ONNX does not define."""
-    model = evidence.model
-    local = {(model.root(f.path), f.domain, f.name) for f in model.functions}
+    calls = evidence.wiring.calls
     used = Counter(
-        (model.root(graph.path), node.domain, node.op_type) for graph in model.graphs for node in graph.nodes
+        (node.domain, node.op_type) for node in evidence.model.nodes() if not calls or node.place not in calls
     )
     foreign: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
-    for (root, domain, op_type), nodes in used.items():
-        if (root, domain, op_type) in local:
-            continue
+    for (domain, op_type), nodes in used.items():
         if domain in ("", DEFAULT_DOMAIN):
             if not onnx.defs.has(op_type):
                 unknown[op_type] += nodes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "UNCOUNTED", "UNREAD"]
+__all__ = ["ABSENT", "OPAQUE", "UNCOUNTED", "UNREAD"]
 
 ABSENT = frozenset({"external-escapes", "external-missing"})
 """The file that is to hold it is not there, or may not be opened: its shape is all that is known."""
@@ -12,3 +12,6 @@ UNCOUNTED = frozenset({"invalid-dims", "payload-mismatch", "unknown-dtype"})
 
 UNREAD = ABSENT | UNCOUNTED | {"external-short"}
 """Its values could not be read."""
+
+OPAQUE = "opaque"
+"""Data that computes and that nothing explains: of the file alone a warning, beside PyTorch's side a line."""

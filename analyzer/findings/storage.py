@@ -8,7 +8,7 @@ from fractions import Fraction
 from analyzer.dtypes import DType
 from analyzer.findings.evidence import Evidence, labels, sum_elements, sum_nbytes
 from analyzer.ledger import Entry, Finding, Role, Severity
-from analyzer.model import Carrier, Key, label
+from analyzer.model import Carrier, is_training, label
 from analyzer.read.book import NODE_METADATA, UNKNOWN
 from analyzer.units import format_doing, format_many
 
@@ -17,15 +17,11 @@ __all__ = ["find_bytes", "find_copies", "find_entries"]
 _STRIPPABLE = 1 << 10
 """Bytes of metadata that are worth a word."""
 
-_Outputs = frozenset[Key]
-"""What the graphs hand out."""
-
 
 def find_entries(evidence: Evidence) -> Iterator[Finding]:
     """What single entries are."""
-    outputs = frozenset((graph.path, name) for graph in evidence.model.graphs for name in graph.outputs)
     for id_, severity, is_one, sentence in _ENTRY_RULES:
-        members = [entry for entry in evidence.entries if is_one(entry, outputs)]
+        members = [entry for entry in evidence.entries if is_one(entry, evidence)]
         if members:
             freed = evidence.freed(members) or 0
             yield Finding(
@@ -37,21 +33,24 @@ def find_entries(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _is_unattributed(entry: Entry, _: _Outputs) -> bool:
+def _is_unattributed(entry: Entry, _: Evidence) -> bool:
     return entry.role is Role.UNATTRIBUTED
 
 
-def _is_unused(entry: Entry, outputs: _Outputs) -> bool:
+def _is_unused(entry: Entry, evidence: Evidence) -> bool:
+    """Whether no output depends on it. A training graph has outputs of its own, so there it has to be unread."""
     tensor = entry.tensor
-    return not entry.uses and tensor.carrier is Carrier.INITIALIZER and tensor.key not in outputs
+    if tensor.carrier is not Carrier.INITIALIZER or tensor.key in evidence.live.needed:
+        return False
+    return not (entry.uses and is_training(tensor.graph_path))
 
 
-def _is_hidden_in_constant(entry: Entry, _: _Outputs) -> bool:
+def _is_hidden_in_constant(entry: Entry, _: Evidence) -> bool:
     carriers = (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
     return entry.role is Role.PARAMETER and entry.tensor.carrier in carriers
 
 
-def _is_double(entry: Entry, _: _Outputs) -> bool:
+def _is_double(entry: Entry, _: Evidence) -> bool:
     return entry.role is Role.PARAMETER and entry.tensor.dtype in (DType.DOUBLE, DType.COMPLEX128)
 
 
@@ -59,7 +58,7 @@ def _say_size(entries: Sequence[Entry]) -> str:
     return f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
 
 
-_Rule = tuple[str, Severity, Callable[[Entry, _Outputs], bool], Callable[[Sequence[Entry]], str]]
+_Rule = tuple[str, Severity, Callable[[Entry, Evidence], bool], Callable[[Sequence[Entry]], str]]
 
 _ENTRY_RULES: tuple[_Rule, ...] = (
     (
@@ -72,7 +71,9 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
         "unused-initializer",
         Severity.WARNING,
         _is_unused,
-        lambda found: f"{_say_size(found)} in {format_many(len(found), 'initializer')} that no node reads",
+        lambda found: (
+            f"{_say_size(found)} in {format_many(len(found), 'initializer')} that no output depends on"
+        ),
     ),
     (
         "constant-weights",

@@ -34,9 +34,15 @@ class Values:
 
 
 def look_at_values(
-    entries: Iterable[Entry], content: ContentMode, progress: Callable[[int, int], None] | None = None
+    entries: Iterable[Entry],
+    content: ContentMode,
+    progress: Callable[[int, int], None] | None = None,
+    salt: str = "",
 ) -> Values:
-    """Look at the values of all learned tensors, buffers and scales of a floating-point type."""
+    """Look at the values of all learned tensors, buffers and scales of a floating-point type.
+
+    Of a large one, where contents are sampled, at those that `salt` picks.
+    """
     if content == "none":
         return Values()
     looked = [e for e in entries if e.role in _LOOKED_AT and e.tensor.dtype.is_floating and e.tensor.numel]
@@ -55,7 +61,7 @@ def look_at_values(
     for done, entry in enumerate(
         (e for e in looked if e.tensor.logical_nbytes > _SMALL), start=len(small) + 1
     ):
-        _look(entry, _contents(entry, content), constant, not_finite)
+        _look(entry, _contents(entry, content, salt), constant, not_finite)
         if progress is not None:
             progress(done, len(looked))
     whole = {entry.tensor.key for entry in (looked if content == "full" else small)}
@@ -65,12 +71,12 @@ def look_at_values(
 _LOOKED_AT = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})
 
 
-def _contents(entry: Entry, content: ContentMode) -> Iterator[Array]:
+def _contents(entry: Entry, content: ContentMode, salt: str) -> Iterator[Array]:
     """What is looked at of a large tensor."""
     if content == "full":
         yield from entry.tensor.payload.parts()
     else:
-        sampled = entry.tensor.payload.sample()
+        sampled = entry.tensor.payload.sample(salt)
         if sampled is not None:
             yield sampled
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.classify.structure import role_by_structure
 from analyzer.dtypes import DType
-from analyzer.findings.evidence import Evidence, labels, sum_elements
+from analyzer.findings.evidence import Evidence, labels, sum_elements, sum_nbytes
+from analyzer.findings.ids import OPAQUE
 from analyzer.ledger import Entry, Finding, Role, Severity
-from analyzer.model import Carrier, Node, NoPayload, StoredTensor, label
-from analyzer.units import format_doing
+from analyzer.model import Carrier, Node, NoPayload, Place, StoredTensor, label
+from analyzer.units import format_doing, format_many
 from analyzer.wiring import Wiring
 
-__all__ = ["find_runtime_weights", "find_values"]
+__all__ = ["find_opaque_data", "find_runtime_weights", "find_values"]
 
 _FEW = 64
 """Elements of a shape that is read to know what ConstantOfShape makes."""
@@ -46,6 +47,25 @@ def _count_repeated(evidence: Evidence, constant: Sequence[Entry]) -> int | None
     """Bytes that say one number again and again: what is left once each tensor says it once."""
     once = sum(entry.tensor.nbytes // entry.tensor.numel for entry in constant)
     return max(0, (evidence.freed(constant) or 0) - once) or None
+
+
+def find_opaque_data(evidence: Evidence) -> Iterator[Finding]:
+    """Data that computes, and that is no parameter, no scale of codes, and no table that is known by its values."""
+    opaque = evidence.opaque
+    if opaque is None or not (opaque.tensors or opaque.made):
+        return
+    entries = [entry for entry in evidence.entries if entry.tensor.key in opaque.tensors]
+    stored = f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
+    made = f"what {format_doing(len(opaque.made), 'node', 'make')} when the model runs"
+    said = " and ".join((stored,) * bool(entries) + (made,) * bool(opaque.made))
+    message = f"{said}: data that computes, and that is no parameter, no scale of codes and no known table"
+    names = {label((place[0], name)) for place in opaque.made for name in _made_by(evidence, place)}
+    yield Finding(OPAQUE, Severity.WARNING, message, tuple(sorted({*labels(entries), *names})))
+
+
+def _made_by(evidence: Evidence, place: Place) -> tuple[str, ...]:
+    graph = next(graph for graph in evidence.model.graphs if graph.path == place[0])
+    return graph.nodes[place[1]].outputs[:1]
 
 
 def find_runtime_weights(evidence: Evidence) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from analyzer.ranges import Source, Traffic
 __all__ = [
     "DEFAULT_DOMAIN",
     "ONNX_DOMAINS",
+    "TRAINING",
     "Carrier",
     "Component",
     "Extent",
@@ -33,10 +35,12 @@ __all__ = [
     "Node",
     "Payload",
     "Place",
+    "Setting",
     "StoredTensor",
     "ValueType",
     "Vertex",
     "is_runtime_domain",
+    "is_training",
     "label",
 ]
 
@@ -85,6 +89,15 @@ def label(key: Key) -> str:
     return "/".join((*path, name))
 
 
+def is_training(path: GraphPath) -> bool:
+    """Whether a graph is one of `training_info`, or nested in one: nothing that a file is served for depends on it."""
+    return any(part.startswith(TRAINING) for part in path[:2])
+
+
+TRAINING = "training:"
+"""What the path of a graph of `training_info` begins with; of an artifact, behind the component's name."""
+
+
 def is_runtime_domain(domain: str) -> bool:
     """Whether a domain's operators are onnxruntime's own.
 
@@ -120,7 +133,7 @@ class Payload(Protocol):
         """All elements in the tensor's shape; None where they are strings, or cannot be had."""
         ...
 
-    def sample(self) -> Array | None:
+    def sample(self, salt: str = "") -> Array | None:
         """The elements at `analyzer.content.sample_positions`, flat."""
         ...
 
@@ -140,7 +153,7 @@ class NoPayload:
     def array(self) -> Array | None:
         return None
 
-    def sample(self) -> Array | None:
+    def sample(self, salt: str = "") -> Array | None:
         return None
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
@@ -198,6 +211,11 @@ class StoredTensor:
         return -self.numel, -max(self.nbytes, self.logical_nbytes), self.key
 
 
+Setting = float | str | tuple[float, ...] | tuple[int, ...] | tuple[str, ...]
+"""An attribute's value: a number, a text, or a list. Of a list of many kilobytes its digest, `sha256:...`; what a
+function's caller gives is `@` and the name of the caller's attribute."""
+
+
 class Node(NamedTuple):
     """One node, keyed by position: names may be empty or repeated. A tuple, as there are many."""
 
@@ -216,6 +234,13 @@ class Node(NamedTuple):
     """The `metadata_props` that tell where the node comes from (`analyzer.scopes` reads them)."""
     overload: str = ""
     """Which of several functions of one name it calls."""
+    settings: Mapping[str, Setting] = NOTHING
+    """Its other attributes by name, without tensors and graphs."""
+
+    def axes(self, name: str) -> tuple[int, ...]:
+        """A list of axes among its attributes; empty where it has none."""
+        found = self.settings.get(name, ())
+        return tuple(int(axis) for axis in found) if isinstance(found, tuple) else ()
 
     @property
     def place(self) -> Place:
@@ -359,6 +384,19 @@ class Model:
     def nested_graphs(self) -> int:
         """Bodies of If, Loop and Scan, at any depth."""
         return sum(1 for graph in self.graphs if graph.parent is not None)
+
+    @property
+    def salt(self) -> str:
+        """A digest of the structure, wherever its files lie: what picks the elements that stand for a tensor's content.
+
+        Of two files that differ in a name, a shape, an operator or a size, other elements are looked at.
+        """
+        hasher = hashlib.sha256(repr([file.nbytes for file in self.files]).encode())
+        for graph in self.graphs:
+            tensors = [(tensor.name, tensor.dtype.name, tensor.shape) for tensor in graph.tensors]
+            nodes = [(node.op_type, node.inputs) for node in graph.nodes]
+            hasher.update(repr((graph.path, tensors, nodes)).encode(errors="backslashreplace"))
+        return hasher.hexdigest()
 
     def nodes(self) -> Iterator[Node]:
         for graph in self.graphs:

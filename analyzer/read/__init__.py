@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from analyzer.errors import LedgerError, ModelReadError
-from analyzer.model import File, Function, Graph, Model
+from analyzer.model import TRAINING, File, Function, Graph, Model
 from analyzer.ranges import Source
 from analyzer.read.book import HEADER, METADATA, STRUCTURE, UNKNOWN, Book
 from analyzer.read.graphs import Pending, read_function, read_graphs
@@ -137,7 +137,7 @@ def _main_graphs(book: Book, top: dict[int, list[Field]]) -> Iterator[Graph]:
             else:
                 book.field(HEADER if part.number in (3, 4) else UNKNOWN, part)
         for number, label in ((_INITIALIZATION, "initialization"), (_ALGORITHM, "algorithm")):
-            yield from read_graphs(book, Pending(parts[number], (f"training:{index}:{label}",)))
+            yield from read_graphs(book, Pending(parts[number], (f"{TRAINING}{index}:{label}",)))
 
 
 def _parse_header(book: Book, top: dict[int, list[Field]]) -> onnx.ModelProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 
 from analyzer.dtypes import DType
+from analyzer.model import Setting
 from analyzer.read.wire import LENGTH, BrokenMessageError, Field, Window
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "Attribute",
     "discard_unknown",
     "read_attribute",
+    "setting_of",
 ]
 
 BIG = 1 << 12
@@ -73,6 +76,29 @@ class Attribute:
     def is_scalar(self) -> bool:
         """Whether it holds one number or text and no list."""
         return self.proto.type in (_KINDS.INT, _KINDS.FLOAT, _KINDS.STRING)
+
+
+def setting_of(attribute: Attribute) -> Setting | None:
+    """What an attribute says, as `analyzer.model.Node.settings` holds it; None of one of tensors and graphs alone."""
+    proto = attribute.proto
+    if proto.ref_attr_name:
+        return f"@{proto.ref_attr_name}"
+    if attribute.text is not None:
+        return f"text:{attribute.text.end - attribute.text.start}"
+    if proto.type == _KINDS.FLOAT:
+        return proto.f
+    if proto.type == _KINDS.STRING:
+        return proto.s.decode("utf-8", "backslashreplace")
+    if proto.type == _KINDS.INT:
+        return proto.i
+    if attribute.place.end - attribute.place.start > BIG:
+        content = proto.SerializeToString(deterministic=True)
+        return f"sha256:{hashlib.sha256(content).hexdigest()}" if attribute.listed[1] else None
+    if proto.type == _KINDS.STRINGS or proto.strings:
+        return tuple(text.decode("utf-8", "backslashreplace") for text in proto.strings)
+    if proto.type == _KINDS.FLOATS or proto.floats:
+        return tuple(proto.floats)
+    return tuple(proto.ints) if proto.type == _KINDS.INTS or proto.ints else None
 
 
 def read_attribute(window: Window, place: Field) -> Attribute:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto
 
 from analyzer.errors import ModelReadError
-from analyzer.model import NOTHING, Carrier, GraphPath, Node, StoredTensor
+from analyzer.model import NOTHING, Carrier, GraphPath, Node, Setting, StoredTensor
 from analyzer.ranges import Source
 from analyzer.read.attributes import (
     BIG,
@@ -23,6 +23,7 @@ from analyzer.read.attributes import (
     TENSORS_OF,
     Attribute,
     read_attribute,
+    setting_of,
 )
 from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, Names, shown, untaken
 from analyzer.read.payload import ListPayload
@@ -194,14 +195,17 @@ class NodeReader:
     ) -> None:
         """Make the node, then read what its attributes carry; their bytes have been booked as the node's."""
         integers: dict[str, int] = {}
+        settings: dict[str, Setting] = {}
         attributes: list[Attribute] = []
         for place in places:
             attribute = read_attribute(self.book.window, place)
             if attribute.unknown:
                 self.book.nbytes[UNKNOWN] += attribute.unknown
                 self.book.nbytes[self._structure] -= attribute.unknown
-            if attribute.proto.type == AttributeProto.INT:
+            if attribute.proto.type == AttributeProto.INT and not attribute.proto.ref_attr_name:
                 integers[self.book.names[attribute.name]] = attribute.proto.i
+            elif (setting := setting_of(attribute)) is not None:
+                settings[self.book.names[attribute.name]] = setting
             attributes.append(attribute)
         node = Node(
             self.path,
@@ -214,6 +218,7 @@ class NodeReader:
             integers or NOTHING,
             notes or NOTHING,
             overload,
+            settings or NOTHING,
         )
         self.nodes.append(node)
         is_carrier = op_type == "Constant" or domain == _ML_DOMAIN

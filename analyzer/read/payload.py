@@ -73,16 +73,16 @@ class FilePayload:
         except ValueError:
             return None
 
-    def sample(self) -> Array | None:
+    def sample(self, salt: str = "") -> Array | None:
         """The elements at `analyzer.content.sample_positions`, flat; of a large tensor no others are read."""
         numel = math.prod(self.shape)
         nbytes = self.dtype.nbytes(numel)
         if not self._is_spread or nbytes <= _READ_WHOLE or numel <= SAMPLES:
             array = self.array()
-            return None if array is None else sample(array)
+            return None if array is None else sample(array, salt)
         if self.ranges[0][1] != nbytes:
             return None  # no array either; and a shape may have more elements than an int64 counts
-        return self.at(sample_positions(numel))
+        return self.at(sample_positions(numel, salt))
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
         """The elements at these row-major positions, flat: as few bytes as they take where the file allows it."""
@@ -183,10 +183,10 @@ class ListPayload:
             return np.array(proto.f if proto.type == proto.FLOAT else proto.floats, dtype=element)
         return np.array(proto.i if proto.type == proto.INT else proto.ints, dtype=element)
 
-    def sample(self) -> Array | None:
+    def sample(self, salt: str = "") -> Array | None:
         """The elements at `analyzer.content.sample_positions`."""
         array = self.array()
-        return None if array is None else sample(array)
+        return None if array is None else sample(array, salt)
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
         """The elements at these positions."""

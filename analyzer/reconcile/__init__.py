@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
-from analyzer.model import Key, StoredTensor, label
+from analyzer.model import Key, Place, StoredTensor, label
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.by_content import (
     match_by_content,
@@ -23,6 +24,7 @@ from analyzer.reconcile.by_content import (
 )
 from analyzer.reconcile.by_name import match_by_name
 from analyzer.reconcile.by_shape import match_by_shape
+from analyzer.reconcile.computing import settle_opaque
 from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
 from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
@@ -30,8 +32,10 @@ from analyzer.reconcile.folded_pointwise import match_folded_pointwise
 from analyzer.reconcile.folded_weightnorm import match_folded_weightnorm
 from analyzer.reconcile.leftovers import (
     mark_ties,
+    settle_dead,
     settle_entries,
     settle_fillers,
+    settle_not_compared,
     settle_parameters,
     settle_suspects,
 )
@@ -49,11 +53,13 @@ from analyzer.reconcile.nearest import find_nearest
 from analyzer.reconcile.orientation import settle_turned
 from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.outside import settle_outside
+from analyzer.reconcile.placement import settle_misplaced
 from analyzer.reconcile.recurrent import match_recurrent
 from analyzer.reconcile.remarks import find_remarks
 from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
 from analyzer.reconcile.split import match_split
+from analyzer.reconcile.wired import compare_wiring
 from analyzer.units import format_many
 
 if TYPE_CHECKING:
@@ -93,6 +99,10 @@ RULES: tuple[Callable[[Books], None], ...] = (
     settle_outside,
     settle_parameters,
     settle_entries,
+    settle_not_compared,
+    settle_misplaced,
+    settle_dead,
+    settle_opaque,
     mark_ties,
 )
 """The order in which the rules are asked."""
@@ -111,8 +121,8 @@ def reconcile_ledger(
     Args:
         ledger: the file's side, from `analyzer.audit`.
         manifest: PyTorch's side.
-        content: how far values are compared; None looks at samples where `weights` are at hand, at all that the
-            manifest describes where they are not.
+        content: how far values are compared; None compares all of them, or all that the manifest describes, but
+            samples of a remote file where `weights` are at hand.
         weights: PyTorch's values, where a checkpoint or a module is at hand.
         progress: told (done, total) in bytes while contents are read.
 
@@ -120,9 +130,10 @@ def reconcile_ledger(
         UsageError: contents are to be compared and the manifest has none.
         LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
     """
-    originals = Originals(manifest, weights)
+    originals = Originals(manifest, weights, manifest.salt if manifest.has_content else ledger.model.salt)
     if content is None:
-        content = "sampled" if weights is not None else "full" if manifest.has_content else "none"
+        is_cheap = ledger.model.traffic is None or weights is None
+        content = ("full" if is_cheap else "sampled") if originals.has_content else "none"
     if content != "none" and not originals.has_content:
         raise UsageError(
             f"--content {content}: the PyTorch side was described without weights; reconcile against a checkpoint or "
@@ -162,7 +173,15 @@ def _close(books: Books) -> Reconciliation:
         },
     )
     _check(result)
-    return result
+    reads, first = compare_wiring(result)
+    told = (_tell_wiring(first),) if first is not None else ()
+    return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *told))
+
+
+def _tell_wiring(first: str) -> Finding:
+    where = f", first in {first}" if first else ""
+    message = f"the file computes with its weights otherwise than the exported one did{where}"
+    return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
 
 
 def _bridge(books: Books) -> tuple[BridgeRow, ...]:
@@ -185,6 +204,8 @@ def _bridge(books: Books) -> tuple[BridgeRow, ...]:
         elif held[line.key] < tensor.numel:  # what fills up a tensor beside the parameters in it
             rest = tensor.numel - held[line.key]
             _add(rows[Line.ADDED], 0, rest, 0, rest, _share(tensor, held[line.key], rest))
+    for numel in books.made.values():  # in no file, so that they change no count
+        _add(rows[Line.OPAQUE], 1, numel, 0, 0, 0)
     return tuple(BridgeRow(line, *rows[line]) for line in Line)
 
 
@@ -218,6 +239,13 @@ def _check(result: Reconciliation) -> None:
         )
 
 
+def _name_of(books: Books, place: Place) -> str:
+    """What a node makes, as findings name it."""
+    graph = next(graph for graph in books.ledger.model.graphs if graph.path == place[0])
+    node = graph.nodes[place[1]]
+    return label((place[0], node.outputs[0] if node.outputs else node.name))
+
+
 def _findings(books: Books) -> Iterator[Finding]:
     """One finding for each line that keeps the account from balancing, with the culprits."""
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
@@ -225,7 +253,10 @@ def _findings(books: Books) -> Iterator[Finding]:
         found = {each.name: numels[each.name] for each in books.parameters.values() if each.line is line}
         for entry in books.entries.values():
             if entry.line is line:
-                found.setdefault(entry.parameter or label(entry.key), books.entry(entry.key).tensor.numel)
+                name = label(entry.key) if line is Line.OPAQUE else entry.parameter or label(entry.key)
+                found.setdefault(name, books.entry(entry.key).tensor.numel)
+        if line is Line.OPAQUE:
+            found.update((_name_of(books, place), numel) for place, numel in books.made.items())
         if found:
             size = f"{format_many(len(found), 'tensor')}, {format_many(sum(found.values()), 'element')}"
             message = f"{size}: {MEANINGS[line].unbalanced[len(found) > 1]}"

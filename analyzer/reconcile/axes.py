@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analyzer.ledger import Entry
 from analyzer.manifest import Buffer, Parameter
+from analyzer.model.operators import DECODES, Kind, named
 from analyzer.scopes import float_name
 from analyzer.wiring import Wiring
 
@@ -20,16 +21,13 @@ __all__ = [
 PACKS_TRANSPOSE = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Operators whose weight stands for the transpose of the matrix that MatMul had."""
 
-_CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "FusedConv", "QLinearConv"})
+_CONVOLUTIONS = named(Kind.CONVOLUTION)
 """Operators whose weight has the axes that PyTorch's has."""
 
 _INTEGER_PRODUCTS = frozenset(
     {"DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"}
 )
 """Operators whose weight a quantizer may have turned, where it stood for what Gemm reads."""
-
-_MOST_DECODED = 3
-"""Casts and DequantizeLinears, one after the other, that may stand between a weight and its convolution."""
 
 
 def is_computed(entry: Entry, tensor: Parameter | Buffer) -> bool:
@@ -63,13 +61,8 @@ def is_straight(entry: Entry, wiring: Wiring) -> bool:
 
 def is_convolved(entry: Entry, wiring: Wiring) -> bool:
     """Whether a convolution reads a tensor as it is stored, decoded or cast."""
-    reads = wiring.readers(entry.tensor)
-    for _ in range(_MOST_DECODED):
-        if any(node.op_type in _CONVOLUTIONS and slot > 0 for node, slot in reads):
-            return True
-        decoded = [node for node, _ in reads if node.op_type in ("Cast", "DequantizeLinear")]
-        reads = [reader for node in decoded for reader in wiring.readers(node)]
-    return False
+    reads = wiring.readers(entry.tensor, past=DECODES)
+    return any(node.op_type in _CONVOLUTIONS and slot > 0 for node, slot in reads)
 
 
 def is_turnable(entry: Entry) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from analyzer.ledger import Entry, Ledger
 from analyzer.manifest import Buffer, Manifest, Parameter
-from analyzer.model import Key, Node
+from analyzer.model import Key, Node, Place
+from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
 from analyzer.reconcile.contents import Contents, Fit
 from analyzer.reconcile.lines import EntryLine, Line, ParameterLine, Piece, name_of
 from analyzer.reconcile.names import Alignment
@@ -20,31 +21,20 @@ from analyzer.wiring import Reader
 __all__ = ["Books", "Holding", "Suspect", "piece_of"]
 
 
-_MOVES = frozenset({"Cast", "DequantizeLinear", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-_MOST_HOPS = 4
+_FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
+"""Inputs of recurrent operators and of attention that are weights; other inputs of attention are added, or mask."""
 
-_MULTIPLIERS = frozenset(
-    {
-        "Attention",
-        "Conv",
-        "ConvInteger",
-        "ConvTranspose",
-        "DynamicQuantizeMatMul",
-        "FusedConv",
-        "FusedGemm",
-        "FusedMatMul",
-        "Gemm",
-        "MatMul",
-        "MatMulInteger",
-        "MatMulIntegerToFloat",
-        "MatMulNBits",
-        "QAttention",
-        "QGemm",
-        "QLinearConv",
-        "QLinearMatMul",
-    }
-)
-"""Operators that multiply by a matrix, which is then a weight."""
+
+def _multiplies(reader: Reader) -> bool:
+    """Whether a node multiplies by what it reads, or adds it to such a product: a matrix there is a weight."""
+    known = operator_of(reader.node) if reader.node.is_standard else None
+    if known is None or reader.slot < 0:
+        return False
+    if known.kind in (Kind.PRODUCT, Kind.CONVOLUTION):
+        return known.slot(reader.slot) in _FACTORS | {Slot.DATA}
+    return known.kind in (Kind.ATTENTION, Kind.RECURRENT) and (
+        known.slot(reader.slot) in _FACTORS or (known.kind is Kind.ATTENTION and reader.slot < 3)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +83,10 @@ class Books:
     suspects: list[Suspect] = field(default_factory=list)
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
+    checked_places: int = 0
+    """Parameters of which it was looked at where they are read."""
+    made: dict[Place, int] = field(default_factory=dict)
+    """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
     misfits: set[Key] = field(default_factory=set)
     """Entries that are read in a way in which no parameter may stand there as it is."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)
@@ -131,30 +125,31 @@ class Books:
         return self.ledger.wiring.readers(entry.tensor)
 
     def users(self, entry: Entry) -> Iterator[Node]:
-        """The nodes that compute with a tensor: its readers, and those behind readers that decode or move it."""
-        layer = [reader.node for reader in self.readers(entry)]
-        for _ in range(_MOST_HOPS):
-            yield from layer
-            moved = [node for node in layer if node.op_type in _MOVES]
-            layer = [reader.node for node in moved for reader in self.ledger.wiring.readers(node)]
+        """The nodes that read a tensor, and those that compute with it behind readers that decode or move it."""
+        direct = {reader.node.place: reader.node for reader in self.readers(entry)}
+        behind = self.ledger.wiring.readers(entry.tensor, past=CARRIES)
+        yield from (direct | {reader.node.place: reader.node for reader in behind}).values()
 
     def is_multiplied(self, entry: Entry) -> bool:
         """Whether some node multiplies by a tensor, as it is or past what only decodes or moves it."""
-        return any(node.op_type in _MULTIPLIERS for node in self.users(entry))
+        return any(map(_multiplies, self.ledger.wiring.readers(entry.tensor, past=CARRIES)))
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
         """The PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes tell their module."""
         key = entry.tensor.key
         if key not in self._modules:
-            nodes = [reader.node for reader in self.readers(entry)]
-            decoded = [node for node in nodes if node.op_type in ("Cast", "DequantizeLinear")]
-            nodes += [reader.node for node in decoded for reader in self.ledger.wiring.readers(node)]
-            positions = {(node.graph_path, node.position) for node in nodes}
-            scopes = self.ledger.traced_scopes
-            self._modules[key] = frozenset(
-                self.aligned.module(scopes[position]) for position in positions if position in scopes
+            # Of a call the call tells whose it is: a function's body may be that of several modules.
+            self._modules[key] = self._modules_of(entry, inlined=False) or self._modules_of(
+                entry, inlined=True
             )
         return self._modules[key]
+
+    def _modules_of(self, entry: Entry, *, inlined: bool) -> frozenset[str]:
+        wiring, scopes = self.ledger.wiring, self.ledger.traced_scopes
+        direct = wiring.readers(entry.tensor, inlined=inlined)
+        decoded = wiring.readers(entry.tensor, past=DECODES, inlined=inlined)
+        places = {reader.node.place for reader in (*direct, *decoded)}
+        return frozenset(self.aligned.module(scopes[place]) for place in places if place in scopes)
 
     def is_elsewhere(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
         """Whether an entry is read by another module than a parameter's, that has one of this shape itself.

@@ -13,6 +13,7 @@ from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
 from analyzer.reconcile.axes import PACKS_TRANSPOSE
 from analyzer.reconcile.books import Books, piece_of
+from analyzer.reconcile.closeness import was_narrower
 from analyzer.reconcile.contents import Contents, Fit
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
@@ -278,7 +279,8 @@ class Index:
         if exact:
             return exact
         tensors, _ = self._stacks.of(layout.shape)
-        if steps is None and all(tensor.dtype is entry.tensor.dtype for tensor in tensors):
+        is_of_one_type = all(tensor.dtype is entry.tensor.dtype for tensor in tensors)
+        if steps is None and is_of_one_type and not was_narrower(values):
             return []
         is_real = all(tensor.dtype.is_floating for tensor in tensors)
         return self._stacks.near(layout.shape, look) if is_real else []

@@ -17,10 +17,13 @@ __all__ = [
     "compare_arrays",
     "compare_codes",
     "find_masked",
+    "find_roundings",
     "is_like",
     "is_rounded",
     "largest_difference",
     "least_difference",
+    "narrow",
+    "was_narrower",
     "within",
 ]
 
@@ -78,6 +81,37 @@ def is_rounded(stored: Array, original: Array, dtype: DType) -> bool:
     if stored.dtype == original.dtype:
         return stored.tobytes() == original.tobytes()
     return any(_same(stored, way) for way in rounded(original, dtype))
+
+
+def find_roundings(stored: Array, original: Array, dtype: DType, theirs: DType) -> Iterator[DType]:
+    """The narrower types to which the original's elements may have been rounded before they were stored in a wider one.
+
+    A tool that widens a model's weights, or folds the Cast that did, leaves numbers of which the last bits are empty.
+    """
+    for through in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16):
+        if through.bits < min(dtype.bits, theirs.bits) and dtype.is_floating and theirs.is_floating:
+            narrowed = narrow(stored, through)
+            if narrowed is not None and is_rounded(narrowed, original, through):
+                yield through
+
+
+def was_narrower(stored: Array) -> bool:
+    """Whether numbers may have been rounded to half a type before they were stored in this one."""
+    return stored.dtype.kind == "f" and any(
+        dtype.bits < 8 * stored.itemsize and narrow(stored, dtype) is not None
+        for dtype in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
+    )
+
+
+def narrow(array: Array, dtype: DType) -> Array | None:
+    """The same numbers in a narrower type; None where it does not have them all. NaN is no number."""
+    element = dtype.to_numpy()
+    if element is None or array.dtype.kind not in "fV":
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrowed = array.astype(element)
+        is_same = bool((narrowed.astype(array.dtype) == array).all())
+    return narrowed if is_same else None
 
 
 def _same(stored: Array, expected: Array) -> bool:

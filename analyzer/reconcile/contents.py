@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, ContentMode, cast_digest, digest, sample_positions
+from analyzer.content import SAMPLES, Array, ContentMode, cast_digest, digest
 from analyzer.decoding.encodings import Encoded, find_encoding
+from analyzer.dtypes import DType, is_exact
 from analyzer.ledger import Entry
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
@@ -19,14 +20,18 @@ from analyzer.reconcile.closeness import (
     Reals,
     compare_arrays,
     compare_codes,
+    find_roundings,
     is_like,
     is_rounded,
     largest_difference,
+    narrow,
     within,
 )
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
 from analyzer.reconcile.originals import Originals
+from analyzer.reconcile.sums import compare_sums
+from analyzer.reconcile.uses import Use, class_use, find_uses, in_order
 from analyzer.wiring import Wiring
 
 __all__ = ["ContentMode", "Contents", "Fit"]
@@ -42,7 +47,8 @@ class Fit:
     chain: tuple[Line, ...]
     """What became of it, in order; empty where it is as PyTorch has it."""
     evidence: str
-    """`content` where every element was compared, `sampled` where some were, `shape` where none was."""
+    """`content` where every element was compared, `sums` where every row of codes was, `sampled` where some elements
+    were, `shape` where none was."""
     error: float | None
     """Largest difference among the compared elements."""
 
@@ -61,6 +67,7 @@ class Contents:
     _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
     _looks: dict[tuple[Key, Layout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
     _arrays: dict[Key, Array | None] = field(default_factory=dict)
+    _uses: dict[Key, frozenset[Use]] = field(default_factory=dict)
     _done: dict[Key, int] = field(default_factory=dict)
 
     @property
@@ -89,6 +96,21 @@ class Contents:
         encoded = self.encoding(entry)
         return entry.logical_numel if encoded is None else encoded.numel
 
+    def uses(self, entry: Entry, shape: tuple[int, ...], axes: tuple[int, ...]) -> frozenset[Use]:
+        """What operators do with an entry that has PyTorch's axes in this order, in PyTorch's axes."""
+        key, stored = entry.tensor.key, self.shape(entry)
+        if key not in self._uses:
+            self._uses[key] = find_uses(entry.tensor, stored, self.wiring)
+        return in_order(self._uses[key], stored, shape, axes)
+
+    def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
+        """Whether the file, by this layout, uses a tensor as its module's class does; None where nothing tells."""
+        answers = set()
+        for use in self.uses(entry, layout.shape, layout.axes):
+            own = class_use(tensor, self.originals.manifest.modules, is_lookup=use.summed is None)
+            answers.add(None if own is None else own == use)
+        return answers.pop() if len(answers) == 1 else None
+
     def is_readable(self, entry: Entry) -> bool:
         return entry.tensor.payload.at(np.zeros(min(1, entry.tensor.numel), dtype=np.int64)) is not None
 
@@ -107,12 +129,19 @@ class Contents:
                 return found
         return None
 
+    def fits_turned(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
+        """Whether an entry holds a tensor in any order of axes, also one that its name and readers forbid."""
+        if not self.compares(tensor):
+            return False
+        found = self.layouts(entry, tensor.shape, is_computed=True)
+        return any(self.fit_layout(entry, tensor, layout) is not None for layout in found if layout.is_plain)
+
     def look(self, entry: Entry, layout: Layout) -> tuple[Array, Reals | None] | None:
         """The stored numbers at a PyTorch tensor's sampled positions, and the step of each where they are codes."""
         key = (entry.tensor.key, layout)
         if key not in self._looks:
             numel = int(np.prod(layout.shape, dtype=np.int64))
-            self._looks[key] = self.at(entry, layout.positions(sample_positions(numel)))
+            self._looks[key] = self.at(entry, layout.positions(self.originals.positions(numel)))
         return self._looks[key]
 
     def at(self, entry: Entry, positions: Positions) -> tuple[Array, Reals | None] | None:
@@ -176,11 +205,20 @@ class Contents:
         return max(found, default=(0, 0))
 
     def closest(self, entry: Entry, tensor: Parameter | Buffer) -> Layout | None:
-        """The layout in which most sampled elements agree, by shapes and notes among equals; None if sizes differ."""
+        """The layout in which it would hold the tensor; None if sizes differ, or nothing tells which of several it is.
+
+        Of several, it is the one in which the file uses it as PyTorch does, or else more than half of the sampled
+        elements agree, and not in another.
+        """
         if self.changes(entry, tensor) is None:
             return None
         found = [layout for layout in self._layouts(entry, tensor) if layout.is_plain]
-        return max(found, key=lambda layout: self._agreement(entry, tensor, layout), default=None)
+        if len(found) < 2 or self.agrees(entry, tensor, found[0]):
+            return next(iter(found), None)
+        near = {layout: self._agreement(entry, tensor, layout) for layout in found}
+        best = max(found, key=near.__getitem__)
+        is_clear = list(near.values()).count(near[best]) == 1 and 2 * near[best][0] > near[best][1]
+        return best if is_clear else None
 
     def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> tuple[int, int]:
         samples = self.originals.samples(tensor) if self.mode != "none" else None
@@ -215,6 +253,8 @@ class Contents:
 
     def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
         found = self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
+        if len(found) > 1:  # a stable sort: what the file's operators say goes before what names do
+            found.sort(key=lambda layout: self.agrees(entry, tensor, layout) is not True)
         if self.shape(entry) != tensor.shape or not is_own(entry, tensor):
             return found
         # What keeps its name and its shape keeps its axes. Of a matrix the operator has to say so: where onnxruntime's
@@ -225,51 +265,105 @@ class Contents:
     def fit_layout(
         self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True
     ) -> Fit | None:
-        """`fit` in one layout, where values are compared."""
+        """`fit` in one layout, where values are compared.
+
+        Where another layout fits as well, and nothing but values tells which it is, a few elements do not decide:
+        all are compared, whatever the mode, and without them it is neither.
+        """
         changed = self.changes(entry, tensor)
         samples = self.originals.samples(tensor)
         look = self.look(entry, layout) if changed is not None and samples is not None else None
         if changed is None or samples is None or look is None:
             return None
+        stored, _ = look
+        is_open, is_small = self.is_open(entry, tensor, layout), tensor.numel <= SAMPLES
+        for through in self._roundings(entry, tensor, look, samples, is_named=is_named):
+            error: float | None = largest_difference(stored, samples)
+            evidence = "content" if is_small and self.mode == "full" else "sampled"
+            if not is_small and (self.mode == "full" or is_open):
+                whole = self._compare_whole(entry, tensor, layout, through)
+                sums = self._compare_sums(entry, tensor, layout) if whole is None else None
+                if whole is False or sums is False or (is_open and whole is None and sums is None):
+                    continue
+                evidence = "sampled" if whole is None else "content"
+                evidence = "sums" if sums else evidence
+                error = error if whole is None or whole is True else whole
+            if through is None or error:  # what was rounded to nothing else was not rounded
+                changed = changed if through is None else (Line.CAST,)
+                return Fit(layout, (*layout.chain, *changed), evidence, error)
+        return None
+
+    def _roundings(
+        self,
+        entry: Entry,
+        tensor: Parameter | Buffer,
+        look: tuple[Array, Reals | None],
+        samples: Array,
+        *,
+        is_named: bool,
+    ) -> Iterator[DType | None]:
+        """The narrower types in which elements may have been before they were stored; None where in none."""
         stored, steps = look
         if steps is not None:
-            if not is_like(stored, samples.astype(np.float64), steps, is_named=is_named):
-                return None
-        elif not is_rounded(stored, samples, entry.tensor.dtype):
-            return None
-        error: float | None = largest_difference(stored, samples)
-        is_whole = sample_positions(tensor.numel).size == tensor.numel
-        if self.mode == "full" and not is_whole:
-            whole = self._compare_whole(entry, tensor, layout)
-            if whole is False:
-                return None
-            is_whole = whole is not None
-            error = error if whole is None or whole is True else whole
-        evidence = "content" if is_whole and self.mode == "full" else "sampled"
-        return Fit(layout, (*layout.chain, *changed), evidence, error)
+            if is_like(stored, samples.astype(np.float64), steps, is_named=is_named):
+                yield None
+            return
+        if is_rounded(stored, samples, entry.tensor.dtype):
+            yield None
+        yield from find_roundings(stored, samples, entry.tensor.dtype, tensor.dtype)
 
-    def _compare_whole(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> float | bool | None:
-        """Compare all elements: False where they differ, the largest difference or True where not, None if unknown."""
+    def is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool:
+        """Whether the tensor may stand there in another order of axes too, and only values tell."""
+        if layout.window is None and len(self.layouts(entry, tensor.shape, is_computed=True)) < 2:
+            return False
+        return not (layout.is_plain or layout.window) or (
+            layout.has_equal_axes and self.agrees(entry, tensor, layout) is not True
+        )
+
+    def _compare_sums(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
+        """Hold what PyTorch's side says of each row against codes; None where it says nothing of them."""
+        encoded = self.encoding(entry)
+        if encoded is None or not isinstance(tensor, Parameter):
+            return None
+        known = self.originals.channel_statistics(tensor)
+        return None if known is None else compare_sums(encoded, layout, known)
+
+    def _compare_whole(
+        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, through: DType | None
+    ) -> float | bool | None:
+        """Compare all elements: False where they differ, the largest difference or True where not, None if unknown.
+
+        `through` is the narrower type in which they were for a while, if they were.
+        """
         self._note(entry)
         original = self.originals.values(tensor)
         encoded = self.encoding(entry)
         if encoded is not None:
             return None if original is None else self._compare_codes(encoded, original, layout)
         array = entry.tensor.payload.array()
+        dtype = entry.tensor.dtype
+        if (
+            through is None
+            and original is None
+            and is_exact(tensor.dtype, dtype)
+            and dtype is not tensor.dtype
+        ):
+            through = tensor.dtype  # nothing was lost: the digest is of what it was
+        if array is not None and through is not None:
+            array, dtype = narrow(array, through), through
         if array is None:
             return False
         restored = layout.restore(array)
-        stored_dtype = entry.tensor.dtype
         if original is not None:
-            return compare_arrays(restored, original, stored_dtype)
-        if stored_dtype is tensor.dtype:
+            return compare_arrays(restored, original, dtype)
+        if dtype is tensor.dtype:
             content = tensor.content
             is_whole = layout.window is None
             if content is not None and content.digest_transposed and layout.axes == (1, 0) and is_whole:
                 return digest(array) == content.digest_transposed
             return digest(restored) == self.originals.digest(tensor)
-        expected = self.originals.cast_digest(tensor, stored_dtype)
-        return None if expected is None else cast_digest(restored, stored_dtype) == expected
+        expected = self.originals.cast_digest(tensor, dtype)
+        return None if expected is None else cast_digest(restored, dtype) == expected
 
     def _compare_codes(self, encoded: Encoded, original: Array, layout: Layout) -> float | bool:
         if layout.window is None:

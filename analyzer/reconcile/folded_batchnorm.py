@@ -131,7 +131,7 @@ class _Scales:
         samples = books.contents.originals.samples(weight)
         if size not in self._scales or samples is None:
             return
-        channels = channels_of(weight, axis, group)
+        channels = channels_of(books.contents, weight, axis, group)
         expected = samples.astype(np.float64) * self._scales[size][:, channels]  # (norms, samples)
         tolerance = 2 * tolerance_of(books.contents, entry)
         for layout in layouts(weight.shape, books.contents.shape(entry)):

@@ -2,7 +2,8 @@
 
 1 + w is what RMSNorm of the Gemma models scales by; -exp(w) is the state matrix of Mamba (A_log); exp(w) the logit
 scale of CLIP; w / sqrt(d) a query's weight or bias into which attention's scale was multiplied (d is a head's width).
-No other factor is taken for an exporter's: a layer times two is another layer.
+No other factor is taken for an exporter's: a layer times two is another layer; and none of them anywhere else than
+where PyTorch's program has it (`leash`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import is_like, least_difference
 from analyzer.reconcile.layouts import Layout, layouts
+from analyzer.reconcile.leash import is_allowed
 from analyzer.reconcile.lines import Computed, Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.reconcile.stacks import Stacks, Tensor
@@ -148,12 +150,16 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
     samples = originals.samples(tensor)
     if samples is None or not tensor.dtype.is_floating:
         return None
-    is_whole = books.contents.mode == "full" or tensor.numel <= _MOST_SAMPLED
+    found = [
+        layout for layout in books.contents.layouts(entry, tensor.shape, is_computed=True) if layout.is_plain
+    ]
+    is_open = any(books.contents.is_open(entry, tensor, layout) for layout in found)
+    is_whole = books.contents.mode == "full" or tensor.numel <= _MOST_SAMPLED or is_open
     values = originals.values(tensor) if is_whole else None
+    if is_open and values is None:
+        return None  # a few elements do not say which way it stands
     expected = (samples if values is None else values.reshape(-1)).astype(np.float64)
-    for layout in books.contents.layouts(entry, tensor.shape, is_computed=True):
-        if not layout.is_plain:
-            continue
+    for layout in found:
         if values is None:
             look = books.contents.look(entry, layout)
         else:
@@ -172,7 +178,11 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
                 room += tolerance if rule == _SHIFTED else 0.0
                 error = np.abs(stored - wanted)
                 near = error <= (room if look[1] is None else room + look[1] * 1.001)
-            if bool(near.all()) and bool(np.isfinite(wanted).all()):
+            if (
+                bool(near.all())
+                and bool(np.isfinite(wanted).all())
+                and is_allowed(books, entry, tensor, rule)
+            ):
                 if look[1] is not None and not _varies_alike(rule, stored, expected):
                     continue
                 return _Found(layout, rule, float(error.max(initial=0.0)), values is not None)

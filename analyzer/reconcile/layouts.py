@@ -50,6 +50,12 @@ class Layout:
         permuted = [self.shape[axis] for axis in self.axes]
         return _without_ones(permuted) == _without_ones(self.stored)
 
+    @property
+    def has_equal_axes(self) -> bool:
+        """Whether two axes are equally long, so that its shape is that of another order of axes as well."""
+        long = [dim for dim in self.shape if dim != 1]
+        return len(set(long)) < len(long)
+
     def positions(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Where in the stored tensor, row-major, the elements at these positions of PyTorch's stand."""
         is_straight = self.axes == tuple(range(len(self.axes))) and self.window is None

@@ -9,13 +9,22 @@ import numpy as np
 
 from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
+from analyzer.liveness import find_live
 from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import find_masked
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.scopes import is_dotted
 
-__all__ = ["mark_ties", "settle_entries", "settle_fillers", "settle_parameters", "settle_suspects"]
+__all__ = [
+    "mark_ties",
+    "settle_dead",
+    "settle_entries",
+    "settle_fillers",
+    "settle_not_compared",
+    "settle_parameters",
+    "settle_suspects",
+]
 
 _BY_ROLE = {
     Role.CONSTANT: Line.ADDED,
@@ -31,6 +40,8 @@ def settle_suspects(books: Books) -> None:
         entry, tensor = suspect.entry, suspect.tensor
         is_unread = books.contents.compares(tensor) and not books.contents.is_readable(entry)
         rule = "none:unreadable" if is_unread else f"name+{books.contents.evidence}"
+        if not is_unread and books.contents.fits_turned(entry, tensor):
+            rule = f"{books.contents.evidence}:turned"
         layout = None if is_unread else books.contents.closest(entry, tensor)
         piece = None if layout is None else Piece(entry.tensor.key, layout.shape, layout.axes)
         if isinstance(tensor, Parameter) and tensor.name not in books.parameters:
@@ -139,6 +150,45 @@ def _is_weight(books: Books, entry: Entry) -> bool:
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
     is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
     return is_noted and is_matrix and books.is_multiplied(entry)
+
+
+def settle_not_compared(books: Books) -> None:
+    """What PyTorch's side names and does not describe, where it describes others: nobody can say that it is held."""
+    contents = books.contents
+    if contents.mode == "none":
+        return
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        is_told = not settled.entries or bool(MEANINGS[settled.line].unbalanced)
+        if is_told or not parameter.numel or contents.originals.has(parameter):
+            continue
+        chain = (*settled.chain, Line.NOT_COMPARED)
+        books.parameters[parameter.name] = replace(settled, line=Line.NOT_COMPARED, chain=chain)
+        for key in settled.entries:
+            held = books.entries.get(key)
+            if held is not None and held.parameter == parameter.name:
+                books.entries[key] = replace(held, line=Line.NOT_COMPARED)
+
+
+def settle_dead(books: Books) -> None:
+    """A parameter that the file holds only where no output depends on it: the model computes with something else.
+
+    One that PyTorch's own program does not read may well lie idle. Of one in several pieces each is needed.
+    """
+    held = {key for line in books.parameters.values() for key in line.entries}
+    live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in held)
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        if not settled.entries or MEANINGS[settled.line].unbalanced or parameter.read is False:
+            continue
+        pieces = {piece.key for piece in settled.pieces}
+        dead = {key for key in (*pieces, *settled.entries) if key not in live.tensors}
+        if not (pieces & dead if len(pieces) > 1 else dead.issuperset(settled.entries)):
+            continue
+        chain = (*settled.chain, Line.DEAD)
+        books.parameters[parameter.name] = replace(settled, line=Line.DEAD, chain=chain)
+        for key in dead & books.entries.keys():
+            books.entries[key] = replace(books.entries[key], line=Line.DEAD)
 
 
 def mark_ties(books: Books) -> None:

@@ -30,12 +30,17 @@ __all__ = [
     "Nearest",
     "ParameterLine",
     "Piece",
+    "Reads",
     "Reconciliation",
     "name_of",
 ]
 
 Compared = Literal["whole", "sampled", "none"]
-"""Every element, those at fixed positions, or only names and shapes."""
+"""Every element; some of them, with or without the sums of each row; or only names and shapes."""
+
+
+Reads = Literal["as-exported", "differs", "not-compared"]
+"""Wired as exported; wired otherwise; or a file that no export is known of, or that a tool has rewritten since."""
 
 
 class Line(enum.StrEnum):
@@ -290,7 +295,7 @@ class Nearest:
     equal: int
     """Of the compared elements, how many agree."""
     compared: int
-    """How many elements were compared, at fixed positions."""
+    """How many elements were compared, at some positions."""
     max_abs_error: float | None
     """Largest difference among them; None where that is no number."""
 
@@ -315,7 +320,7 @@ class ParameterLine:
     def compared(self) -> Compared:
         """How far its values were compared, as `decided_by` says."""
         words = set(re.split("[+: ]", self.decided_by))
-        if words & {"sampled", "sampled-rows"}:
+        if words & {"sampled", "sampled-rows", "sums"}:
             return "sampled"
         is_compared = self.entries and words & {"content", "rows"}
         return "whole" if is_compared else "none"
@@ -379,6 +384,10 @@ class Reconciliation:
     """PyTorch tensors of which no values are known."""
     nearest: tuple[Nearest, ...] = ()
     """Candidates for what is unexpected, unexplained or differing."""
+    reads: Reads = "not-compared"
+    """Whether the file computes with its weights what the manifest's export did."""
+    differs_from: str | None = None
+    """The first module, in the export's order, that computes something else; "" where none can be named."""
 
     def in_pytorch_terms(self) -> Ledger:
         """The ledger with each tensor under the scope of the parameter that it holds, and counted as one.

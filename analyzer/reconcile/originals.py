@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import (
+    SAMPLES,
     Array,
     cast_digest,
     channel_statistics,
@@ -37,6 +38,8 @@ class Originals:
 
     manifest: Manifest
     weights: Weights | None = None
+    salt: str = ""
+    """What picked the elements that the manifest has, or picks them among the values at hand."""
     _samples: dict[str, Array | None] = field(default_factory=dict)
     _constant: dict[str, bool] = field(default_factory=dict)
     _rows: dict[tuple[str, DType], npt.NDArray[np.uint64] | None] = field(default_factory=dict)
@@ -63,7 +66,7 @@ class Originals:
         for name in tensor.names:
             if name in self.manifest.values and element is not None:
                 return decode_values(self.manifest.values[name], element).reshape(tensor.shape)
-        is_whole = tensor.numel <= sample_positions(tensor.numel).size
+        is_whole = tensor.numel <= SAMPLES
         samples = self.samples(tensor) if is_whole and tensor.content is not None else None
         return None if samples is None else samples.reshape(tensor.shape)
 
@@ -77,8 +80,12 @@ class Originals:
         """Whether anything is known of its values."""
         return self.samples(tensor) is not None
 
+    def positions(self, numel: int) -> npt.NDArray[np.int64]:
+        """Where in a tensor of so many elements those of `samples` stand, row-major."""
+        return sample_positions(numel, self.salt)
+
     def samples(self, tensor: Parameter | Buffer) -> Array | None:
-        """The elements at `sample_positions`; None where nothing is known."""
+        """The elements at `positions`; None where nothing is known."""
         if tensor.name not in self._samples:
             self._samples[tensor.name] = self._sample(tensor)
         return self._samples[tensor.name]
@@ -88,7 +95,7 @@ class Originals:
         if tensor.content is not None and element is not None:
             return decode_values(tensor.content.samples, element)
         values = self.values(tensor) if self.weights is not None else None
-        return None if values is None else sample(values)
+        return None if values is None else sample(values, self.salt)
 
     def is_constant(self, tensor: Parameter | Buffer) -> bool:
         """Whether all elements are the same; where nothing is known, they may be."""

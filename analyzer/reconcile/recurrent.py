@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, cast_digest, rounded, sample_positions
+from analyzer.content import Array, cast_digest, rounded
 from analyzer.content import digest as digest_of
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
 from analyzer.model import GraphPath, Node
+from analyzer.model.operators import DECODES
 from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.lines import Line, Piece
@@ -76,11 +77,8 @@ def match_recurrent(books: Books) -> None:
 
 
 def _reads(books: Books, entry: Entry) -> Iterator[Reader]:
-    """The nodes that read an entry, and those that read it decoded or cast."""
-    for reader in books.readers(entry):
-        yield reader
-        if reader.slot == 0 and reader.node.op_type in ("Cast", "DequantizeLinear"):
-            yield from books.ledger.wiring.readers(reader.node)
+    """The nodes that read an entry, as it is or decoded or cast."""
+    yield from books.ledger.wiring.readers(entry.tensor, past=DECODES)
 
 
 def _layer(name: str) -> str | None:
@@ -150,7 +148,7 @@ def _compare(books: Books, entry: Entry, part: _Part) -> str | None:
     """Whether the tensor is there, by all that is known of it or by its samples; None where it is not."""
     originals = books.contents.originals
     samples = originals.samples(part.tensor)
-    positions = sample_positions(part.tensor.numel)
+    positions = originals.positions(part.tensor.numel)
     if samples is None or not _holds(books, entry, part, positions, samples):
         return None
     if books.contents.mode != "full":

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, rounded, row_digests, sample_positions
+from analyzer.content import Array, rounded, row_digests
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
+from analyzer.model.operators import Kind, Slot, operator_of
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import find_masked, is_like
 from analyzer.reconcile.lines import Line, Piece
@@ -102,7 +103,13 @@ def _is_read_whole(books: Books, entry: Entry) -> bool:
 
 def _is_looked_up(books: Books, entry: Entry) -> bool:
     """Whether it is a table still: what was cut from one in advance has no indices any more."""
-    return any(node.op_type.startswith("Gather") and slot == 0 for node, slot in books.readers(entry))
+    known = ((operator_of(node), slot) for node, slot in books.readers(entry))
+    return any(
+        operator is not None
+        and operator.kind is Kind.LOOKS_UP
+        and operator.slot(slot) in (Slot.TABLE, Slot.CODES)
+        for operator, slot in known
+    )
 
 
 def _settle(books: Books, entry: Entry, table: Parameter, found: _Found, compared: bool) -> None:
@@ -210,7 +217,7 @@ def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) ->
     rows = _once(rows)
     count = table.numel // width - len(rows)
     for start in range(count + 1) if samples is not None and values is None else ():
-        positions = sample_positions(table.numel) - start * width
+        positions = books.contents.originals.positions(table.numel) - start * width
         inside = (positions >= 0) & (positions < rows.size)
         if int(inside.sum()) < 4:
             continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, channel_statistics, sample_positions
+from analyzer.content import Array, channel_statistics
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
@@ -56,7 +56,7 @@ def fit_scaled(
     samples = contents.originals.samples(weight)
     if changed is None or samples is None or weight.shape[axis] * group != scale.size:
         return None
-    expected = samples.astype(np.float64) * scale[channels_of(weight, axis, group)]
+    expected = samples.astype(np.float64) * scale[channels_of(contents, weight, axis, group)]
     tolerance = tolerance_of(contents, entry)
     for layout in contents.layouts(entry, weight.shape, is_computed=True):
         look = contents.look(entry, layout) if layout.is_plain else None
@@ -65,20 +65,20 @@ def fit_scaled(
         error = _error(look[0], look[1], expected, tolerance * np.abs(expected))
         if error is None:
             continue
-        evidence = "sampled"
-        if contents.mode == "full":
+        evidence, is_open = "sampled", contents.is_open(entry, weight, layout)
+        if contents.mode == "full" or is_open:
             factors = _factors(weight.shape, scale, axis, group)
             whole = _compare_whole(contents, entry, weight, layout, factors, tolerance)
-            if whole is False:
+            if whole is False or (whole is None and is_open):
                 continue
             evidence = "content" if whole else "sampled"
         return ScaledFit(layout, (*layout.chain, *changed), evidence, error)
     return None
 
 
-def channels_of(weight: Parameter, axis: int, group: int = 1) -> npt.NDArray[np.int64]:
+def channels_of(contents: Contents, weight: Parameter, axis: int, group: int = 1) -> npt.NDArray[np.int64]:
     """The output channel of each sampled element."""
-    index = np.unravel_index(sample_positions(weight.numel), weight.shape)
+    index = np.unravel_index(contents.originals.positions(weight.numel), weight.shape)
     if group == 1:
         return index[axis].astype(np.int64)
     return (index[axis] + (index[0] // (weight.shape[0] // group)) * weight.shape[axis]).astype(np.int64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded, sample_positions
+from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key
@@ -17,6 +17,7 @@ from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
+from analyzer.reconcile.sums import compare_sums
 
 __all__ = ["match_split"]
 
@@ -123,7 +124,7 @@ def _there(
                 continue
             piece = _Slice(entry, layout, axis, start, stop, books.contents.changes(entry, tensor) or ())
             if known is not None:
-                if _agrees(books, entry, layout, *known):
+                if _agrees(books, entry, layout, *known) and statistics.allow(tensor, piece):
                     return piece
                 continue
             distance = statistics.distance(tensor, piece) if axis == 0 else None
@@ -140,10 +141,10 @@ def _known(
     values = books.contents.originals.values(tensor)
     if values is not None:
         part = values[(slice(None),) * axis + (slice(start, stop),)]
-        flat = sample_positions(part.size)
+        flat = books.contents.originals.positions(part.size)
         return flat, part[np.unravel_index(flat, part.shape)]
     samples = books.contents.originals.samples(tensor)
-    index = np.unravel_index(sample_positions(tensor.numel), tensor.shape)
+    index = np.unravel_index(books.contents.originals.positions(tensor.numel), tensor.shape)
     inside = (index[axis] >= start) & (index[axis] < stop)
     if samples is None or int(inside.sum()) < _FEWEST:
         return None
@@ -157,6 +158,12 @@ class _Statistics:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._found: dict[tuple[Key, Layout], tuple[Reals, Reals] | None] = {}
+
+    def allow(self, tensor: Parameter, piece: _Slice) -> bool:
+        """Whether a piece that agrees in some elements may be what PyTorch has there, by all of its elements."""
+        contents = self._books.contents
+        is_known = contents.mode == "full" and contents.originals.channel_statistics(tensor) is not None
+        return piece.axis != 0 or not is_known or self.distance(tensor, piece) is not None
 
     def distance(self, tensor: Parameter, piece: _Slice) -> float | None:
         """How far a piece is from what PyTorch has there, in its own rounding; None where that is too far."""
@@ -201,10 +208,11 @@ def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int
 
 def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> bool:
     """Whether all elements agree, where all are compared."""
-    if books.contents.mode != "full":
+    is_open = any(books.contents.is_open(piece.entry, tensor, piece.layout) for piece in slices)
+    if books.contents.mode != "full" and not is_open:
         return True
     if any(Line.CAST not in piece.changed and piece.changed for piece in slices):
-        return _is_within_steps(books, tensor, slices)
+        return _is_within_steps(books, tensor, slices, is_open=is_open)
     arrays = [books.contents.array(piece.entry) for piece in slices]
     if any(array is None for array in arrays):
         return False
@@ -216,13 +224,16 @@ def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) 
     if dtype is tensor.dtype:
         return digest(whole) == books.contents.originals.digest(tensor)
     expected = books.contents.originals.cast_digest(tensor, dtype)
-    return expected is None or cast_digest(whole, dtype) == expected
+    return cast_digest(whole, dtype) == expected if expected is not None else not is_open
 
 
-def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice]) -> bool:
+def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice], *, is_open: bool) -> bool:
     original = books.contents.originals.values(tensor)
     if original is None:
-        return True  # the samples were looked at, and there is nothing else
+        known = books.contents.originals.channel_statistics(tensor)
+        answers = [None if known is None else _compare_sums(books, piece, known) for piece in slices]
+        # Without sums the samples were looked at, and there is nothing else.
+        return False not in answers and not (is_open and None in answers)
     for piece in slices:
         cut = (slice(None),) * piece.axis + (slice(piece.start, piece.stop),)
         part = original[cut].astype(np.float64)
@@ -233,6 +244,14 @@ def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice]) -> b
         if not is_like(look[0], part.reshape(-1), look[1]):
             return False
     return True
+
+
+def _compare_sums(books: Books, piece: _Slice, known: tuple[Reals, Reals]) -> bool | None:
+    encoded = books.contents.encoding(piece.entry)
+    if encoded is None or piece.axis != 0:
+        return None
+    projections, norms = (found[piece.start : piece.stop] for found in known)
+    return compare_sums(encoded, piece.layout, (projections, norms))
 
 
 def _settle(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> None:

@@ -7,16 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from analyzer.checkpoints.statefile import STATE_TYPES
-from analyzer.content import sample_positions
+from analyzer.content import SAMPLES
 from analyzer.decoding import CODES
-from analyzer.dtypes import DType
+from analyzer.dtypes import DType, is_exact
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import StoredTensor
 from analyzer.reconcile import Reconciliation
 from analyzer.reconcile.axes import PACKS_TRANSPOSE, is_computed, is_turnable
 from analyzer.reconcile.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
+from analyzer.reconcile.uses import class_use, find_uses, in_order
 from analyzer.recover.record import NO_SCALE, Lost, StateTensor
-from analyzer.recover.restoring import Restorer, is_exact
+from analyzer.recover.restoring import Restorer
 from analyzer.scopes import module_of
 from analyzer.units import format_count
 
@@ -97,6 +98,10 @@ class Judge:
     def _why_lost(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str | None:
         """Why the file does not give it back; None where it does."""
         pieces = settled.pieces
+        if settled.decided_by.endswith(":turned"):
+            return f"{self.entries[settled.entries[0]].tensor.name} is read the other way round than PyTorch reads it"
+        if self.result.content == "sampled" and settled.compared == "sampled" and settled.entries:
+            return f"only {SAMPLES} of its elements were compared"
         lost = next((m.lost for line, m in MEANINGS.items() if m.lost and line in settled.chain), None)
         if lost is not None:
             return lost
@@ -131,6 +136,10 @@ class Judge:
             entry = self.entries[settled.entries[0]]
             if settled.decided_by == "none:unreadable":
                 return f"{entry.tensor.name} cannot be read"
+            if math.prod(self.restorer.shape(entry.tensor)) == tensor.numel:
+                return (
+                    f"{entry.tensor.name} differs and may be its transpose: nothing says which way it stands"
+                )
             return f"{entry.tensor.name} is of shape {_shown(self.restorer.shape(entry.tensor))} here"
         if settled.entries:
             return f"computed from it, as {self.entries[settled.entries[0]].tensor.name}"
@@ -166,6 +175,11 @@ class Judge:
     def _why_doubtful(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> str | None:
         """Where values were not compared: what its name and its shape leave open."""
         entry = self.entries[piece.key]
+        is_used = self._is_used_alike(tensor, piece)
+        if _is_square(tensor, piece) and (
+            is_used is False or ("sampled" in settled.decided_by and not is_used)
+        ):
+            return f"{entry.tensor.name} may be its transpose, and what was compared does not say"
         is_code = self.restorer.encoding(entry.tensor) is not None
         if is_code and _is_square(tensor, piece) and not is_computed(entry, tensor) and is_turnable(entry):
             return f"{entry.tensor.name} may be its transpose, and what was compared does not say"
@@ -178,6 +192,19 @@ class Judge:
         if module_of(tensor.name) in self.doubtful:
             return f"{entry.tensor.name} may be multiplied out with a BatchNorm, and no values were compared to say"
         return None
+
+    def _is_used_alike(self, tensor: Parameter | Buffer, piece: Piece) -> bool | None:
+        """Whether the file, by this piece, uses a matrix as PyTorch does; None where no operator tells.
+
+        A product takes it as Linear's where the class of its module is not known: its result along the first axis.
+        """
+        stored, modules = self.entries[piece.key].tensor, self.result.manifest.modules
+        uses = find_uses(stored, self.restorer.shape(stored), self.result.ledger.wiring)
+        answers = set()
+        for use in in_order(uses, self.restorer.shape(stored), piece.shape, piece.axes):
+            own = class_use(tensor, modules, is_lookup=use.summed is None)
+            answers.add(use.result == 0 if own is None else use == own)
+        return answers.pop() if len(answers) == 1 else None
 
     # what is not whole
 
@@ -254,9 +281,7 @@ def _shows_order(tensor: Parameter | Buffer, settled: ParameterLine) -> bool:
     """Whether the values that were compared tell a square matrix from its transpose: not those of its diagonal."""
     if not _is_compared(settled) or "sampled" not in settled.decided_by:
         return _is_compared(settled)
-    size = math.isqrt(tensor.numel)
-    positions = sample_positions(tensor.numel)
-    return bool((positions // size != positions % size).any())
+    return False
 
 
 def _is_square(tensor: Parameter | Buffer, piece: Piece) -> bool:

@@ -13,11 +13,12 @@ from analyzer.decoding import CODES, Encoded
 from analyzer.decoding.encodings import find_encoding
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Ledger, Role
-from analyzer.manifest import Buffer, Manifest, Parameter
+from analyzer.manifest import Buffer, Manifest, Parameter, split_name
 from analyzer.model import Carrier, Key
 from analyzer.reconcile.axes import PACKS_TRANSPOSE, is_turnable
 from analyzer.recover.record import NO_SCALE
 from analyzer.scopes import float_name, is_dotted
+from analyzer.scopes.paths import module_classes
 
 __all__ = ["read_own_names"]
 
@@ -67,7 +68,15 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
             dtype = entry.tensor.dtype if encoded is None else _decoded(encoded)
             parameters[name] = Parameter(name, shape, dtype, trainable=True)
     source = {"source": "the file itself", "kind": "own-names"}
-    return Original(Manifest(tuple(parameters.values()), tuple(buffers.values()), source=source)), refused
+    classes = module_classes(ledger.model)
+    owners = {split_name(name)[0] for name in (*parameters, *buffers)}
+    manifest = Manifest(
+        tuple(parameters.values()),
+        tuple(buffers.values()),
+        source=source,
+        modules={path: name for path, name in classes.items() if path in owners},
+    )
+    return Original(manifest), refused
 
 
 def _name(entry: Entry, folded: Collection[str]) -> str | None:

@@ -21,26 +21,10 @@ from analyzer.model import Key, StoredTensor, label
 from analyzer.reconcile.layouts import Layout
 from analyzer.reconcile.lines import Piece
 
-__all__ = ["Restorer", "is_exact"]
+__all__ = ["Restorer"]
 
 _BAND = 1 << 22
 """Elements that are handed out at a time."""
-
-_FINER: dict[DType, frozenset[DType]] = {
-    DType.FLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
-    DType.BFLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
-    DType.FLOAT: frozenset({DType.DOUBLE}),
-}
-"""Types that have every number of a type."""
-
-
-def is_exact(dtype: DType, stored: DType) -> bool:
-    """Whether a tensor of one type loses nothing when it is stored in the other.
-
-    >>> is_exact(DType.BFLOAT16, DType.FLOAT), is_exact(DType.FLOAT, DType.BFLOAT16)
-    (True, False)
-    """
-    return dtype is stored or stored in _FINER.get(dtype, ())
 
 
 @dataclass

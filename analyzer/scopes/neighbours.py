@@ -12,6 +12,7 @@ from typing import NamedTuple
 from analyzer.dataflow import Dataflow
 from analyzer.ledger import Entry, Role
 from analyzer.model import Key, Node, StoredTensor
+from analyzer.model.operators import CARRIES, Kind, is_integer_product, named
 from analyzer.scopes import common_scope
 from analyzer.scopes.paths import Scope
 from analyzer.wiring import Wiring
@@ -36,28 +37,10 @@ STRENGTH = (
 
 _RANKS = {rule: rank for rank, rule in enumerate(STRENGTH)}
 
-_LOOKUPS = frozenset(
-    {"EmbedLayerNormalization", "Gather", "GatherBlockQuantized", "QEmbedLayerNormalization"}
-)
+_LOOKUPS = named(Kind.LOOKS_UP)
 """Operators that take rows of a table. Where a head reads the table too, its name may be of the one or the other."""
 
-_PRODUCTS = frozenset(
-    {
-        "Conv",
-        "ConvInteger",
-        "ConvTranspose",
-        "DynamicQuantizeMatMul",
-        "Einsum",
-        "FusedMatMul",
-        "Gemm",
-        "MatMul",
-        "MatMulBnb4",
-        "MatMulInteger",
-        "MatMulIntegerToFloat",
-        "MatMulNBits",
-        "QLinearMatMul",
-    }
-)
+_PRODUCTS = named(Kind.PRODUCT, Kind.CONVOLUTION)
 """Operators to whose result the bias of the same module is added, perhaps by a node of its own."""
 
 _BIAS_SLOTS: Mapping[str, frozenset[int]] = {
@@ -74,24 +57,8 @@ _BIAS_SLOTS: Mapping[str, frozenset[int]] = {
 _FOREIGN = frozenset({"MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
 """Those of them that belong to another module than what comes before: their bias says nothing of them."""
 
-_BRIDGES = frozenset(
-    {
-        "Cast",
-        "DequantizeLinear",
-        "Flatten",
-        "Identity",
-        "QuantizeLinear",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-"""Operators that may stand between a product and its bias; and `Mul` behind a product of integers."""
-
 _MOST_BRIDGES = 6
+"""Operators that may stand between a product and its bias, as they only hand it on; and `Mul` behind integers."""
 
 
 class _Held(NamedTuple):
@@ -180,7 +147,7 @@ def _hand_on(flow: Dataflow, wiring: Wiring, held: dict[int, list[_Held]], numbe
     tensors = held[number]
     known = [tensor.scope for tensor in tensors if tensor.scope is not None]
     scope = common_scope(known) if known else None
-    for node, slot in wiring.readers(flow.nodes[number]):
+    for node, slot in wiring.readers(flow.nodes[number], inlined=False):
         target = flow.numbers[node.graph_path, node.position]
         if target > number:
             held[target].append(_Held(slot, scope, all(tensor.is_vector for tensor in tensors)))
@@ -218,7 +185,7 @@ def _by_bias(
 
 def _biases(flow: Dataflow, held: Mapping[int, Sequence[_Held]], product: int) -> Iterable[tuple[int, _Held]]:
     """The vectors that are added to a product, past nodes that only move or re-encode it, and the nodes that do."""
-    is_integer = flow.nodes[product].op_type.endswith("Integer")
+    is_integer = is_integer_product(flow.nodes[product])
     layer = [product]
     for _ in range(_MOST_BRIDGES):
         following: list[int] = []
@@ -226,7 +193,7 @@ def _biases(flow: Dataflow, held: Mapping[int, Sequence[_Held]], product: int) -
             outputs = set(flow.nodes[number].outputs)
             for target in dict.fromkeys(flow.targets[number]):
                 node = flow.nodes[target]
-                is_moved = node.op_type in _BRIDGES and node.inputs[0] in outputs
+                is_moved = node.op_type in CARRIES and node.inputs[0] in outputs
                 if is_moved or (node.op_type == "Mul" and is_integer):
                     following.append(target)
                 for tensor in held.get(target, ()):

@@ -15,7 +15,7 @@ from collections.abc import Set
 from analyzer.model import Model, Node, Place
 from analyzer.scopes import common_scope, known_modules, list_of
 
-__all__ = ["NODE_PATH", "NodeScopes", "Scope", "node_scope", "scope_nodes", "tensor_path"]
+__all__ = ["NODE_PATH", "NodeScopes", "Scope", "module_classes", "node_scope", "scope_nodes", "tensor_path"]
 
 Scope = tuple[str, str]
 """A module, and the rule that says so."""
@@ -99,6 +99,24 @@ def _of_namespace(text: str) -> str:
         is_whole = not scope or name == scope or name.startswith(f"{scope}.")
         scope = name if is_whole else f"{scope}.{name}" if name else scope
     return scope
+
+
+def module_classes(model: Model) -> dict[str, str]:
+    """Class names of modules by their paths, without their packages, as exporters note them on nodes.
+
+    A path of which notes say different classes has none.
+    """
+    found: dict[str, str | None] = {}
+    for node in model.nodes():
+        pieces = [piece.partition(":") for piece in node.metadata.get(_NAMESPACE, "").split("/")]
+        if len(pieces) > 1 and not _CLASS.fullmatch(pieces[-1][2].strip().rpartition(".")[2]):
+            pieces.pop()
+        class_ = pieces[-1][2].strip().rpartition(".")[2]
+        scope = node_scope(node) if _CLASS.fullmatch(class_) else None
+        if scope is not None:
+            path = scope[0]
+            found[path] = class_ if found.get(path, class_) == class_ else None
+    return {path: class_ for path, class_ in found.items() if class_ is not None}
 
 
 _FUSED = "fused "

@@ -131,7 +131,7 @@ def test_verdict_says_how_far_values_were_compared(tmp_path, asked):
     at_hand = reconcile(tmp_path, proto, manifest, asked, {"fc.weight": ramp(3, 2)})
     bare = reconcile(tmp_path, proto, without_values(manifest), asked if asked == "none" else None)
 
-    assert (described.content, at_hand.content, bare.content) == (asked or "full", asked or "sampled", "none")
+    assert (described.content, at_hand.content, bare.content) == (asked or "full", asked or "full", "none")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_names_alone_do_not_see_another_value(tmp_path):
 
 @pytest.mark.parametrize(("content", "line"), [("sampled", "identical"), ("full", "differing")])
 def test_value_between_the_samples_is_seen_by_whole_contents_only(tmp_path, content, line):
-    weight = ramp(100, 100)
+    weight = ramp(100, 90)
 
     result = reconcile(
         tmp_path,

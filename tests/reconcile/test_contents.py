@@ -131,9 +131,35 @@ def test_content_of_one_type_is_held_as_it_stands_turned_or_reshaped(
 
 @both
 def test_evidence_says_how_much_was_compared(compare, at_hand):
-    evidence = {mode: compare(ramp(20, 20), ramp(20, 20), mode, at_hand).fit().evidence for mode in MODES}
+    evidence = {mode: compare(ramp(20, 30), ramp(20, 30), mode, at_hand).fit().evidence for mode in MODES}
 
     assert evidence == {"none": "shape", "sampled": "sampled", "full": "content"}
+
+
+@both
+@pytest.mark.parametrize("size", [64, 127, 190])
+def test_samples_do_not_decide_which_way_a_square_matrix_stands(compare, size, at_hand):
+    weight = noise(size, size)
+    other = weight.copy()
+    other[1, 2] += 1  # where nobody looks, or somebody does
+
+    assert compare(weight.T.copy(), weight, "sampled", at_hand).chain() == ["transposed"]
+    assert compare(weight.T.copy(), weight, "sampled", at_hand).fit().evidence == "content"
+    assert compare(other.T.copy(), weight, "sampled", at_hand).fit() is None
+
+
+def test_numbers_that_were_rounded_to_a_narrower_type_are_cast(compare):
+    weight = noise(20, 30)
+    for narrow in ("f2", ml_dtypes.bfloat16):
+        for wide in ("f4", "f8"):
+            for mode in ("sampled", "full"):
+                for at_hand in (False, True):
+                    stored = weight.astype(narrow).astype(wide)
+                    changed = stored.copy()
+                    changed[3, 7] *= 2
+                    assert compare(stored, weight, mode, at_hand).chain() == ["cast"]
+                    if mode == "full":
+                        assert compare(changed, weight, mode, at_hand).fit() is None
 
 
 @both
@@ -368,7 +394,7 @@ def test_four_bits_hold_the_transpose_of_what_was_multiplied(compare, zero, mode
     assert 0 < pair.fit().error <= tensors["w_scales"].max() * 1.001
 
 
-def test_codes_are_compared_whole_only_with_the_weights_at_hand(compare):
+def test_codes_are_compared_whole_with_the_weights_at_hand_and_by_sums_without(compare):
     known = noise(30, 20)
     proto = coded(quantized("w", known))
 
@@ -377,7 +403,7 @@ def test_codes_are_compared_whole_only_with_the_weights_at_hand(compare):
         for at_hand in (False, True)
     }
 
-    assert evidence == {False: "sampled", True: "content"}
+    assert evidence == {False: "sums", True: "content"}
 
 
 @pytest.mark.parametrize(

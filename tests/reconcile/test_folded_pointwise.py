@@ -94,7 +94,7 @@ def test_an_element_between_the_samples_is_seen_with_the_weights_at_hand(tmp_pat
 
 @both
 def test_large_tensor_is_compared_whole_where_that_is_asked_for(tmp_path, at_hand):
-    known = noise(300, 300)
+    known = noise(300, 200)
     stored = computed("-exp(w)", known)
     changed = stored.copy()
     changed[0, 1] *= np.float32(2)

@@ -75,7 +75,7 @@ def test_tables_and_turned_products_take_a_matrix_as_pytorch_has_it(tmp_path, no
         ("y = QLinearConv(x, x, x, w, x, x, x, x)", True),
         ("y = MatMul(x, w)", False),
         ("c = Cast<to = 1>(w) d = DequantizeLinear(c, x) y = Conv(x, d)", True),
-        ("c = Cast<to = 1>(w) d = Cast<to = 1>(c) e = Cast<to = 1>(d) y = Conv(x, e)", False),
+        ("c = Cast<to = 1>(w) d = Cast<to = 1>(c) e = Cast<to = 1>(d) y = Conv(x, e)", True),
         ("t = Transpose(w) y = Conv(x, t)", False),
     ],
 )

@@ -178,3 +178,19 @@ def test_cast_that_a_manifest_does_not_describe_is_known_by_samples(tmp_path, at
     result = run(tmp_path, file_of(*EXPERTS.astype("f8")), at_hand=at_hand)
 
     assert result.parameters[0].decided_by == f"{evidence}:pieces"
+
+
+@both
+@pytest.mark.parametrize("turned", [False, True])
+def test_codes_of_many_square_experts_are_held_against_all_of_each(tmp_path, turned, at_hand):
+    """Of a hundred pieces each has two or three sampled elements, which codes of another may be near."""
+    known = noise(100, 20, 20)
+    right = [expert.T.copy() if turned else expert for expert in known]
+    noisy = [
+        *right[:7],
+        np.random.default_rng(5).permutation(right[7].reshape(-1)).reshape(20, 20),
+        *right[8:],
+    ]
+
+    assert run(tmp_path, coded(*right), known, at_hand=at_hand).balanced
+    assert not run(tmp_path, coded(*noisy), known, at_hand=at_hand).balanced

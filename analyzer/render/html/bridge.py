@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from analyzer.content import SAMPLES
 from analyzer.render.html.blocks import (
     Answer,
     Block,
@@ -93,10 +94,15 @@ def _answer(view: View) -> Answer | None:
         return None
     content = {
         "full": "whole contents compared",
-        "sampled": "contents compared at fixed positions",
+        "sampled": f"contents compared at {SAMPLES} positions of each tensor",
         "none": "contents not compared",
     }.get(view.text("content") or "", "")
-    text = "Balanced: every parameter is accounted for" if balanced else "Not balanced: see the bridge"
+    how = {"sampled": f" at {SAMPLES} positions of each tensor", "none": " by names and shapes only"}
+    text = (
+        f"Balanced{how.get(view.text('content') or '', '')}: every parameter is accounted for"
+        if balanced
+        else "Not balanced: see the bridge"
+    )
     return Answer(balanced, f"{text}{'; ' + content if content else ''}.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.checkpoints.statedict import BY_NAMES
+from analyzer.content import SAMPLES
 from analyzer.reconcile.lines import Line, Reconciliation
 from analyzer.units import format_count, format_many, printable
 
@@ -29,22 +30,27 @@ def tell_factory(result: Reconciliation) -> Iterator[str]:
 
 
 def tell_balance(result: Reconciliation) -> str:
-    """The answer in two words."""
-    return "balanced, unexplained 0" if result.balanced else "DOES NOT BALANCE"
+    """The answer in a few words; of what was not compared whole it says so first."""
+    if not result.balanced:
+        return "DOES NOT BALANCE"
+    if result.content == "none":
+        return "balanced by names and shapes only, unexplained 0"
+    where = f" at {SAMPLES} positions of each tensor" if result.content == "sampled" else ""
+    return f"balanced{where}, unexplained 0"
 
 
 def tell_extent(result: Reconciliation) -> str:
     """How far contents were compared."""
     told = {
         "none": "contents not compared",
-        "sampled": "contents compared at fixed positions",
+        "sampled": f"contents compared at {SAMPLES} positions of each tensor",
         "full": "whole contents compared",
     }[result.content]
     if result.content != "none" and result.undescribed:
         told += f", except {format_count(result.undescribed)} that PyTorch's side does not describe"
     sampled = result.compared["sampled"]
     if result.content == "full" and sampled:
-        told += f"; {format_many(sampled, 'element')} at fixed positions only, as no values are at hand"
+        told += f"; {format_many(sampled, 'element')} at {SAMPLES} positions and by sums, as no values are at hand"
     if result.manifest.source.get("parameters_by") == BY_NAMES:
         told += "; parameters told from buffers by their names"
     return told

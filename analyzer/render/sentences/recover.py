@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from analyzer.content import SAMPLES
 from analyzer.model import label
 from analyzer.reconcile.lines import Line
 from analyzer.recover.record import Recovery
@@ -40,7 +41,7 @@ def tell_source(recovery: Recovery) -> str:
     names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
     compared = {
         "none": "values not compared",
-        "sampled": "values compared at fixed positions",
+        "sampled": f"values compared at {SAMPLES} positions of each tensor",
         "full": "whole values compared",
     }[result.content]
     against = f" with the names of {names}" if names else ""

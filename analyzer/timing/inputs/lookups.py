@@ -106,15 +106,14 @@ class _Trace:
         self.callers: dict[GraphPath, Node] = {}
         self.inputs = {graph.path: graph.inputs for graph in model.graphs}
         nodes = {graph.path: graph.nodes for graph in model.graphs}
-        functions = {(f.domain, f.name, f.overload): f.path for f in reversed(model.functions)}
+        calls = wiring.calls
         for graph in model.graphs:
             if graph.parent is not None:
                 self.bodies[graph.parent].append(graph.path)
                 self.callers[graph.path] = nodes[graph.parent[0]][graph.parent[1]]
             for node in graph.nodes:
                 self._read(node)
-                called = functions.get((node.domain, node.op_type, node.overload)) if functions else None
-                if called is not None:
+                if calls and (called := calls.get(node.place)) is not None:
                     self.bodies[node.place].append(called)
                     self.callers.setdefault(called, node)
 
@@ -182,7 +181,7 @@ class _Trace:
     def _provider(self, path: GraphPath, name: str) -> Provider | None:
         """What provides a value: where a graph is given it, what its caller provides."""
         for _ in range(_LONGEST):
-            found = self.wiring.find(path, name)
+            found = self.wiring.look_up(path, name)
             if not isinstance(found, GraphInput) or found.path not in self.callers:
                 return found
             caller = self.callers[found.path]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import TimingError
+from analyzer.model.operators import Kind, named
 from analyzer.timing.request import Clock, Kernel
 from analyzer.timing.running.providers import CPU
 
@@ -22,9 +23,7 @@ __all__ = ["Profile", "read_profile"]
 _KERNEL_TIME = "_kernel_time"
 """What follows a node's name in the event of its kernel."""
 
-_HOLDERS = frozenset(
-    {"If", "Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "SequenceMap", "WhisperBeamSearch"}
-)
+_HOLDERS = named(Kind.CONTROL)
 """Operators whose kernels run graphs: the kernels in these have events of their own, within the operator's time."""
 
 

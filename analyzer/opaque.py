@@ -1,0 +1,355 @@
+"""Model + what is explained -> stored data, and numbers made at run time, that compute and that nothing explains.
+
+What is stored flows, as it is or computed with other stored values, to where it meets what depends on an input, or
+what is explained: there it computes. Indices, shapes, axes and conditions are no such place. A source is explained by
+whoever asks: parameters, compared buffers, scales of codes that are held; or by its values (`analyzer.tables`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.decoding.encodings import CODES, Encoded, find_encoding
+from analyzer.evaluation import Evaluator
+from analyzer.ledger import Opaque
+from analyzer.liveness import Live
+from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.operators import Kind, Operator, Slot, operator_of
+from analyzer.tables import count_free
+from analyzer.wiring import NAMED, Wiring
+
+__all__ = ["FEW", "find_opaque"]
+
+FEW = 32
+"""Numbers that may meet an activation at one place unexplained: an operator's constants, a picture's mean."""
+
+_MOST_NUMBERS = 256
+"""Different numbers that all such places may have together: epsilons and scales repeat from layer to layer."""
+
+_DEEPEST = 64
+"""Calls and bodies inside one another that are followed."""
+
+_MOST_VISITS = 8
+"""How often a node is looked at, on average, because its body is called with other data."""
+
+Source = Key | Place
+"""A stored tensor by its key, or by its place a node that makes numbers when the model runs."""
+
+Sources = frozenset[Source]
+
+_NONE: Sources = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What is known of a value's data."""
+
+    sources: Sources = _NONE
+    """What is not explained in it."""
+    is_fixed: bool = False
+    """Whether no input of the model has a part in it."""
+    is_plain: bool = True
+    """Whether nothing was computed from its sources: they were moved."""
+    is_held: bool = False
+    """Whether what is explained has a part in it."""
+
+
+_GIVEN = _Value()
+_FIXED = _Value(is_fixed=True)
+_EXPLAINED = _Value(is_fixed=True, is_held=True)
+
+_Meeting = tuple[GraphPath, str, Sources, bool]
+"""Where data meets an activation: the value that brings it, its sources, and whether these were only moved."""
+
+
+def find_opaque(
+    model: Model, wiring: Wiring, live: Live, is_explained: Callable[[StoredTensor], bool]
+) -> Opaque:
+    """What of a model computes and is not explained. Values are read of what would be told, and of nothing else."""
+    walk = _Walk(model, wiring, live, is_explained)
+    for part in model.parts:
+        graph = walk.graphs.get(part.path)
+        if graph is not None:
+            outputs = walk.follow(graph, {}, 0)
+            for name, value in zip(graph.outputs, outputs, strict=True):
+                if value.sources and not value.is_fixed:
+                    walk.meet(part.path, name, value)
+    return _judge(model, wiring, walk)
+
+
+@dataclass
+class _Walk:
+    """Each graph once in the order of its nodes; bodies where they are held, functions where they are called."""
+
+    model: Model
+    wiring: Wiring
+    live: Live
+    is_explained: Callable[[StoredTensor], bool]
+    graphs: dict[GraphPath, Graph] = field(default_factory=dict)
+    meetings: dict[_Meeting, None] = field(default_factory=dict)
+    stored: dict[Key, StoredTensor] = field(default_factory=dict)
+    _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
+    _nested: dict[Place, list[Graph]] = field(default_factory=lambda: defaultdict(list))
+    _called: dict[Place, GraphPath] = field(default_factory=dict)
+    _carried: dict[Place, list[StoredTensor]] = field(default_factory=lambda: defaultdict(list))
+    _answers: dict[tuple[GraphPath, tuple[_Value, ...]], list[_Value]] = field(default_factory=dict)
+    _left: int = 0
+
+    def __post_init__(self) -> None:
+        for graph in self.model.graphs:
+            self.graphs.setdefault(graph.path, graph)
+            if graph.parent is not None:
+                self._nested[graph.parent].append(graph)
+            for tensor in graph.tensors:
+                self.stored[tensor.key] = tensor
+                if tensor.carrier not in NAMED and tensor.node is not None:
+                    self._carried[graph.path, tensor.node].append(tensor)
+            self._left += _MOST_VISITS * len(graph.nodes)
+        self._called = self.wiring.calls
+
+    def follow(self, graph: Graph, given: Mapping[str, _Value], depth: int) -> list[_Value]:
+        """What a graph's outputs carry, with what its inputs do."""
+        values = self._values[graph.path] = dict(given)
+        for tensor in graph.tensors:
+            if tensor.carrier in NAMED and tensor.occurrence == 1:
+                values[tensor.name] = self._of(tensor)
+        for node in graph.nodes:
+            self._left -= 1
+            if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+                continue
+            if node.place in self.live.nodes and self._left > 0:
+                self._follow_node(node, values, depth)
+        return [self._find(graph.path, name) for name in graph.outputs]
+
+    def meet(self, path: GraphPath, name: str, value: _Value) -> None:
+        self.meetings[path, name, value.sources, value.is_plain] = None
+
+    def _of(self, tensor: StoredTensor) -> _Value:
+        if not tensor.numel or self.is_explained(tensor):
+            return _EXPLAINED
+        return _Value(frozenset((tensor.key,)), is_fixed=True)
+
+    def _find(self, path: GraphPath, name: str) -> _Value:
+        place = self.wiring.place(path, name) if name else None
+        if place is None:
+            return _FIXED  # an input that is left out
+        return self._values.get(place, {}).get(name, _GIVEN)
+
+    def _follow_node(self, node: Node, values: dict[str, _Value], depth: int) -> None:
+        path = node.graph_path
+        operands = [values[name] if name in values else self._find(path, name) for name in node.inputs]
+        body = self._called.get(node.place)
+        nested = self._nested.get(node.place, ())
+        if body is not None:
+            self._set(node, values, self._call(self.graphs[body], operands, depth))
+        elif nested:
+            self._set(node, values, self._hold(node, nested, operands, depth))
+        else:
+            value = self._compute(node, operands)
+            if value is not _GIVEN:
+                self._set(node, values, [value] * len(node.outputs))
+
+    def _set(self, node: Node, values: dict[str, _Value], outputs: Sequence[_Value]) -> None:
+        pairs = zip(node.outputs, outputs, strict=False)
+        values.update((name, value) for name, value in pairs if name and value is not _GIVEN)
+
+    def _call(self, body: Graph, operands: Sequence[_Value], depth: int) -> list[_Value]:
+        if depth >= _DEEPEST:
+            return [
+                _Value(_union(operands), all(value.is_fixed for value in operands), is_plain=False)
+            ] * len(body.outputs)
+        given = tuple([*operands, *[_FIXED] * (len(body.inputs) - len(operands))][: len(body.inputs)])
+        known = self._answers.get((body.path, given))
+        if known is None:
+            known = self.follow(body, dict(zip(body.inputs, given, strict=True)), depth + 1)
+            self._answers[body.path, given] = known
+        return known
+
+    def _hold(
+        self, node: Node, nested: Iterable[Graph], operands: Sequence[_Value], depth: int
+    ) -> list[_Value]:
+        """If: what either branch gives. Loop and Scan: their states once around. Any other: nothing is known."""
+        bodies = list(nested)
+        if depth >= _DEEPEST:
+            return []
+        if node.op_type == "If":
+            condition = operands[0] if operands else _GIVEN
+            branches = [self.follow(body, {}, depth + 1) for body in bodies if self._runs(body)]
+            return [_join(values, condition.is_fixed) for values in zip(*branches, strict=False)]
+        is_fixed = all(value.is_fixed for value in operands)
+        outputs: list[_Value] = []
+        for body in bodies:
+            given = {name: _Value(is_fixed=is_fixed) for name in body.inputs}
+            if node.op_type == "Loop":
+                # (trip count, condition, states) -> (iteration, condition, states)
+                states = list(zip(body.inputs[2:], operands[2:], strict=False))
+            else:
+                states = list(zip(body.inputs[::-1], operands[::-1], strict=False))
+            given.update((name, _Value(value.sources, is_fixed, value.is_plain)) for name, value in states)
+            found = self.follow(body, given, depth + 1)
+            outputs = found[1:] if node.op_type == "Loop" else found
+        return outputs
+
+    def _runs(self, body: Graph) -> bool:
+        """Whether some node or tensor of a branch is live, or it has none."""
+        return (
+            not body.nodes
+            or any(node.place in self.live.nodes for node in body.nodes)
+            or any(tensor.key in self.live.tensors for tensor in body.tensors)
+        )
+
+    def _compute(self, node: Node, operands: Sequence[_Value]) -> _Value:
+        known = operator_of(node)
+        is_fixed = all(value.is_fixed for value in operands)
+        kind = None if known is None else known.kind
+        if kind is Kind.MEASURES:
+            return _FIXED if is_fixed else _GIVEN
+        if kind in (Kind.MAKES, Kind.RANDOM):
+            if not is_fixed:
+                return _GIVEN
+            carried = self._carry(node)
+            return _Value(carried | _union(operands) | {node.place}, is_fixed=True)
+        carried = self._carry(node)
+        if (known is not None and (known.moved is None or known.moved)) or kind in (Kind.TEXT, Kind.SEQUENCE):
+            moved = [
+                v
+                for slot, v in enumerate(operands)
+                if known is None or kind is Kind.TEXT or known.hands_on(slot)
+            ]
+            sources = _union(moved) | carried
+            if not sources and not is_fixed:
+                return _GIVEN
+            is_plain, is_held = all(value.is_plain for value in moved), any(value.is_held for value in moved)
+            return _Value(sources, is_fixed, is_plain, is_held)
+        slots = [
+            slot
+            for slot, value in enumerate(operands)
+            if value.sources and (known is None or self._counts(node, known, slot, operands))
+        ]
+        is_held = any(value.is_held for value in operands)
+        if is_fixed and not is_held:
+            sources = frozenset().union(*(operands[slot].sources for slot in slots)) | carried
+            # What codes stand for is weighed with them: decoding is no formula.
+            is_plain = kind is Kind.DECODES and all(value.is_plain for value in operands)
+            return _Value(sources, is_fixed=True, is_plain=is_plain) if sources else _FIXED
+        for slot in slots:
+            self.meet(node.graph_path, node.inputs[slot], operands[slot])
+        return _Value(carried, is_fixed, is_plain=True, is_held=is_held) if carried or is_fixed else _GIVEN
+
+    def _counts(self, node: Node, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
+        """Whether an input's numbers have a part in the result."""
+        what = known.slot(slot)
+        if what is Slot.INDEX:
+            return False
+        if what is Slot.CONSTANT:
+            return known.op_type != "Range" or all(value.is_fixed for value in operands)
+        if what in (Slot.SCALE, Slot.ZERO_POINT):
+            # One scale for all of an activation is a quantizer's; one for each channel is a factor.
+            tensor = self.wiring.find(node.graph_path, node.inputs[slot])
+            is_single = isinstance(tensor, StoredTensor) and tensor.numel == 1
+            return not (is_single and not self._is_coded(known, slot, operands))
+        return True
+
+    def _is_coded(self, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
+        """Whether the codes that a scale belongs to are stored: those right before it."""
+        codes = [
+            other for other in range(min(slot, len(operands))) if known.slot(other) in (Slot.CODES, Slot.DATA)
+        ]
+        return bool(codes) and operands[codes[-1]].is_fixed
+
+    def _carry(self, node: Node) -> Sources:
+        tensors = self._carried.get(node.place, ())
+        return frozenset(tensor.key for tensor in tensors if tensor.numel and not self.is_explained(tensor))
+
+
+def _union(values: Iterable[_Value]) -> Sources:
+    found = [value.sources for value in values if value.sources]
+    return frozenset().union(*found) if found else _NONE
+
+
+def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
+    return _Value(
+        _union(values),
+        is_fixed and all(value.is_fixed for value in values),
+        all(value.is_plain for value in values),
+        any(value.is_held for value in values),
+    )
+
+
+def _judge(model: Model, wiring: Wiring, walk: _Walk) -> Opaque:
+    """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
+    weights: dict[Source, int] = {}
+    evaluator = Evaluator(model, wiring)
+
+    def weigh(source: Source) -> int:
+        if source not in weights:
+            tensor = walk.stored.get(source) if isinstance(source[1], str) else None
+            encoded = None if tensor is None else find_encoding(tensor, wiring)
+            if tensor is None or encoded is None:
+                weights[source] = 0 if tensor is None else _weigh(tensor)
+            else:
+                weights[source] = weight = _weigh_codes(encoded)
+                if not weight:
+                    weights.update((companion.key, 0) for companion in encoded.companions)
+        return weights[source]
+
+    def is_companion(source: Key) -> bool:
+        """Codes are weighed first, and say what their scales are."""
+        tensor = walk.stored[source]
+        return tensor.dtype not in CODES or find_encoding(tensor, wiring) is None
+
+    tensors: set[Key] = set()
+    numbers: dict[Place, int] = {}
+    small: set[Key] = set()
+    for path, name, sources, is_plain in walk.meetings:
+        stored = sorted((key for key in sources if isinstance(key[1], str)), key=is_companion)
+        made = [place for place in sources if not isinstance(place[1], str)]
+        total = sum(weigh(key) for key in stored)
+        is_formula = total <= FEW and (bool(made) or not is_plain)
+        value = evaluator.value(path, name) if is_formula else None
+        if is_formula and (value is not None or made):
+            total += (
+                count_free(value) if value is not None else FEW + 1
+            )  # what cannot be worked out is not known
+        if total <= FEW:
+            small.update(key for key in stored if weigh(key))
+            continue
+        tensors.update([key for key in stored if weigh(key)] or stored)
+        if is_formula:
+            numbers.update((place, 0 if value is None else value.size) for place in made)
+    small -= tensors
+    if len({_number(walk.stored[key]) for key in small}) > _MOST_NUMBERS:
+        tensors |= small
+    return Opaque(frozenset(tensors), numbers)
+
+
+def _weigh(tensor: StoredTensor) -> int:
+    if tensor.dtype.name == "STRING":
+        return max(tensor.numel, tensor.nbytes)
+    if tensor.numel <= 1:
+        return tensor.numel
+    array = tensor.payload.array()
+    return tensor.numel if array is None else count_free(array)
+
+
+def _weigh_codes(encoded: Encoded) -> int:
+    """The same of what codes stand for: a table is one within half of a step."""
+    if encoded.numel > _MOST_CODES:
+        return encoded.numel
+    parts = list(encoded.bands())
+    array = encoded.array()
+    if array is None or not parts:
+        return encoded.numel
+    step = max(float(steps.max(initial=0.0)) for _, steps in parts)
+    return count_free(array, step)
+
+
+_MOST_CODES = 1 << 24
+"""Codes that are decoded to see whether they are a table."""
+
+
+def _number(tensor: StoredTensor) -> bytes:
+    array = tensor.payload.array()
+    return tensor.name.encode() if array is None else array.tobytes()

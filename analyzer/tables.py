@@ -1,0 +1,258 @@
+"""Numbers -> whether they are a table that needs no learning: one value, a count, a mask, sines and cosines.
+
+A table is known by its values alone, and only if few numbers say all of it: a carrier of weights cannot have its form.
+Sources: Vaswani et al. 2017 (arXiv:1706.03762, section 3.5, sinusoids), Su et al. 2021 (arXiv:2104.09864, equation 15,
+rotary frequencies), Press et al. 2021 (arXiv:2108.12409, section 3, slopes), Liu et al. 2021 (arXiv:2103.14030, shifted
+windows).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array
+
+__all__ = ["count_free", "is_known_table"]
+
+Reals = npt.NDArray[np.float64]
+
+_MASKED = -50.0
+"""At most what a mask adds to a score: Swin's is -100, others -1e4, the type's least number, or minus infinity."""
+
+_LEAST_POSITIONS = 5
+"""Positions of which a sinusoid takes three to be anything: with fewer, nothing is proved."""
+
+
+def count_free(array: Array, step: float = 0.0) -> int:
+    """How many numbers it takes to say a tensor: 0 of a known table, 1 of one value throughout, else its elements.
+
+    `step` is the largest of a quantizer's, within half of which each element is known.
+    """
+    if array.size <= 1:
+        return int(array.size)
+    if array.dtype.kind in "OSU":
+        return int(array.size)
+    flat = array.reshape(-1)
+    if bool((flat == flat[0]).all()):
+        return 1
+    return 0 if is_known_table(array, step) else int(array.size)
+
+
+def is_known_table(array: Array, step: float = 0.0) -> bool:
+    """Whether a table is counts, a mask, frequencies, slopes, sines or cosines, up to the order of its axes."""
+    if array.dtype.kind not in "biufV" or array.size < 2:
+        return False
+    with np.errstate(all="ignore"):
+        values = np.squeeze(array.astype(np.float64))
+        if not values.ndim:
+            return False
+        slack = 4e-3 if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
+        slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
+        if values.size > _LARGE:  # a corner of a known table is one too
+            corner = values[(slice(0, 8),) * values.ndim]
+            if bool((corner != corner.flat[0]).any()) and not _is_known(corner, step, slack):
+                return False
+        return _is_known(values, step, slack)
+
+
+_LARGE = 1 << 14
+"""Elements from which a corner is looked at first."""
+
+
+def _is_known(values: Reals, step: float, slack: float) -> bool:
+    return (
+        is_affine(values, 0.51 * step)
+        or is_mask(values)
+        or is_geometric(values, slack)
+        or is_sloped(values, slack)
+        or is_sinusoidal(values, slack)
+    )
+
+
+def is_affine(values: Reals, error: float = 0.0) -> bool:
+    """Whether each element is a constant plus a step for each axis: a count, a grid, distances with a sign."""
+    if not bool(np.isfinite(values).all()):
+        return False
+    origin = values[(0,) * values.ndim]
+    expected = np.full((1,) * values.ndim, origin)
+    for axis, length in enumerate(values.shape):
+        if length > 1:
+            index = [0] * values.ndim
+            index[axis] = length - 1
+            step = (values[tuple(index)] - origin) / (length - 1)
+            shape = [1] * values.ndim
+            shape[axis] = length
+            expected = expected + step * np.arange(length).reshape(shape)
+    room = 1e-6 * max(1.0, float(np.abs(values).max())) + 3 * error
+    return bool((np.abs(values - expected) <= room).all())
+
+
+def is_mask(values: Reals) -> bool:
+    """Whether there are two values, one of them 0, that stand in a band, in a triangle, or in blocks.
+
+    The other is 1, or so low that a softmax gives nothing; a band depends on the distance from the diagonal alone, and
+    blocks are those of positions that belong together.
+    """
+    zeros = values == 0
+    others = values[~zeros]
+    if not others.size or not zeros.any() or values.ndim < 1:
+        return False
+    low = others.max() <= _MASKED
+    same = bool((others == others[0]).all())
+    if not (same and (low or others[0] in (1.0, -1.0))):
+        return False
+    if values.ndim == 1:
+        return _changes(zeros[None, :]) <= 2
+    planes = zeros.reshape(-1, *zeros.shape[-2:])  # (planes, rows, columns)
+    if len(planes) > 4096:
+        return False
+    return all(_is_band(plane) or _is_grouping(plane) or _is_stripe(plane) for plane in planes)
+
+
+def _changes(rows: npt.NDArray[np.bool_]) -> int:
+    return int((rows[:, 1:] != rows[:, :-1]).sum(axis=1).max(initial=0))
+
+
+def _is_band(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether each element depends on column minus row alone, and changes twice at most along that."""
+    rows, columns = plane.shape
+    by_distance = np.concatenate([plane[::-1, 0], plane[0, 1:]])  # (rows + columns - 1,)
+    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None] + rows - 1
+    return bool((by_distance[distance] == plane).all()) and _changes(by_distance[None, :]) <= 2
+
+
+def _is_grouping(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether rows and columns are the same positions, and those see each other that belong to one of a few groups."""
+    rows, columns = plane.shape
+    if rows != columns or not bool((plane == plane.T).all()) or not bool(plane.diagonal().all()):
+        return False
+    groups = np.unique(plane, axis=0)
+    return len(groups) <= max(9, rows // 8) and bool((groups.sum(axis=0) == 1).all())
+
+
+def _is_stripe(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether all rows, or all columns, are alike, and change twice at most."""
+    return (bool((plane == plane[:1]).all()) and _changes(plane[:1]) <= 2) or (
+        bool((plane == plane[:, :1]).all()) and _changes(plane[:, :1].T) <= 2
+    )
+
+
+def is_geometric(values: Reals, slack: float = 2e-4) -> bool:
+    """Whether a vector's elements have one ratio, perhaps each twice, or all again; most of them where it was scaled.
+
+    Long contexts scale the low frequencies (Llama 3, YaRN): then half of the ratios are the same, and none is above 1.
+    """
+    if values.ndim != 1 or values.size < 3 or not bool(np.isfinite(values).all()):
+        return False
+    if bool((values < 0).all()):
+        values = -values
+    if not bool((values > 0).all()):
+        return False
+    half = values.size // 2
+    for candidate in (values, values[:half], values[::2]):
+        again = (candidate, np.concatenate([candidate, candidate]), np.repeat(candidate, 2))
+        is_whole = any(
+            one.size == values.size and bool(np.isclose(one, values, rtol=slack).all()) for one in again
+        )
+        if is_whole and candidate.size >= 3 and _has_one_ratio(candidate, slack):
+            return True
+    return False
+
+
+def _has_one_ratio(values: Reals, slack: float) -> bool:
+    ratios = values[1:] / values[:-1]
+    usual = float(np.median(ratios))
+    near = np.abs(ratios - usual) <= slack * abs(usual)
+    if bool(near.all()):
+        return True
+    falls = bool((ratios <= 1 + slack).all())
+    return falls and values.size >= 8 and 2 * int(near.sum()) >= near.size
+
+
+def is_sloped(values: Reals, slack: float = 2e-4) -> bool:
+    """Whether it is slopes times distances: along one axis a factor, along the others counts (ALiBi's bias)."""
+    if values.ndim < 2 or values.size > 1 << 22:
+        return False
+    for axis in range(values.ndim):
+        table = np.moveaxis(values, axis, 0)
+        rows = table.reshape(len(table), -1)  # (factors, the rest)
+        sizes = np.abs(rows).max(axis=1)
+        if not bool((sizes > 0).all()) or not bool(np.isfinite(sizes).all()):
+            continue
+        base = rows[0] / sizes[0]
+        signs = np.sign((rows * base).sum(axis=1))
+        factors = sizes * signs
+        if not bool((np.abs(rows - factors[:, None] * base) <= slack * sizes[:, None]).all()):
+            continue
+        if (is_affine(table[0] / sizes[0]) or is_mask(table[0])) and _is_series(factors, slack):
+            return True
+    return False
+
+
+def _is_series(factors: Reals, slack: float) -> bool:
+    """Whether factors are one, a count or a geometric series, or two of these after another (heads beyond 2^n)."""
+    if factors.size <= 2 or is_affine(factors) or is_geometric(factors, slack):
+        return True
+    power = 1 << (int(factors.size).bit_length() - 1)
+    parts = (factors[:power], factors[power:])
+    return all(part.size <= 2 or is_geometric(part, slack) for part in parts)
+
+
+def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
+    """Whether along one axis, of positions, each column is a sine or cosine, all of one amplitude.
+
+    A sinusoid is known by t[p + 1] + t[p - 1] = 2 cos(f) t[p], with f one number for each column.
+    """
+    if values.ndim < 2 or not bool(np.isfinite(values).all()):
+        return False
+    return any(
+        values.shape[axis] >= _LEAST_POSITIONS and _are_waves(np.moveaxis(values, axis, 0), slack)
+        for axis in range(values.ndim)
+    )
+
+
+_BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
+"""Rotary bases that published configs state (`rope_theta`)."""
+
+
+def _is_rotary(waves: Reals, slack: float) -> bool:
+    """Whether a table (positions, columns) is the sine or cosine of positions times the powers of a usual base."""
+    positions, columns = waves.shape
+    for count in {columns, columns // 2} if columns % 2 == 0 else {columns}:
+        for base in _BASES:
+            angles = np.arange(positions + 2)[:, None] * base ** (-np.arange(count) / max(count, 1))
+            for table in (np.cos(angles), np.sin(angles)):
+                wide = (table,) if count == columns else (np.tile(table, (1, 2)), np.repeat(table, 2, axis=1))
+                for start in range(3):
+                    if any(
+                        bool((np.abs(one[start : start + positions] - waves) <= slack).all()) for one in wide
+                    ):
+                        return True
+    return False
+
+
+def _are_waves(table: Reals, slack: float) -> bool:
+    waves = table.reshape(len(table), -1)  # (positions, columns)
+    if _is_rotary(waves, slack):
+        return True
+    amplitude = float(np.abs(waves).max())
+    if amplitude == 0:
+        return False
+    waves = waves / amplitude
+    middle, around = waves[1:-1], waves[2:] + waves[:-2]
+    power = (middle * middle).sum(axis=0)
+    twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
+    if not bool((np.abs(around - twice * middle) <= 8 * slack).all()) or not bool(
+        (np.abs(twice) <= 2 + slack).all()
+    ):
+        return False
+    cosine = np.clip(twice / 2, -1, 1)
+    sine = np.sqrt(1 - cosine * cosine)
+    # Of what hardly turns within the table, or hardly differs from zero, the amplitude is not in it.
+    fast = (sine > 0.05) & (np.abs(waves).max(axis=0) > 20 * slack)
+    if not bool(fast.any()):
+        return bool((np.abs(waves).max(axis=0) <= 1 + slack).all())
+    slope = (waves[2:] - waves[:-2])[:, fast] / (2 * sine[fast])
+    sizes = np.sqrt(middle[:, fast] ** 2 + slope**2)
+    return bool((np.abs(sizes - np.median(sizes)) <= 0.05 + 4 * slack / sine[fast]).all())

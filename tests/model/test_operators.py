@@ -1,0 +1,179 @@
+"""The table of operators, beside the schemas of ONNX and of onnxruntime."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+import pytest
+
+from analyzer.model import Node
+from analyzer.model.operators import (
+    MOVES,
+    OPERATORS,
+    Kind,
+    Slot,
+    find_operator,
+    is_own,
+    operator_of,
+)
+
+_NEWEST_ONNX = 28
+"""The opset that the table was written from: of an older one the table knows more."""
+_NEWEST_RUNTIME = (1, 31)
+
+_BY_NAME = (
+    (r"(?:.*_)?zero_points?", Slot.ZERO_POINT),
+    (r"(?:.*_)?(?:axes|axis|indices|shape|position_ids|pads|condition|repeats|sequence_lens|seqlens_k)", Slot.INDEX),
+    (r"(?:cos|sin)_cache|input_(?:mean|var)", Slot.BUFFER),
+    (r"[a-z]+_scales?|scales", Slot.SCALE),
+)  # fmt: skip
+"""What an input's name in a schema says it is."""
+_NAMED_OTHERWISE = frozenset(
+    {
+        ("EngramGate", Slot.SCALE),  # three scales of a norm, which are learned
+        ("LinearAttentionGate", Slot.SCALE),  # -exp(A_log)
+        ("MatMulNBitsMlp", Slot.SCALE),  # beside scales of codes the norm's
+        ("MatMulNBitsQkv", Slot.SCALE),
+        ("Resize", Slot.SCALE),  # how much larger
+        ("Upsample", Slot.SCALE),
+        ("Scan", Slot.INDEX),  # of its first version alone
+    }
+)
+
+
+def _onnx_schemas() -> list[Any]:
+    return onnx.defs.get_all_schemas_with_history()
+
+
+def _runtime_schemas() -> list[Any]:
+    return pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state").get_all_operator_schema()
+
+
+def _is_newest_runtime() -> bool:
+    version = pytest.importorskip("onnxruntime").__version__
+    return tuple(map(int, version.split(".")[:2])) >= _NEWEST_RUNTIME
+
+
+def _inputs(schemas: Iterable[Any]) -> dict[tuple[str, str], tuple[int, bool]]:
+    """For each operator, the most inputs that a version of it lists, and whether further ones may come."""
+    found: dict[tuple[str, str], tuple[int, bool]] = {}
+    for schema in schemas:
+        count, variadic = found.get((schema.domain, schema.name), (0, False))
+        is_variadic = any("variadic" in str(item.option).lower() for item in schema.inputs)
+        found[schema.domain, schema.name] = max(count, len(schema.inputs)), variadic or is_variadic
+    return found
+
+
+def _told(domain: str, name: str) -> tuple[int, bool]:
+    known = find_operator(domain, name)
+    # What comes again stands in a schema once: scale, zero point and codes of QLinearConcat as one input.
+    return (-1, False) if known is None else (len(known.slots) - max(known.again - 1, 0), known.again > 0)
+
+
+def _untold(schemas: Iterable[Any], *, is_newest: bool) -> list[str]:
+    wrong = []
+    for (domain, name), (count, is_variadic) in _inputs(schemas).items():
+        told, is_told_variadic = _told(domain, name)
+        if told < count or is_told_variadic != is_variadic or (is_newest and told != count):
+            wrong.append(f"{domain}:{name} {told} told, {count} there")
+    return wrong
+
+
+def test_every_input_of_every_onnx_operator_is_told_and_none_invented():
+    is_newest = onnx.defs.onnx_opset_version() >= _NEWEST_ONNX
+
+    assert _untold(_onnx_schemas(), is_newest=is_newest) == []
+
+
+def test_every_input_of_every_operator_that_onnxruntime_registers_is_told_and_none_invented():
+    # onnxruntime's own copies of ONNX's operators may be older than onnx.
+    contributed = [schema for schema in _runtime_schemas() if schema.domain not in ("", "ai.onnx.ml")]
+
+    assert _untold(contributed, is_newest=_is_newest_runtime()) == []
+    assert _untold(_runtime_schemas(), is_newest=False) == []
+
+
+def test_no_operator_is_invented():
+    if onnx.defs.onnx_opset_version() < _NEWEST_ONNX or not _is_newest_runtime():
+        pytest.skip("the table knows operators of later versions")
+    there = {(schema.domain, schema.name) for schema in (*_onnx_schemas(), *_runtime_schemas())}
+
+    for domain in ("", "ai.onnx.ml", "ai.onnx.preview", "com.microsoft", "com.microsoft.nchwc"):
+        assert [name for name in OPERATORS[domain] if (domain, name) not in there] == []
+
+
+def test_slots_are_what_the_schemas_call_them():
+    wrong = []
+    for schema in (*onnx.defs.get_all_schemas(), *_runtime_schemas()):
+        known = find_operator(schema.domain, schema.name)
+        assert known is not None
+        for index, item in enumerate(schema.inputs):
+            expected = next((slot for name, slot in _BY_NAME if re.fullmatch(name, item.name)), None)
+            if expected not in (None, known.slot(index)) and (schema.name, expected) not in _NAMED_OTHERWISE:
+                wrong.append(f"{schema.domain}:{schema.name} {item.name} {known.slot(index)}")
+
+    assert wrong == []
+
+
+def test_a_line_of_the_table_repeats_no_operator():
+    from analyzer.model.operators import _DOMAINS, _parse
+
+    names = [(known.domain, known.op_type) for domain, table in _DOMAINS for known in _parse(domain, table)]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("domain", "op_type", "slots"),
+    [
+        ("", "Attention", {3: Slot.DATA, 6: Slot.INDEX}),
+        ("com.microsoft", "Attention", {1: Slot.LEARNED, 2: Slot.BIAS, 3: Slot.INDEX}),
+        ("", "RotaryEmbedding", {1: Slot.BUFFER, 3: Slot.INDEX}),
+        ("com.microsoft", "RotaryEmbedding", {1: Slot.INDEX, 3: Slot.BUFFER}),
+        ("com.microsoft", "QLinearConcat", {0: Slot.SCALE, 2: Slot.CODES, 8: Slot.CODES, 9: Slot.SCALE}),
+        ("com.ms.internal.nhwc", "QLinearConv", {3: Slot.CODES, 4: Slot.SCALE, 8: Slot.BIAS}),
+        ("ai.onnx", "Loop", {0: Slot.INDEX, 1: Slot.INDEX, 2: Slot.DATA, 9: Slot.DATA}),
+    ],
+)
+def test_operators_of_one_name_are_told_apart_by_domain(domain: str, op_type: str, slots: dict[int, Slot]):
+    known = find_operator(domain, op_type)
+
+    assert known is not None
+    assert {index: known.slot(index) for index in slots} == slots
+
+
+def test_what_is_handed_on_unchanged():
+    def moved(op_type: str) -> list[int]:
+        known = find_operator("", op_type)
+        assert known is not None
+        return [index for index in range(4) if known.hands_on(index)]
+
+    assert (moved("Reshape"), moved("Where"), moved("Concat"), moved("MatMul")) == (
+        [0],
+        [1, 2],
+        [0, 1, 2, 3],
+        [],
+    )
+    assert {"Cast", "Concat", "Slice", "Transpose"} <= MOVES
+    assert not MOVES & {"DequantizeLinear", "Gather", "Mul", "Where"}
+
+
+def test_a_name_that_a_domain_lacks_is_nobodys():
+    def node(domain: str, op_type: str) -> Node:
+        return Node((), 0, op_type, domain, "", (), ())
+
+    assert operator_of(node("", "FusedMatMul")) is None
+    assert operator_of(node("org.example", "MatMul")) is None
+    assert operator_of(node("ai.onnx", "MatMul")) is operator_of(node("", "MatMul"))
+    assert is_own(node("com.microsoft", "FusedMatMul"))
+    assert not is_own(node("com.microsoft", "MyMatMul"))
+    assert not is_own(node("ai.onnx.contrib", "BertTokenizer"))  # a library's that may not be there
+
+
+def test_every_kind_has_operators():
+    kinds = {known.kind for domain in OPERATORS.values() for known in domain.values()}
+
+    assert kinds == set(Kind)

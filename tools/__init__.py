@@ -1,0 +1,1 @@
+"""Suites that measure the whole: what tampering is told, and what honest rewriting is not blamed for."""

@@ -1,0 +1,23 @@
+"""Rewrite small models in every honest way known, and see what is blamed: `make rewrites`."""
+
+from __future__ import annotations
+
+from tools.rewrites.cases import Case, run_apart
+from tools.rewrites.report import render_markdown, render_text
+from tools.rewrites.rewriting import REWRITES
+from tools.suite.command import Suite, run_suite
+
+SUITE = Suite(
+    name="rewrites",
+    purpose="Rewrite small models in every honest way known, and see what is blamed.",
+    forms=("dynamic", "dynamo", "legacy", "fp16", "int8"),
+    titles=tuple(REWRITES),
+    run=run_apart,
+    absent=lambda base, title, why: Case(base, title, "no place", why),
+    loud=frozenset({"red", "failed"}),
+    text=render_text,
+    markdown=render_markdown,
+)
+
+if __name__ == "__main__":
+    run_suite(SUITE)

@@ -1,0 +1,133 @@
+"""Rewrite x honest file -> one case: whether it computes the same, and whether it still balances."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from matrix.isolated import first_line
+
+from tools.rewrites.rewriting import REWRITES
+from tools.suite.apart import answer_apart
+from tools.suite.bases import Base
+from tools.suite.judging import Judge, Judgement
+from tools.suite.running import Runner, distance, open_base
+from tools.suite.surgery import NotApplicable, Seen, Surgery
+
+__all__ = ["Case", "run_apart", "run_cases"]
+
+Status = Literal["balanced", "red", "failed", "computes otherwise", "no place", "does not run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What became of one rewritten file."""
+
+    base: Base
+    rewrite: str
+    status: Status
+    reason: str = ""
+    """Why it is no case; or what does not balance."""
+    change: float = 0.0
+    judgement: Judgement | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}/{self.rewrite}"
+
+    @property
+    def counts(self) -> bool:
+        return self.status in ("balanced", "red", "failed")
+
+
+def run_apart(folder: Path, base: Base, rewrites: Sequence[str], seed: int) -> list[Case]:
+    """The same as `run_cases`, in a process of its own; what kills it costs one case."""
+    return answer_apart(
+        run_cases,
+        rewrites,
+        folder,
+        base,
+        seed,
+        killed=lambda name, why: Case(base, name, "does not run", why),
+    )
+
+
+def run_cases(rewrites: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
+    """Rewrite one honest file in these ways, each time from the start."""
+    model, runner, seen = open_base(folder, base)
+    before = runner.run(model)
+    judge = Judge(base.manifest(folder), base.checkpoint(folder))
+    if not judge(base.path(folder)).balanced:
+        return [Case(base, name, "no place", "the honest file does not balance") for name in rewrites]
+    cases = []
+    for name in rewrites:
+        place = Path(tempfile.mkdtemp(prefix="rewrite-"))
+        try:
+            cases.append(_run(model, runner, seen, before, judge, place, base, name, seed))
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    return cases
+
+
+def _run(
+    model: Any,
+    runner: Runner,
+    seen: dict[str, Seen],
+    before: Any,
+    judge: Judge,
+    place: Path,
+    base: Base,
+    name: str,
+    seed: int,
+) -> Case:
+    import numpy as np
+    import onnx
+
+    rewrite = REWRITES[name]
+    random = np.random.default_rng([seed, zlib.crc32(f"{base.name}/{name}".encode())])
+    surgery = Surgery(onnx.ModelProto.FromString(model.SerializeToString()), seen, random)
+    try:
+        path = _written(
+            rewrite.make(surgery, place), surgery, place, keeps_order="order" in name or "late" in name
+        )
+    except NotApplicable as error:
+        return Case(base, name, "no place", str(error))
+    except Exception as error:  # noqa: BLE001  a defect of the rewrite's own or of a tool, to be seen in the table
+        return Case(base, name, "does not run", f"rewriting: {first_line(error)}")
+    try:
+        change = distance(before, runner.run(onnx.load(path)))
+    except Exception as error:  # noqa: BLE001  whatever onnxruntime says
+        return Case(base, name, "does not run", first_line(error))
+    if change > rewrite.tolerance:
+        return Case(base, name, "computes otherwise", change=change)
+    try:
+        judgement = judge(path)
+    except Exception as error:  # noqa: BLE001  whatever the analyzer raises is this case's outcome
+        return Case(base, name, "failed", first_line(error), change)
+    if judgement.balanced:
+        return Case(base, name, "balanced", "", change, judgement)
+    sides = {"manifest": judgement.manifest, "checkpoint": judgement.checkpoint}
+    reasons = {side: told.reason() for side, told in sides.items() if not told.balanced}
+    if len(set(reasons.values())) == 1 and len(reasons) == 2:
+        reason = next(iter(reasons.values()))
+    else:
+        reason = "; ".join(f"{side}: {told}" for side, told in reasons.items())
+    return Case(base, name, "red", reason, change, judgement)
+
+
+def _written(made: Any, surgery: Surgery, place: Path, *, keeps_order: bool) -> Path:
+    """The file of a rewrite that changed the model in place, made another, or wrote one itself."""
+    import onnx
+
+    if isinstance(made, Path):
+        return made
+    if made is None:
+        made = surgery.model if keeps_order else surgery.finish()
+    path = place / "model.onnx"
+    onnx.save(made, path)
+    return path

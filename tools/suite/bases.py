@@ -1,0 +1,143 @@
+"""Architecture and form -> the honest file, made once and kept, with both of PyTorch's sides beside it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from matrix.exports import WEIGHTS, is_prepared, make_export, prepare_architecture
+from matrix.isolated import CellError, call_isolated
+from matrix.transforms import TRANSFORMS
+
+from tools.suite import net
+
+__all__ = ["ARCHITECTURES", "FORMS", "Base", "bases", "make_base"]
+
+ARCHITECTURES = ("bert-masked-lm", "gpt2", "llama", "t5", "resnet", "net")
+FORMS: Mapping[str, tuple[str, str]] = {
+    "dynamic": ("dynamic", "exported"),
+    "dynamo": ("dynamo", "exported"),
+    "legacy": ("legacy", "exported"),
+    "fp16": ("dynamic", "fp16"),
+    "int8": ("dynamic", "int8"),
+    "nbits": ("legacy", "nbits"),
+    "qdq": ("dynamic", "qdq"),
+    "ort-basic": ("dynamic", "ort-basic"),
+    "onnxslim": ("dynamo", "onnxslim"),
+}
+"""The kind of export and the transform, as the matrix names them."""
+
+CONVOLUTIONAL = frozenset({"resnet", "net"})
+"""What has hardly any matrix product to store in four bits, and is quantized with QDQ instead."""
+_SECONDS = 300
+_preparing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Base:
+    """One honest file."""
+
+    architecture: str
+    form: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.architecture}/{self.form}"
+
+    def path(self, folder: Path) -> Path:
+        """The file itself, weights inline."""
+        return folder / "bases" / self.architecture / f"{self.form}.onnx"
+
+    def manifest(self, folder: Path) -> Path:
+        return folder / "bases" / self.architecture / FORMS[self.form][0] / "manifest.json"
+
+    def checkpoint(self, folder: Path) -> Path:
+        """With the `config.json` beside it, where the architecture has one."""
+        return folder / "bases" / self.architecture / WEIGHTS
+
+
+def bases(forms: tuple[str, ...], architectures: tuple[str, ...] = ARCHITECTURES) -> list[Base]:
+    """The honest files; `low` is four-bit weights, or QDQ where the architecture is convolutional."""
+    chosen = []
+    for architecture in architectures:
+        for form in forms:
+            low = "qdq" if architecture in CONVOLUTIONAL else "nbits"
+            chosen.append(Base(architecture, low if form == "low" else form))
+    return chosen
+
+
+def make_base(folder: Path, base: Base) -> str:
+    """Make the file unless it is there; the empty string, or why there is none."""
+    target = base.path(folder)
+    refused = target.with_suffix(".failed.txt")
+    if target.exists():
+        return ""
+    if refused.exists():
+        return refused.read_text(encoding="utf-8")
+    export, transform = FORMS[base.form]
+    try:
+        with _preparing:  # forms share the checkpoint and the export that they are made of
+            home = folder / "bases"
+            prepare(home, base.architecture)
+            if not (home / base.architecture / export / "model.onnx").exists():
+                call_isolated(make, home, base.architecture, export, seconds=_SECONDS)
+        call_isolated(transform_base, home, base, target, transform, seconds=_SECONDS)
+    except CellError as error:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        refused.write_text(str(error), encoding="utf-8")
+        return str(error)
+    return ""
+
+
+def prepare(home: Path, architecture: str) -> None:
+    """Write the checkpoint, and the config where there is one."""
+    if architecture == "net":
+        if not (home / architecture / WEIGHTS).is_file():
+            call_isolated(_prepare_net, home / architecture, seconds=_SECONDS)
+    elif not is_prepared(home, architecture):
+        shutil.rmtree(home / architecture, ignore_errors=True)
+        call_isolated(prepare_architecture, home, architecture, seconds=_SECONDS)
+
+
+def _prepare_net(home: Path) -> None:
+    from safetensors.torch import save_file
+
+    home.mkdir(parents=True, exist_ok=True)
+    model, _ = net.build()
+    save_file({name: t.contiguous() for name, t in model.state_dict().items()}, home / WEIGHTS)
+    (home / "config.json").unlink(missing_ok=True)
+
+
+def make(home: Path, architecture: str, export: str) -> None:
+    """Export an architecture one way.
+
+    Raises:
+        ExportError: and whatever else an exporter raises.
+    """
+    if architecture != "net":
+        make_export(home, architecture, export)
+        return
+    from exporter import SourceOptions, export_model, resolve_source
+    from matrix.exports import EXPORTS
+
+    resolved = resolve_source(net.SOURCE, SourceOptions())
+    export_model(resolved, home / architecture / export, **EXPORTS[export])
+
+
+def transform_base(home: Path, base: Base, target: Path, transform: str) -> None:
+    """Write the form's file with its weights inline."""
+    import onnx
+
+    source = home / base.architecture / FORMS[base.form][0] / "model.onnx"
+    made = source
+    if transform != "exported":
+        made = source.with_name(f"{transform}.onnx")
+        if base.architecture == "net":  # no config to take a vocabulary from
+            source.with_name("config.json").write_text('{"vocab_size": 10}\n', encoding="utf-8")
+        TRANSFORMS[transform](source, made)
+    partial = target.with_name(f".{target.name}")
+    onnx.save(onnx.load(made), partial)
+    partial.replace(target)

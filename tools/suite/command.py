@@ -1,0 +1,126 @@
+"""The command line of a suite: which cases, where, how many at a time, and where the tables go."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tools.suite.bases import Base, bases, make_base
+
+__all__ = ["Suite", "run_suite"]
+
+_CHUNK = 40
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Suite:
+    """What differs between the suites."""
+
+    name: str
+    purpose: str
+    forms: tuple[str, ...]
+    titles: tuple[str, ...]
+    """What is done to each honest file."""
+    run: Callable[[Path, Base, Sequence[str], int], list[Any]]
+    absent: Callable[[Base, str, str], Any]
+    """The case of a file that could not be made, with the reason."""
+    loud: frozenset[str]
+    """Statuses that get a line even where nobody asks for every line."""
+    text: Callable[[Sequence[Any]], str]
+    markdown: Callable[[Sequence[Any]], str]
+
+
+def run_suite(suite: Suite) -> list[Any]:
+    """Do what the command line asks for; answers the cases in the order of the lists."""
+    options = _arguments(suite)
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    pairs = choose(suite, tuple(options.only), options.sample, options.seed)
+    if not pairs:
+        sys.exit(f"no case fits {' or '.join(options.only)}; a name is <architecture>/<form>/<what is done>")
+    chosen: dict[Base, list[str]] = {}
+    for base, title in pairs:
+        chosen.setdefault(base, []).append(title)
+    jobs = [
+        (base, titles[place : place + _CHUNK])
+        for base, titles in chosen.items()
+        for place in range(0, len(titles), _CHUNK)
+    ]
+
+    def run(job: tuple[Base, list[str]]) -> list[Any]:
+        base, titles = job
+        reason = make_base(folder, base)
+        if reason:
+            return [suite.absent(base, title, reason) for title in titles]
+        cases = suite.run(folder, base, titles, options.seed)
+        for case in cases:
+            if options.verbose or case.status in suite.loud:
+                say(f"{case.name:78} {case.status} {case.reason[:160]}")
+        return cases
+
+    with ThreadPoolExecutor(options.processes) as pool:
+        cases = [case for some in pool.map(run, jobs) for case in some]
+    if options.markdown:
+        options.markdown.write_text(suite.markdown(cases), encoding="utf-8")
+    if options.json:
+        rows = [{"name": case.name, **dataclasses.asdict(case)} for case in cases]
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    say(suite.text(cases))
+    say(f"{time.perf_counter() - start:.0f} s")
+    return cases
+
+
+def choose(suite: Suite, patterns: Sequence[str], sample: int | None, seed: int) -> list[tuple[Base, str]]:
+    """The cases whose name fits any of the patterns, all of them without one; of these a sample where one is asked."""
+    pairs = [
+        (base, title)
+        for base in bases(suite.forms)
+        for title in suite.titles
+        if not patterns or any(fnmatchcase(f"{base.name}/{title}", pattern) for pattern in patterns)
+    ]
+    if sample is None or sample >= len(pairs):
+        return pairs
+    places: Iterable[int] = np.sort(np.random.default_rng(seed).choice(len(pairs), sample, replace=False))
+    return [pairs[place] for place in places]
+
+
+def _arguments(suite: Suite) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m tools.{suite.name}", description=suite.purpose)
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="cases whose name fits: <architecture>/<form>/<what is done>, as gpt2/int8/*; may be repeated",
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="that many cases, drawn with the seed")
+    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (0)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("build") / suite.name,
+        help=f"where the honest files are made and kept: build/{suite.name}; remove it after a change to the exporter",
+    )
+    parser.add_argument("--processes", type=int, default=2, metavar="N", help="how many files at a time (2)")
+    parser.add_argument(
+        "--verbose", action="store_true", help="a line for each case, not only for the bad ones"
+    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every case to this file")
+    return parser.parse_args()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

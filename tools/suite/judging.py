@@ -1,0 +1,103 @@
+"""A file and both of PyTorch's sides -> whether `reconcile` lets it pass."""
+
+from __future__ import annotations
+
+import functools
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzer import Reconciliation
+    from analyzer.checkpoints.weights import Original
+
+__all__ = ["Judge", "Judgement", "Side"]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was said against one of PyTorch's sides."""
+
+    balanced: bool
+    lines: tuple[tuple[str, int, str], ...]
+    """The lines that unbalance: line, elements, and the first names that stand there."""
+    reads: str | None
+    """What the wiring digest says; None where the reconciliation has none."""
+
+    def reason(self) -> str:
+        return "; ".join(f"{elements:,} {line}: {names}" for line, elements, names in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Against the manifest of the export, and against the checkpoint."""
+
+    manifest: Side
+    checkpoint: Side
+    seconds: float
+
+    @property
+    def balanced(self) -> bool:
+        """Whether it passes on both sides."""
+        return self.manifest.balanced and self.checkpoint.balanced
+
+    @property
+    def told(self) -> bool:
+        """Whether both sides refuse it."""
+        return not self.manifest.balanced and not self.checkpoint.balanced
+
+    @property
+    def differs(self) -> bool:
+        """Whether the wiring digest says so against the manifest, which alone can know."""
+        return self.manifest.reads == "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Reconciles files of one architecture and export."""
+
+    manifest: Path
+    checkpoint: Path
+
+    def __call__(self, path: Path) -> Judgement:
+        """Reconcile a file in process, whole contents compared.
+
+        Raises:
+            Exception: whatever the analyzer raises; a refusal to read a file is an answer too, see `refused`.
+        """
+        from analyzer import audit_model, load_manifest, reconcile_ledger
+
+        start = time.perf_counter()
+        ledger = audit_model(path)
+        manifest = _side(reconcile_ledger(ledger, load_manifest(self.manifest), "full"))
+        original = _original(self.checkpoint)
+        checkpoint = _side(reconcile_ledger(ledger, original.manifest, "full", weights=original.weights))
+        return Judgement(manifest, checkpoint, time.perf_counter() - start)
+
+
+@functools.cache
+def _original(path: Path) -> Original:
+    from exporter import census_source
+
+    return census_source(str(path))
+
+
+def _side(result: Reconciliation) -> Side:
+    from analyzer.model import label
+    from analyzer.reconcile.lines import UNBALANCED
+
+    names: dict[str, list[str]] = {line: [] for line in UNBALANCED}
+    for parameter in result.parameters:
+        if parameter.line in names:
+            names[parameter.line].append(parameter.name)
+    for entry in result.entries:
+        if entry.line in names:
+            names[entry.line].append(label(entry.key))
+    lines = tuple(
+        (str(row.line.value), row.elements, ", ".join([*dict.fromkeys(names[row.line])][:3]))
+        for row in result.bridge
+        if row.line in UNBALANCED and row.tensors
+    )
+    reads: Any = getattr(result, "reads", None)
+    return Side(result.balanced, lines, None if reads is None else str(getattr(reads, "value", reads)))

@@ -1,0 +1,23 @@
+"""Tamper with small models in every way known, and see what is told: `make tamper`."""
+
+from __future__ import annotations
+
+from tools.suite.command import Suite, run_suite
+from tools.tamper.cases import Case, run_apart
+from tools.tamper.catalog import KINDS
+from tools.tamper.report import render_markdown, render_text
+
+SUITE = Suite(
+    name="tamper",
+    purpose="Tamper with small models in every way known, and see what is told.",
+    forms=("dynamic", "dynamo", "legacy", "fp16", "int8", "low"),
+    titles=tuple(KINDS),
+    run=run_apart,
+    absent=lambda base, title, why: Case(base, title, "no place", why),
+    loud=frozenset({"failed"}),
+    text=render_text,
+    markdown=render_markdown,
+)
+
+if __name__ == "__main__":
+    run_suite(SUITE)

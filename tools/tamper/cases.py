@@ -1,0 +1,116 @@
+"""Kind x honest file -> one case: whether outputs change, and whether `reconcile` says so."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from matrix.isolated import first_line
+
+from tools.suite.apart import answer_apart
+from tools.suite.bases import Base
+from tools.suite.judging import Judge, Judgement
+from tools.suite.running import Runner, distance, open_base
+from tools.suite.surgery import NotApplicable, Seen, Surgery
+from tools.tamper.catalog import KINDS
+
+__all__ = ["CHANGED", "Case", "run_apart", "run_cases"]
+
+Status = Literal["told", "silent", "unchanged", "no place", "does not run", "failed"]
+CHANGED = 1e-4
+"""Of the largest output: what is less is rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What became of one tampered file."""
+
+    base: Base
+    kind: str
+    status: Status
+    reason: str = ""
+    """Why it is no case; or what the reconciliation says."""
+    change: float = 0.0
+    judgement: Judgement | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}/{self.kind}"
+
+    @property
+    def counts(self) -> bool:
+        return self.status in ("told", "silent", "failed")
+
+
+def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
+    """The same as `run_cases`, in a process of its own; what kills it costs one case."""
+    return answer_apart(
+        run_cases, kinds, folder, base, seed, killed=lambda kind, why: Case(base, kind, "does not run", why)
+    )
+
+
+def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
+    """Tamper with one honest file in these ways, each time from the start."""
+    model, runner, seen = open_base(folder, base)
+    before = runner.run(model)
+    judge = Judge(base.manifest(folder), base.checkpoint(folder))
+    place = Path(tempfile.mkdtemp(prefix="tamper-"))
+    try:
+        if not judge(base.path(folder)).balanced:
+            return [Case(base, kind, "no place", "the honest file does not balance") for kind in kinds]
+        return [
+            _run(model, runner, seen, before, judge, place / "model.onnx", base, kind, seed) for kind in kinds
+        ]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _run(
+    model: Any,
+    runner: Runner,
+    seen: dict[str, Seen],
+    before: Any,
+    judge: Judge,
+    path: Path,
+    base: Base,
+    kind: str,
+    seed: int,
+) -> Case:
+    import numpy as np
+    import onnx
+
+    random = np.random.default_rng([seed, zlib.crc32(f"{base.name}/{kind}".encode())])
+    surgery = Surgery(onnx.ModelProto.FromString(model.SerializeToString()), seen, random)
+    try:
+        KINDS[kind].make(surgery)
+        tampered = surgery.finish()
+    except NotApplicable as error:
+        return Case(base, kind, "no place", str(error))
+    except Exception as error:  # noqa: BLE001  a defect of the kind's own, to be seen in the table
+        return Case(base, kind, "failed", f"tampering: {first_line(error)}")
+    try:
+        change = distance(before, runner.run(tampered))
+    except Exception as error:  # noqa: BLE001  whatever onnxruntime says, no one can deploy this
+        return Case(base, kind, "does not run", first_line(error))
+    if change < CHANGED:
+        return Case(base, kind, "unchanged", change=change)
+    path.write_bytes(tampered.SerializeToString())
+    return judged(base, kind, change, judge, path)
+
+
+def judged(base: Base, kind: str, change: float, judge: Judge, path: Path) -> Case:
+    from analyzer import OnnxLedgerError
+
+    try:
+        judgement = judge(path)
+    except OnnxLedgerError as error:  # exit 2: no answer, and no pass either
+        return Case(base, kind, "told", f"refused: {first_line(error)}", change)
+    except Exception as error:  # noqa: BLE001  a defect of the analyzer, to be seen in the table
+        return Case(base, kind, "failed", first_line(error), change)
+    status: Status = "told" if judgement.told else "silent"
+    return Case(base, kind, status, judgement.manifest.reason(), change, judgement)

@@ -1,0 +1,21 @@
+"""Every module of kinds, so that the list is whole once this is imported."""
+
+from __future__ import annotations
+
+from tools.tamper import attributes, content, factors, forged, hollow, planted, tables, unread, wiring
+from tools.tamper.kinds import CERTAIN, CLASSES, KINDS
+
+__all__ = [
+    "CERTAIN",
+    "CLASSES",
+    "KINDS",
+    "attributes",
+    "content",
+    "factors",
+    "forged",
+    "hollow",
+    "planted",
+    "tables",
+    "unread",
+    "wiring",
+]

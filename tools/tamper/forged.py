@@ -1,0 +1,231 @@
+"""Planted weights that bear the names and the notes of something that a rule would let pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tools.suite.surgery import NotApplicable, Surgery
+from tools.tamper.carriers import draw
+from tools.tamper.kinds import kind
+from tools.tamper.planted import add_product, add_vector
+
+KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+ORIGINAL = "pkg.torch.onnx.original_node_name"
+FOLDED = "pkg.onnxscript.optimizer.folded_from"
+Noting = Callable[[Surgery, str], dict[str, str]]
+
+
+def note(
+    s: Surgery, name: str, notes: dict[str, str], shape: tuple[int, ...], element: int = TensorProto.FLOAT
+) -> None:
+    """As the exporter writes it: on the value, and on the tensor."""
+    value = helper.make_tensor_value_info(name, element, list(shape))
+    for holder in (value, next((t for t in s.graph.initializer if t.name == name), None)):
+        if holder is not None:
+            holder.metadata_props.extend(
+                onnx.StringStringEntryProto(key=k, value=v) for k, v in notes.items()
+            )
+    s.graph.value_info.append(value)
+
+
+def rename(s: Surgery, tensor: str, name: str) -> str:
+    """The planted initializer under the forged name; one of that name must not be there."""
+    taken = {value for node in s.nodes for value in node.output} | {t.name for t in s.graph.initializer}
+    if name in taken:
+        raise NotApplicable(f"{name} is there")
+    for node, slot in s.readers(tensor):
+        node.input[slot] = name
+    next(t for t in s.graph.initializer if t.name == tensor).name = name
+    return name
+
+
+def forge(
+    s: Surgery,
+    name: str | None = None,
+    noting: Noting | None = None,
+    *,
+    vector: bool = False,
+    integers: bool = False,
+) -> None:
+    """Plant a table, as floats or as integers through Cast, under that name and with those notes."""
+    value = s.pick(s.activations(), "no activation")
+
+    def carrier(z: Surgery, shape: tuple[int, ...]) -> str:
+        array: Any = draw(z, shape)
+        if integers:
+            array = np.rint(array * 250).astype(np.int64)
+        tensor = z.add(array)
+        if noting is not None:
+            element = TensorProto.INT64 if integers else TensorProto.FLOAT
+            note(z, tensor, noting(z, tensor), shape, element)
+        made.append(tensor)
+        if not integers:
+            return tensor
+        cast = z.node("Cast", [tensor], to=TensorProto.FLOAT)
+        return z.node("Mul", [cast, z.add(np.float32(0.004).reshape(()))])
+
+    made: list[str] = []
+    (add_vector if vector else add_product)(s, value, carrier)
+    if name is not None:
+        old = made[0]
+        rename(s, old, name)
+        for info in s.graph.value_info:
+            if info.name == old:
+                info.name = name
+
+
+def a_parameter(s: Surgery) -> str:
+    """The name of a parameter that the file holds under its own name, else one that it might."""
+    dotted = [t.name for t in s.graph.initializer if "." in t.name and t.name.endswith(("weight", "bias"))]
+    return str(s.pick(sorted(dotted))) if dotted else "encoder.layer.0.dense.weight"
+
+
+def scope(s: Surgery) -> str:
+    return a_parameter(s).rpartition(".")[0]
+
+
+# Notes
+
+NOTES: dict[str, Noting] = {
+    "folded_from naming a parameter": lambda s, _: {FOLDED: f"['{a_parameter(s)}']"},
+    "folded_from naming several parameters": lambda s, _: {
+        FOLDED: f"['{a_parameter(s)}', '{a_parameter(s)}']"
+    },
+    "folded_from naming nothing": lambda s, _: {FOLDED: "[]"},
+    "folded_from naming a value": lambda s, _: {FOLDED: "['val_3', 'val_4']"},
+    "InputSpec kind BUFFER": lambda s, _: {KIND: "BUFFER", ORIGINAL: "b_encoder_table"},
+    "InputSpec kind CONSTANT_TENSOR": lambda s, _: {KIND: "CONSTANT_TENSOR", ORIGINAL: "c_lifted_tensor_0"},
+    "InputSpec kind CUSTOM_OBJ": lambda s, _: {KIND: "CUSTOM_OBJ", ORIGINAL: "obj_table"},
+    "InputSpec kind PARAMETER of a real one": lambda s, _: {
+        KIND: "PARAMETER",
+        ORIGINAL: "p_" + a_parameter(s).replace(".", "_"),
+    },
+}
+
+
+def noted(noting: Noting, **how: bool) -> Callable[[Surgery], None]:
+    return lambda s: forge(s, None, noting, **how)
+
+
+for _title, _noting in NOTES.items():
+    kind(f"forged/note {_title}")(noted(_noting))
+for _title in ("folded_from naming a parameter", "InputSpec kind BUFFER", "InputSpec kind CONSTANT_TENSOR"):
+    kind(f"forged/note {_title}, as a bias")(noted(NOTES[_title], vector=True))
+    kind(f"forged/note {_title}, as integers")(noted(NOTES[_title], integers=True))
+
+# Names
+
+NAMES: dict[str, Callable[[Surgery], str]] = {
+    "position_ids": lambda s: "embeddings.position_ids",
+    "position_ids of a module": lambda s: f"{scope(s)}.position_ids",
+    "token_type_ids": lambda s: "bert.embeddings.token_type_ids",
+    "inv_freq": lambda s: "model.rotary_emb.inv_freq",
+    "original_inv_freq": lambda s: "model.rotary_emb.original_inv_freq",
+    "running_mean": lambda s: f"{scope(s)}.running_mean",
+    "running_var": lambda s: f"{scope(s)}.running_var",
+    "num_batches_tracked": lambda s: f"{scope(s)}.num_batches_tracked",
+    "attn.bias": lambda s: "transformer.h.0.attn.bias",
+    "attn.masked_bias": lambda s: "transformer.h.0.attn.masked_bias",
+    "causal_mask": lambda s: "causal_mask",
+    "a parameter's, dotted": lambda s: f"{scope(s)}.adapter.weight",
+    "a parameter's with _1": lambda s: f"{a_parameter(s)}_1",
+    "a parameter's with _transposed": lambda s: f"{a_parameter(s)}_transposed",
+    "a quantizer's _scale": lambda s: f"{a_parameter(s)}_scale",
+    "a quantizer's _zero_point": lambda s: f"{a_parameter(s)}_zero_point",
+    "a quantizer's _quantized": lambda s: f"{a_parameter(s)}_quantized",
+    "a Constant's output": lambda s: "/Constant_3_output_0",
+    "a layer's Constant's output": lambda s: "/encoder/layer.0/attention/self/Constant_7_output_0",
+    "a legacy weight's": lambda s: "onnx::MatMul_1234",
+    "a folded weight's": lambda s: "val_1234",
+    "lifted_tensor": lambda s: "lifted_tensor_0",
+    "relative_position_index": lambda s: f"{scope(s)}.relative_position_index",
+    "shape": lambda s: "shape_of_x",
+    "axes": lambda s: "axes_0",
+}
+
+
+def named(name: Callable[[Surgery], str], **how: bool) -> Callable[[Surgery], None]:
+    return lambda s: forge(s, name(s), **how)
+
+
+for _title, _name in NAMES.items():
+    kind(f"forged/name {_title}")(named(_name))
+for _title in ("position_ids", "inv_freq", "running_mean", "attn.bias", "a Constant's output"):
+    kind(f"forged/name {_title}, as a bias")(named(NAMES[_title], vector=True))
+for _title in (
+    "position_ids",
+    "token_type_ids",
+    "num_batches_tracked",
+    "attn.bias",
+    "a quantizer's _zero_point",
+    "relative_position_index",
+    "shape",
+):
+    kind(f"forged/name {_title}, as integers")(named(NAMES[_title], integers=True))
+
+
+@kind("forged/quantization annotation")
+def annotation(s: Surgery) -> None:
+    """The graph's own annotation says that the table is another tensor's scales."""
+    forge(s, "tensor_scales")
+    names = {p.tensor for p in s.products()}
+    made = onnx.TensorAnnotation(tensor_name=s.pick(sorted(names), "no product"))
+    made.quant_parameter_tensor_names.append(
+        onnx.StringStringEntryProto(key="SCALE_TENSOR", value="tensor_scales")
+    )
+    s.graph.quantization_annotation.append(made)
+
+
+@kind("forged/scales of codes that copy a weight's")
+def scales_of_copy(s: Surgery) -> None:
+    """Honest-looking codes of a weight, with scales that are not its own: the copy computes, the original too."""
+    product = s.pick([p for p in s.products(codes=False) if s.array(p.tensor).ndim == 2], "no float weight")
+    value = s.pick([v for v in s.activations() if not s.is_image(v)], "no activation")
+    width = s.channels(value)
+    w = s.array(product.tensor).astype(np.float64)
+    codes = np.clip(np.rint(np.resize(w, (width, width)) / np.abs(w).max() * 127), -127, 127).astype(np.int8)
+
+    def carrier(z: Surgery, shape: tuple[int, ...]) -> str:
+        tensor = z.add(codes, f"{product.tensor}_copy_quantized")
+        scale = z.add(np.abs(draw(z, (width,))) / np.float32(64), f"{product.tensor}_copy_scale")
+        zero = z.add(np.zeros((width,), np.int8), f"{product.tensor}_copy_zero_point")
+        return z.node("DequantizeLinear", [tensor, scale, zero], axis=0)
+
+    add_product(s, value, carrier)
+
+
+@kind("forged/node named as a module of the model")
+def node_named(s: Surgery) -> None:
+    """The planted product stands in a real module's scope."""
+    forge(s)
+    pattern = next((n for n in s.nodes if n.metadata_props), None)
+    real = s.pick([n.name for n in s.nodes if "/" in n.name or "." in n.name] or ["/layer.0/dense/MatMul"])
+    for node in s.nodes[-3:]:
+        node.name = s.fresh(f"{real}_1")
+        if pattern is not None:
+            node.metadata_props.extend(pattern.metadata_props)
+
+
+@kind("forged/doc_string of a fold")
+def doc_string(s: Surgery) -> None:
+    forge(s)
+    s.graph.initializer[-1].doc_string = "folded constant; see pkg.onnxscript.optimizer.folded_from"
+
+
+@kind("forged/under a parameter's name, and the parameter under another")
+def exchanged_names(s: Surgery) -> None:
+    """The planted table takes a parameter's name; the parameter goes on under a nameless one."""
+    own = [p for p in s.products(codes=False) if "." in p.tensor]
+    product = s.pick(own, "no weight under its own name")
+    old, new = product.tensor, "val_9091"
+    forge(s, None)
+    planted = next(
+        t for t in reversed(s.graph.initializer) if t.data_type == TensorProto.FLOAT and len(t.dims) == 2
+    )
+    rename(s, old, new) if old in {t.name for t in s.graph.initializer} else None
+    rename(s, planted.name, old)

@@ -1,0 +1,313 @@
+"""Files whose products compute with other weights, while PyTorch's lie beside them and pass every comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tools.suite.surgery import MOVES, NotApplicable, Product, Surgery
+from tools.tamper.carriers import CARRIERS, Carrier
+from tools.tamper.kinds import kind
+
+Keep = Callable[[Surgery, list[str]], None]
+"""Finds PyTorch's tensors a place where they compute nothing."""
+
+
+def hollow(s: Surgery, carrier: Carrier, keep: Keep, *, all_of_them: bool = True) -> None:
+    """Give every product, or half of them, a weight of the carrier's; then keep PyTorch's somewhere."""
+    products = [p for p in s.products() if p.node.op_type != "Gather"]
+    if not products:
+        raise NotApplicable("no product")
+    if not all_of_them:
+        products = products[len(products) // 2 :]
+    names = {product.tensor: None for product in products}
+    for product in products:
+        if product.node in s.nodes:
+            replace(s, product, carrier)
+    keep(s, [*names])
+
+
+def replace(s: Surgery, product: Product, carrier: Carrier) -> None:
+    """Another weight for one product, of the same shape and type."""
+    node, tensor = product.node, s.stored()[product.tensor]
+    if node.op_type == "MatMulNBits":
+        sizes = {a.name: a.i for a in node.attribute}
+        made = s.node("MatMul", [node.input[0], carrier(s, (sizes["K"], sizes["N"]))])
+        if len(node.input) > 5 and node.input[5]:
+            made = s.node("Add", [made, node.input[5]])
+        output = node.output[0]
+        s.remove(node)
+        next(n for n in s.nodes if made in n.output).output[0] = output
+        return
+    value = node.input[product.slot]
+    shape = s.seen[value].shape if value in s.seen else tuple(tensor.dims)
+    made = carrier(s, tuple(shape))
+    element = s.element(value) if value in s.seen else tensor.data_type
+    if element in (TensorProto.INT8, TensorProto.UINT8):
+        made = s.node("Mul", [made, s.add(np.float32(100).reshape(()))])
+        if element == TensorProto.UINT8:
+            made = s.node("Add", [made, s.add(np.float32(128).reshape(()))])
+        made = s.node("Clip", [made, s.add(np.float32(-120).reshape(())), s.add(np.float32(250).reshape(()))])
+    if element != TensorProto.FLOAT:
+        made = s.node("Cast", [made], to=element)
+    node.input[product.slot] = made
+
+
+def dead_nodes(s: Surgery, names: list[str]) -> None:
+    """They are read by nodes whose output nobody reads: those that were between, and where none were an Identity."""
+    for name in names:
+        if not s.readers(name):
+            s.node("Identity", [name])
+
+
+def dead_products(s: Surgery, names: list[str]) -> None:
+    """They are multiplied as before, and nobody reads the products."""
+    for name in names:
+        w = s.array(name)
+        if w.ndim == 2 and w.dtype == np.float32:
+            value = next((v for v in s.activations() if s.channels(v) == w.shape[0]), None)
+            if value is not None:
+                s.node("MatMul", [value, name])
+                continue
+        if not s.readers(name):
+            s.node("Neg" if w.dtype.kind == "f" else "Identity", [name])
+
+
+def shape_only(s: Surgery, names: list[str]) -> None:
+    """Only their sizes are asked for, and the sizes times zero reach the output's path."""
+    sizes = [s.node("Size", [name]) for name in names]
+    total = s.node("Sum", [s.node("Cast", [size], to=TensorProto.FLOAT) for size in sizes])
+    nothing = s.node("Mul", [total, s.add(np.float32(0).reshape(()))])
+    into_path(s, nothing)
+
+
+def times_zero(s: Surgery, names: list[str]) -> None:
+    """Their sums times zero are added to an activation."""
+    sums = []
+    for name in names:
+        value = name
+        if s.stored()[name].data_type != TensorProto.FLOAT:
+            value = s.node("Cast", [name], to=TensorProto.FLOAT)
+        sums.append(s.node("ReduceSum", [value], keepdims=0))
+    nothing = s.node("Mul", [s.node("Sum", sums), s.add(np.float32(0).reshape(()))])
+    into_path(s, nothing)
+
+
+def never_chosen(s: Surgery, names: list[str]) -> None:
+    """The side of a Where whose condition is stored."""
+    sums = []
+    for name in names:
+        value = name
+        if s.stored()[name].data_type != TensorProto.FLOAT:
+            value = s.node("Cast", [name], to=TensorProto.FLOAT)
+        sums.append(s.node("ReduceMean", [value], keepdims=0))
+    zero = s.add(np.float32(0).reshape(()))
+    into_path(s, s.node("Where", [s.add(np.array(False)), s.node("Sum", sums), zero]))
+
+
+def into_path(s: Surgery, nothing: str) -> None:
+    reached = [v for v in s.activations()]
+    value = s.pick(reached, "no activation")
+    if s.seen[value].dtype != "float32":
+        nothing = s.node("Cast", [nothing], to=s.element(value))
+    s.after(value, lambda x: s.node("Add", [x, nothing]))
+
+
+def untaken_branch(s: Surgery, names: list[str]) -> None:
+    """An If with a stored condition; the other branch reads them."""
+    zero = numpy_helper.from_array(np.float32(0).reshape(()), "")
+    info = helper.make_tensor_value_info
+    then, other = s.fresh("then"), s.fresh("else")
+    taken = helper.make_graph(
+        [helper.make_node("Constant", [], [then], value=zero)],
+        "taken",
+        [],
+        [info(then, TensorProto.FLOAT, [])],
+    )
+    nodes, sums = [], []
+    for name in names:
+        cast, total = s.fresh("cast"), s.fresh("total")
+        nodes.append(helper.make_node("Cast", [name], [cast], to=TensorProto.FLOAT))
+        nodes.append(helper.make_node("ReduceMean", [cast], [total], keepdims=0))
+        sums.append(total)
+    nodes.append(helper.make_node("Sum", sums, [other]))
+    untaken = helper.make_graph(nodes, "untaken", [], [info(other, TensorProto.FLOAT, [])])
+    into_path(s, s.node("If", [s.add(np.array(True))], then_branch=taken, else_branch=untaken))
+
+
+def untaken_initializers(s: Surgery, names: list[str]) -> None:
+    """The same, and they are the untaken branch's own initializers."""
+    sweep(s)
+    stored = s.stored()
+    moved = [stored[name] for name in names if not s.readers(name)]
+    if not moved:
+        raise NotApplicable("others read them")
+    untaken_branch(s, [tensor.name for tensor in moved])
+    branch = next(
+        a.g for node in s.nodes if node.op_type == "If" for a in node.attribute if a.name == "else_branch"
+    )
+    for tensor in moved:
+        branch.initializer.append(tensor)
+    drop(s, [tensor.name for tensor in moved])
+
+
+def sweep(s: Surgery) -> None:
+    """Take out nodes that only move a value which nobody reads."""
+    outputs = {output.name for output in s.graph.output}
+    dead: list[Any] = [None]
+    while dead:
+        dead = [
+            node
+            for node in s.nodes
+            if node.op_type in MOVES and not any(s.readers(name) or name in outputs for name in node.output)
+        ]
+        for node in dead:
+            s.remove(node)
+
+
+def drop(s: Surgery, names: list[str]) -> None:
+    for tensor in [t for t in s.graph.initializer if t.name in names]:
+        s.graph.initializer.remove(tensor)
+    for node in [n for n in s.nodes if n.op_type == "Constant" and n.output[0] in names]:
+        s.remove(node)
+
+
+def uncalled_function(s: Surgery, names: list[str]) -> None:
+    """A local function that nobody calls holds them as its Constants."""
+    sweep(s)
+    stored = s.stored()
+    unread = [name for name in names if not s.readers(name)]
+    if not unread:
+        raise NotApplicable("others read them")
+    nodes = [helper.make_node("Constant", [], [name], value=stored[name]) for name in unread]
+    nodes.append(helper.make_node("Identity", [unread[0]], ["y"]))
+    s.model.functions.append(
+        helper.make_function("local", "Weights", [], ["y"], nodes, [helper.make_opsetid("", s.opset)])
+    )
+    s.uses("local")
+    drop(s, unread)
+
+
+def training(s: Surgery, names: list[str]) -> None:
+    """The file's training_info holds them."""
+    sweep(s)
+    stored = s.stored()
+    unread = [name for name in names if not s.readers(name)]
+    if not unread:
+        raise NotApplicable("others read them")
+    info = onnx.TrainingInfoProto()
+    info.algorithm.name = "train"
+    info.algorithm.initializer.extend(stored[name] for name in unread)
+    value = s.fresh("same")
+    info.algorithm.node.append(helper.make_node("Identity", [unread[0]], [value]))
+    info.algorithm.output.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, None))
+    s.model.training_info.append(info)
+    drop(s, unread)
+
+
+def unread(s: Surgery, names: list[str]) -> None:
+    """They just lie there."""
+
+
+def sliced_to_nothing(s: Surgery, names: list[str]) -> None:
+    """An empty slice of each is summed, which is zero."""
+    empty = [s.add(np.array([0], np.int64)), s.add(np.array([0], np.int64)), s.add(np.array([0], np.int64))]
+    sums = []
+    for name in names:
+        value = s.node("Slice", [name, *empty])
+        if s.stored()[name].data_type != TensorProto.FLOAT:
+            value = s.node("Cast", [value], to=TensorProto.FLOAT)
+        sums.append(s.node("ReduceSum", [value], keepdims=0))
+    into_path(s, s.node("Sum", sums))
+
+
+def less_itself(s: Surgery, names: list[str]) -> None:
+    """Each less itself."""
+    sums = []
+    for name in names:
+        value = name
+        if s.stored()[name].data_type != TensorProto.FLOAT:
+            value = s.node("Cast", [name], to=TensorProto.FLOAT)
+        sums.append(s.node("ReduceSum", [s.node("Sub", [value, value])], keepdims=0))
+    into_path(s, s.node("Sum", sums))
+
+
+def extra_output(s: Surgery, names: list[str]) -> None:
+    """They are given out beside the model's outputs, and compute none of them."""
+    for name in names:
+        value = s.node("Identity", [name])
+        s.graph.output.append(helper.make_tensor_value_info(value, s.stored()[name].data_type, None))
+
+
+KINDS: dict[str, tuple[str, Keep, bool]] = {
+    "int64 tables, weights in dead nodes": ("int64 through Cast", dead_nodes, True),
+    "int64 tables, weights in dead products": ("int64 through Cast", dead_products, True),
+    "int64 tables, weights in a branch never taken": ("int64 through Cast", untaken_branch, True),
+    "int64 tables, weights as a branch's initializers": ("int64 through Cast", untaken_initializers, True),
+    "int64 tables, weights in an uncalled function": ("int64 through Cast", uncalled_function, True),
+    "int64 tables, weights in training_info": ("int64 through Cast", training, True),
+    "int64 tables, weights times zero": ("int64 through Cast", times_zero, True),
+    "int64 tables, weights never chosen by Where": ("int64 through Cast", never_chosen, True),
+    "int64 tables, only the weights' sizes asked": ("int64 through Cast", shape_only, True),
+    "int64 tables, weights sliced to nothing": ("int64 through Cast", sliced_to_nothing, True),
+    "int64 tables, weights less themselves": ("int64 through Cast", less_itself, True),
+    "int64 tables, weights unread": ("int64 through Cast", unread, True),
+    "int8 chunks, weights in dead nodes": ("int8 chunks of 64", dead_nodes, True),
+    "int8 chunks, weights times zero": ("int8 chunks of 64", times_zero, True),
+    "value_ints, weights in an uncalled function": ("value_ints", uncalled_function, True),
+    "value_floats, weights in dead nodes": ("value_floats", dead_nodes, True),
+    "bools, weights in a branch never taken": ("bools", untaken_branch, True),
+    "random nodes, weights in dead nodes": ("RandomNormal", dead_nodes, True),
+    "random nodes, weights in training_info": ("RandomUniform", training, True),
+    "sines, weights times zero": ("sines at run time", times_zero, True),
+    "remainders, weights in dead nodes": ("remainders at run time", dead_nodes, True),
+    "LabelEncoder, weights in dead nodes": ("LabelEncoder's values", dead_nodes, True),
+    "a condition's signs, weights never chosen by Where": ("a condition's signs", never_chosen, True),
+    "function's attribute, weights in a branch never taken": ("function's attribute", untaken_branch, True),
+    "scales of ones, weights times zero": ("scales of codes that are 1", times_zero, True),
+    "indices into even steps, weights in dead nodes": ("indices into even steps", dead_nodes, True),
+    "floats, weights in dead nodes": ("float initializer", dead_nodes, True),
+    "half of the products, int64 tables, weights in dead nodes": ("int64 through Cast", dead_nodes, False),
+    "half of the products, 1,024 scalars, weights times zero": ("1,024 scalars", times_zero, False),
+    "half of the products, random nodes, weights as outputs": ("RandomNormal", extra_output, False),
+}
+
+
+def made(carrier: str, keep: Keep, whole: bool) -> Any:
+    return lambda s: hollow(s, CARRIERS[carrier], keep, all_of_them=whole)
+
+
+for _title, _parts in KINDS.items():
+    kind(f"hollow/{_title}")(made(*_parts))
+
+
+@kind("hollow/outputs made of noise")
+def canned(s: Surgery) -> None:
+    """The last product is computed and thrown away; what is given out is made of sines."""
+    output = s.graph.output[0].name
+    seen = next((v for v in s.nodes if output in v.output), None)
+    if seen is None:
+        raise NotApplicable("no maker of the output")
+    inner = s.fresh("thrown_away")
+    for place, name in enumerate(seen.output):
+        if name == output:
+            seen.output[place] = inner
+    for node, slot in s.readers(output):
+        node.input[slot] = inner
+    shape = s.node("Shape", [inner])
+    noise = s.node("RandomUniform", [], shape=[1], seed=5.0)
+    filled = s.node("Expand", [noise, shape])
+    s.graph.node.append(helper.make_node("Sin", [filled], [output]))
+
+
+@kind("hollow/weights averaged with noise that Dropout's mask gives")
+def random_dropout(s: Surgery) -> None:
+    found = [p for p in s.products(codes=False)]
+    product = s.pick(found, "no float weight")
+    ratio = s.add(np.array(0.5, s.array(product.tensor).dtype))
+    value = s.node("Dropout", [product.node.input[product.slot], ratio, s.add(np.array(True))], seed=11)
+    product.node.input[product.slot] = value

@@ -1,0 +1,125 @@
+"""Cases -> the tables of docs/tamper.md, as text and as Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tools.suite.tables import aligned, markdown, percent
+from tools.tamper.cases import CHANGED, Case
+from tools.tamper.catalog import CERTAIN, CLASSES, KINDS
+
+__all__ = ["render_markdown", "render_text"]
+
+_INTRODUCTION = f"""# What tampering is told
+
+{{kinds}} kinds of tampering with small random models: {{architectures}}; each as {{forms}}. A case counts where
+onnxruntime computes something else afterwards, with the same seeded inputs: by more than {CHANGED:g} of the largest
+output. It is told where `reconcile --content full` does not balance (exit 1), against the checkpoint and against the
+manifest alike. `make tamper` makes the cases and writes this document; `tests/test_tamper.py` holds a sample.
+
+A cell says how many cases are told, of how many that change the outputs.
+"""
+
+
+def render_text(cases: Sequence[Case]) -> str:
+    """The table of classes and forms, what is silent by kind, and the sums."""
+    lines = aligned([*_table(cases)])
+    silent = [f"  {told:>3} of {of:>3}  {name}" for name, told, of in _kinds(cases) if told < of]
+    parts = [*lines, "", *(["Kinds with silent cases:", *silent, ""] if silent else []), *_sums(cases)]
+    return "\n".join(line.rstrip() for line in parts)
+
+
+def render_markdown(cases: Sequence[Case]) -> str:
+    """The whole document."""
+    header, *rows = _table(cases)
+    architectures = list(dict.fromkeys(f"`{case.base.architecture}`" for case in cases))
+    forms = list(dict.fromkeys(f"`{case.base.form}`" for case in cases))
+    kinds = len({case.kind for case in cases})
+    parts = [
+        _INTRODUCTION.format(
+            kinds=kinds, architectures=", ".join(architectures), forms=", ".join(forms)
+        ).rstrip(),
+        "\n".join(f"- {line}" for line in _sums(cases)),
+        markdown([header, *rows]),
+        "## What is silent",
+        _silent(cases),
+        "## Every kind",
+        markdown(
+            [("kind", "told", "of"), *((f"{name}", f"{told}", f"{of}") for name, told, of in _kinds(cases))]
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
+    forms = list(dict.fromkeys(case.base.form for case in cases))
+    yield ("class", *forms, "told", "", "checkpoint", "manifest", "reads differs")
+    for group in (*CLASSES, "all"):
+        mine = [c for c in cases if c.counts and (group == "all" or KINDS[c.kind].group == group)]
+        if not mine:
+            continue
+        cells = [_share([case for case in mine if case.base.form == form]) for form in forms]
+        told = sum(case.status == "told" for case in mine)
+        sides = [
+            f"{sum(case.status == 'told' or (case.judgement is not None and pick(case)) for case in mine)}"
+            for pick in (_by_checkpoint, _by_manifest)
+        ]
+        differs = sum(case.judgement is not None and case.judgement.differs for case in mine)
+        yield (group, *cells, f"{told}/{len(mine)}", percent(told, len(mine)), *sides, str(differs))
+
+
+def _by_checkpoint(case: Case) -> bool:
+    return case.judgement is not None and not case.judgement.checkpoint.balanced
+
+
+def _by_manifest(case: Case) -> bool:
+    return case.judgement is not None and not case.judgement.manifest.balanced
+
+
+def _share(cases: Sequence[Case]) -> str:
+    return f"{sum(case.status == 'told' for case in cases)}/{len(cases)}" if cases else "-"
+
+
+def _kinds(cases: Iterable[Case]) -> Iterator[tuple[str, int, int]]:
+    counted = [case for case in cases if case.counts]
+    for name in KINDS:
+        mine = [case for case in counted if case.kind == name]
+        if mine:
+            yield name, sum(case.status == "told" for case in mine), len(mine)
+
+
+def _sums(cases: Sequence[Case]) -> Iterator[str]:
+    counted = [case for case in cases if case.counts]
+    certain = [case for case in counted if KINDS[case.kind].group in CERTAIN]
+    for what, some in (("cases", counted), ("cases of the classes that must be told", certain)):
+        told = sum(case.status == "told" for case in some)
+        yield f"{told:,} of {len(some):,} {what} are told: {percent(told, len(some))}."
+    either = sum(c.status == "told" or (c.judgement is not None and c.judgement.differs) for c in counted)
+    yield f"{either:,} are told, or their wiring differs from what was exported."
+    rest = Counter(case.status for case in cases if not case.counts)
+    yield "No case: " + ", ".join(f"{count:,} {status}" for status, count in sorted(rest.items())) + "."
+    failed = [case for case in cases if case.status == "failed"]
+    for case in failed[:20]:
+        yield f"FAILED {case.name}: {case.reason}"
+
+
+def _silent(cases: Sequence[Case]) -> str:
+    silent: dict[str, list[Case]] = {}
+    for case in cases:
+        if case.status in ("silent", "failed"):
+            silent.setdefault(case.kind, []).append(case)
+    if not silent:
+        return "Nothing is."
+    side: Callable[[Case], str] = lambda c: (  # noqa: E731
+        "" if c.judgement is None or c.judgement.balanced else " (one side)"
+    )
+    rows = [
+        (
+            name,
+            f"{len(some)}",
+            ", ".join(f"`{c.base.name}`{side(c)}" for c in some[:6]) + (" ..." if len(some) > 6 else ""),
+        )
+        for name, some in silent.items()
+    ]
+    return markdown([("kind", "silent", "where"), *rows])
