@@ -282,7 +282,10 @@ def test_where_nothing_was_evaluated_there_is_no_answer() -> None:
 )
 def test_what_cannot_be_evaluated_is_never_green(here: Path, table: str, reason: str) -> None:
     save(here, text_model("g (float[1] x) => (float[1] x) {}"), "empty.onnx")
-    rules(f"name = 'a'\n{table}", head="baseline = 'model.onnx'\n[groups]\nnothing = '^zzz'\n")
+    rules(
+        f"name = 'a'\n{table}",
+        head="baseline = 'model.onnx'\nbaseline-any = true\n[groups]\nnothing = '^zzz'\n",
+    )
 
     (rule,) = check("model.onnx", code=2)["rules"]
 
@@ -394,6 +397,138 @@ def test_a_model_may_be_the_baseline_and_a_report_the_model() -> None:
     report = saved()
 
     check(report, "--max-parameters", "+0", "--baseline", "model.onnx", code=0)
+
+
+BERT = ("embeddings.words", "encoder.0.query", "encoder.0.key", "pooler.dense")
+ALBERT = ("embeddings.words", "encoder.group.query", "encoder.group.key", "encoder.mapping")
+
+
+def tower(folder: Path, names: tuple[str, ...], file: str, width: int = 4, ends: str = "xy") -> Path:
+    """A matrix of each name, one after the other."""
+    reads, *_ = (ends[0], *range(9))
+    nodes, previous = [], reads
+    for at, name in enumerate(names):
+        then = ends[1] if at + 1 == len(names) else f"h{at}"
+        nodes.append(f'{then} = MatMul({previous}, "{name}.weight")')
+        previous = then
+    text = f"g (float[1,{width}] {ends[0]}) => (float[1,{width}] {ends[1]}) {{ {' '.join(nodes)} }}"
+    weights = {f"{name}.weight": ramp(width, width, start=40 * at) for at, name in enumerate(names)}
+    folder.mkdir(exist_ok=True)
+    return save(folder, text_model(text, weights), file)
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_baseline_of_another_model_judges_only_when_told_to(here: Path, is_saved: bool) -> None:
+    tower(here, BERT, "bert.onnx", width=8)
+    tower(here, ALBERT, "albert.onnx")
+    base = saved("bert.onnx", "bert.json") if is_saved else "bert.onnx"
+    asked = ("albert.onnx", "--max-parameters", "+2 %", "--baseline", base)
+
+    (rule,) = check(*asked, code=2)["rules"]
+
+    assert (rule["status"], rule["skipped"]) == ("SKIP", "not-evaluated")
+    assert "is of another model, bert.onnx: of 4 modules with parameters both have 1" in rule["message"]
+    assert "--baseline-any" in rule["message"]
+    check(*asked, "--baseline-any", code=0)
+    rules(
+        "name = 'a'\nmetric = 'parameters'\nlimit = '+2 %'", head=f"baseline = '{base}'\nbaseline-any = true"
+    )
+    check("albert.onnx", code=0)
+
+
+def test_a_part_of_a_larger_model_does_not_pass_under_its_budget(here: Path) -> None:
+    tower(here, BERT, "whole.onnx")
+    tower(here, BERT[:1], "part.onnx")
+
+    check("part.onnx", "--max-parameters", "+0", "--baseline", saved("whole.onnx"), code=2)
+    check(
+        "whole.onnx", "--max-nodes", "9", "--max-parameters", "+0", "--baseline", saved("part.onnx"), code=2
+    )
+
+
+@pytest.mark.parametrize("wrap", ["", "model.backbone."])
+def test_a_version_of_one_model_is_judged_wherever_it_lies_and_however_it_grew(here: Path, wrap: str) -> None:
+    base = saved(tower(here, BERT, "old.onnx"))
+    grown = (*BERT, "encoder.1.query", "encoder.1.key")
+    tower(here / "elsewhere", tuple(f"{wrap}{name}" for name in grown), "new.onnx", width=6)
+
+    (rule,) = check("elsewhere/new.onnx", "--max-parameters", "+2 %", "--baseline", base, code=1)["rules"]
+
+    assert (rule["observed"], rule["baseline"]) == (216, 64)
+
+
+def test_without_pytorch_names_tensors_ends_or_the_file_say_that_it_is_one_model(here: Path) -> None:
+    def bare(folder: str, file: str, weight: str, ends: str = "xy") -> Path:
+        Path(folder).mkdir(exist_ok=True)
+        text = f"g (float[1,4] {ends[0]}) => (float[1,4] {ends[1]}) {{ {ends[1]} = MatMul({ends[0]}, {weight}) }}"
+        return save(Path(folder), text_model(text, {weight: ramp(4, 4)}), file)
+
+    bare("a", "m.onnx", "w")
+    saved("a/m.onnx")
+    for path, code in (
+        (bare("b", "other.onnx", "w", "pq"), 0),
+        (bare("c", "other.onnx", "v", "xy"), 0),
+        (bare("d", "m.onnx", "v", "pq"), 0),
+        (bare("e", "other.onnx", "v", "pq"), 2),
+    ):
+        check(path, "--max-nodes", "+0", "--baseline", "a/m.onnx", code=code)
+    check("b/other.onnx", "--max-nodes", "+0", "--baseline", "main.json", code=0)
+
+
+def test_each_model_of_several_has_the_baseline_of_its_name(here: Path) -> None:
+    for file, names in (("bert.onnx", BERT), ("albert.onnx", ALBERT)):
+        saved(tower(here / "models", names, file), f"{file.removesuffix('.onnx')}.json")
+    rules("name = 'own'\nmetric = 'parameters'\nlimit = '+0 over {stem}.json'")
+
+    for flags in ((), ("--no-config", "--max-parameters", "+0", "--baseline", "{stem}.json")):
+        document = check("models", *flags, code=0)
+        assert [(rule["model"], rule["baseline"]) for rule in document["rules"]] == [
+            ("models/albert.onnx", 64),
+            ("models/bert.onnx", 64),
+        ]
+
+    Path("albert.json").unlink()
+    assert [rule["status"] for rule in check("models", code=2)["rules"]] == ["SKIP", "PASS"]
+    done = run_here("check", "models", "-o", "bert.json")
+    assert done.returncode == 2
+    assert "is what is read here" in done.stderr
+
+
+def test_a_flag_wins_over_the_rule_of_the_config_that_limits_the_same() -> None:
+    rules(
+        "name = 'size'\nmetric = 'parameters'\nlimit = 10",
+        "name = 'grown'\nmetric = 'parameters'\nlimit = '+0 over gone.json'",
+        "name = 'least'\nmetric = 'parameters'\nlimit = 'at least 56'",
+        "name = 'part'\nmetric = 'parameters'\nlimit = 32\ngroup = 'enc'",
+    )
+
+    document = check("model.onnx", "--max-parameters", "56", code=0)
+
+    assert states(document) == {
+        "size": "overridden",
+        "grown": "overridden",
+        "least": "PASS",
+        "part": "PASS",
+        "max-parameters": "PASS",
+    }
+    assert document["rules"][0]["message"] == "--max-parameters wins over it"
+    check("model.onnx", code=1)
+
+
+@pytest.mark.parametrize("limit", ["9", "'+0'"])
+def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_asks(limit: str) -> None:
+    rules(
+        f"name = 'a'\nmetric = 'nodes'\nlimit = {limit}\nmatch = 'nowhere/*.onnx'",
+        "name = 'b'\nmetric = 'nodes'\nlimit = 9",
+        head="baseline = 'gone.json'",
+    )
+
+    done = run_here("check", "model.onnx")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "gone.json: the baseline is not there" in done.stderr
+    saved(name="gone.json")
+    check("model.onnx", code=0)
 
 
 # usage

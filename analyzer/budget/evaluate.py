@@ -43,6 +43,7 @@ def check_budget(
     baseline: str | None = None,
     read: Callable[[str], Ledger],
     groups: Mapping[str, Searcher] = _NO_GROUPS,
+    is_any_baseline: bool = False,
 ) -> tuple[Verdict, ...]:
     """Ask every rule of every model that its glob matches: rules in their order, then models in theirs.
 
@@ -54,11 +55,12 @@ def check_budget(
         baseline: the saved report or model that relative limits are over where they name none.
         read: audits a model, or loads a saved report, by its name; asked once for each name.
         groups: the project's own groups, by name.
+        is_any_baseline: whether a baseline of another model is one too.
 
     Raises:
         UsageError: a rule names a metric that there is not.
     """
-    judge = _Judge(Baselines(baseline, read), groups)
+    judge = _Judge(Baselines(baseline, read, is_any_allowed=is_any_baseline), groups)
     return tuple(verdict for rule in rules for verdict in judge.ask(rule, models))
 
 
@@ -79,6 +81,9 @@ class _Judge:
             raise UsageError(
                 f"rule {rule.name!r}: {rule.metric!r} is no metric; there are {', '.join(METRICS)}"
             )
+        if rule.overridden_by:
+            reason = f"{rule.overridden_by} wins over it"
+            return [skip(rule, metric.unit, None, Skipped.OVERRIDDEN, reason)]
         if not rule.is_enabled:
             return [skip(rule, metric.unit, None, Skipped.DISABLED, "disabled")]
         about = {path: ledger for path, ledger in models.items() if is_about(rule, path)}
@@ -92,7 +97,7 @@ class _Judge:
         parts = Unknown(misfit) if misfit else select(ledger, rule.group, self._groups)
         if isinstance(parts, Unknown):
             return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, parts.reason)
-        found = self._hold(rule, metric, ledger, parts)
+        found = self._hold(rule, metric, path, ledger, parts)
         if isinstance(found, Unknown):
             return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, found.reason)
         failed = [(part, one) for part, one in found if isinstance(one, Outcome) and one.has_failed]
@@ -112,7 +117,7 @@ class _Judge:
         return _verdict(rule, metric, path, worst, Status.PASS, say_passed(rule, metric, part, worst))
 
     def _hold(
-        self, rule: Rule, metric: Metric, ledger: Ledger, parts: Sequence[Selection]
+        self, rule: Rule, metric: Metric, path: str, ledger: Ledger, parts: Sequence[Selection]
     ) -> list[tuple[Selection, Outcome | Unknown]] | Unknown:
         """What comes of each part of the model.
 
@@ -121,12 +126,12 @@ class _Judge:
         """
         if not isinstance(rule.limit, Over):
             return [(part, hold(metric, rule.limit, part)) for part in parts]
-        beside = self._baselines.select(rule.limit, rule.group, metric, ledger, self._groups)
+        beside = self._baselines.select(rule.limit, rule.group, metric, path, ledger, self._groups)
         if isinstance(beside, Unknown):
             return beside
         known = {(part.kind, part.name): part for part in beside}
         lacks = Unknown(
-            f"the baseline {self._baselines.name(rule.limit)} lacks it, and nothing grows from nothing"
+            f"the baseline {self._baselines.name(rule.limit, path)} lacks it, and nothing grows from nothing"
         )
         found: list[tuple[Selection, Outcome | Unknown]] = []
         for part in parts:
@@ -138,7 +143,7 @@ class _Judge:
         self, rule: Rule, metric: Metric, path: str, failed: Sequence[tuple[Selection, Outcome]], asked: int
     ) -> Verdict:
         part, worst = max(failed, key=lambda pair: pair[1].excess)
-        name = self._baselines.name(rule.limit) if isinstance(rule.limit, Over) else None
+        name = self._baselines.name(rule.limit, path) if isinstance(rule.limit, Over) else None
         message = say_failed(rule, metric, part, worst, name, (len(failed), asked))
         contributors = list_contributors(metric, rule.limit, failed, asked)
         return _verdict(rule, metric, path, worst, Status.FAIL, message, contributors)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from analyzer.budget.limits import parse_limit
@@ -13,7 +14,7 @@ from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Rule, Unit
 from analyzer.errors import ConfigError, UsageError
 from analyzer.wording import shown
 
-__all__ = ["METRICS_OF", "make_rules", "read_operators"]
+__all__ = ["METRICS_OF", "make_rules", "override", "read_operators"]
 
 METRICS_OF: Mapping[str, str] = {
     "--max-parameters": "parameters",
@@ -59,6 +60,27 @@ def make_rules(flags: Mapping[str, str | Path | bool]) -> tuple[Rule, ...]:
     if mistakes:
         raise UsageError("; ".join(mistakes))
     return tuple(rules)
+
+
+def override(rules: Iterable[Rule], flags: Iterable[Rule]) -> tuple[Rule, ...]:
+    """All rules: those of a config, of which a flag takes the place that limits the same of the whole model; the flags.
+
+    The same is one side of one metric: `at least` beside an `at most` are two. A rule about a group, which no flag can
+    say, is asked beside the flag.
+    """
+    given = tuple(flags)
+    by = {(rule.metric, _side(rule.limit)): rule.origin for rule in given}
+    settled = (
+        replace(rule, overridden_by=by.get((rule.metric, _side(rule.limit)), ""))
+        if rule.group is None and rule.is_enabled
+        else rule
+        for rule in rules
+    )
+    return (*settled, *given)
+
+
+def _side(limit: Limit) -> str:
+    return "least" if isinstance(limit, AtLeast) else "among" if isinstance(limit, Among) else "most"
 
 
 def _read_limit(flag: str, value: str | Path | bool) -> Limit:

@@ -28,6 +28,7 @@ def check_models(
     baseline: str | None = None,
     read: Callable[[str], Ledger],
     groups: Mapping[str, Searcher] = _NONE,
+    is_any_baseline: bool = False,
     stamp: str | None = None,
 ) -> BudgetReport:
     """Ask every rule of every model that it is about. Of one that could not be read, none is answered.
@@ -36,17 +37,19 @@ def check_models(
         rules: as `check_budget` takes them.
         models: ledgers, by the path as it was named.
         unreadable: why a model could not be read, by its path.
-        baseline, read, groups: as `check_budget` takes them.
+        baseline, read, groups, is_any_baseline: as `check_budget` takes them.
         stamp: when the report is made, if it is to say so.
 
     Raises:
         UsageError: as of `check_budget`.
     """
-    verdicts = check_budget(rules, models, baseline=baseline, read=read, groups=groups)
+    verdicts = check_budget(
+        rules, models, baseline=baseline, read=read, groups=groups, is_any_baseline=is_any_baseline
+    )
     answered = {id(rule): [each for each in verdicts if each.rule is rule] for rule in rules}
     joined: list[Verdict] = []
     for rule in rules:
-        lost = [_unanswered(rule, path) for path in unreadable if rule.is_enabled and is_about(rule, path)]
+        lost = [_unanswered(rule, path) for path in unreadable if rule.is_asked and is_about(rule, path)]
         kept = [each for each in answered[id(rule)] if not (lost and each.skipped is Skipped.NOT_MATCHED)]
         joined += [*kept, *lost]
     return BudgetReport(

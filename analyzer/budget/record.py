@@ -114,12 +114,20 @@ class Rule:
     origin: str = ""
     """Where it stands: `--max-bytes`, or `onnxledger.toml:12`."""
     is_enabled: bool = True
+    overridden_by: str = ""
+    """The flag that limits the same, so that this rule of a config is not asked."""
+
+    @property
+    def is_asked(self) -> bool:
+        return self.is_enabled and not self.overridden_by
 
 
 class Skipped(enum.StrEnum):
     """Why a rule was not evaluated."""
 
     DISABLED = "disabled"
+    OVERRIDDEN = "overridden"
+    """A flag limits the same, and wins over the config."""
     NOT_MATCHED = "not-matched"
     """No model that is checked has a path that its glob matches."""
     NOT_EVALUATED = "not-evaluated"

@@ -71,6 +71,7 @@ class _Settled:
     """Where the project's budget stands, and what it is held against."""
 
     baseline: str | None
+    baseline_any: bool
     config: Path | None
     no_config: bool
 
@@ -120,7 +121,12 @@ _limiting = bundle(
 _settling = bundle(
     "settled",
     _Settled,
-    click.option("--baseline", metavar="FILE", help="What '+2 %' is over: a saved JSON report, or a model."),
+    click.option(
+        "--baseline",
+        metavar="FILE",
+        help="What '+2 %' is over: a saved JSON report, or a model; {stem} in it is MODEL's name.",
+    ),
+    click.option("--baseline-any", is_flag=True, help="Take a baseline of another model too."),
     *configuring,
 )
 
@@ -150,15 +156,18 @@ def check(
 ) -> None:
     """Is MODEL within its budgets?
 
-    Budgets are given here, and in the config's [[rules]]; all of them count.
+    Budgets are given here, and in the config's [[rules]]; a flag wins over a rule
+    that limits the same of the whole model.
     MODEL is a model, a folder of models, or a saved JSON report. The exit code
     is 1 where a rule fails, and 2 where one could not be evaluated.
     """
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")
+    from analyzer.budget.flags import override
+
     check_artifact(bounded, models if len(models) == 1 else ())
     config = settled.read()
-    rules = (*config.rules, *limited.rules())
+    rules = override(config.rules, limited.rules())
     if not rules and not judged.strict:
         raise UsageError(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
@@ -166,7 +175,15 @@ def check(
     baseline = settled.baseline or config.baseline
     _check_baselines(rules, baseline, settled)
     names, lost = find_models(models, bounded)
-    inputs = [*models, *names, *_baselines(rules, baseline), baseline, config.origin, limited.allowed_ops]
+    _check_named(rules, names, baseline)
+    inputs = [
+        *models,
+        *names,
+        *_baselines(rules, names, baseline),
+        baseline,
+        config.origin,
+        limited.allowed_ops,
+    ]
     read = [path for name in filter(None, inputs) for path in list_inputs(str(name))]
     check_outputs(written, read, report="BudgetReport")
     reader = ModelReader(bounded, content, output.quiet)
@@ -174,17 +191,42 @@ def check(
     check_outputs(
         written, [path for ledger in ledgers.values() for path in ledger.model.paths], report="BudgetReport"
     )
-    report = _ask(rules, ledgers, lost, baseline, config, reader, judged)
+    is_any = settled.baseline_any or config.baseline_any
+    report = _ask(rules, ledgers, lost, baseline, config, reader, judged, is_any_baseline=is_any)
     emit(report, output, written, judged.ignore)
     _leave(report, output)
 
 
-def _baselines(rules: Iterable[Rule], baseline: str | None) -> list[str]:
+def _baselines(rules: Iterable[Rule], models: Iterable[str], baseline: str | None) -> list[str]:
     """Everything that a rule is held against."""
+    from analyzer.budget.baselines import name_baseline
+    from analyzer.budget.evaluate import is_about
     from analyzer.budget.record import Over
 
-    over = [rule.limit for rule in rules if isinstance(rule.limit, Over) and rule.is_enabled]
-    return list(dict.fromkeys(name for limit in over if (name := limit.baseline or baseline) is not None))
+    over = [(rule, rule.limit) for rule in rules if isinstance(rule.limit, Over) and rule.is_asked]
+    pairs = ((limit, model) for model in models for rule, limit in over if is_about(rule, model))
+    named = (name_baseline(limit, baseline, model) for limit, model in pairs)
+    return list(dict.fromkeys(filter(None, named)))
+
+
+def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | None) -> None:
+    """Refuse a baseline that is named and is not there, though no rule asks for it now: it will be thought to guard.
+
+    What a rule asks for is said in its verdict.
+
+    Raises:
+        UsageError: as said.
+    """
+    from analyzer.budget.baselines import name_baseline
+    from analyzer.budget.record import Over
+    from analyzer.ranges import is_url
+
+    asked = set(_baselines(rules, models, baseline))
+    limits = [Over((), baseline), *(rule.limit for rule in rules if rule.is_asked)]
+    over = [limit for limit in limits if isinstance(limit, Over)]
+    for name in (name_baseline(limit, baseline, model) for model in models for limit in over):
+        if name is not None and name not in asked and not is_url(name) and not Path(name).exists():
+            raise UsageError(f"{name}: the baseline is not there; make it, or name none")
 
 
 def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _Settled) -> None:
@@ -195,12 +237,14 @@ def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _Sett
     """
     from analyzer.budget.record import Over
 
-    if settled.baseline is not None and not any(isinstance(rule.limit, Over) for rule in rules):
+    if settled.baseline is not None and not any(
+        isinstance(rule.limit, Over) and rule.is_asked for rule in rules
+    ):
         raise UsageError(
             "--baseline: no rule speaks of growth over it; write one, as --max-bytes '+2 %', or leave it out"
         )
     for rule in rules:
-        if isinstance(rule.limit, Over) and rule.limit.baseline is None and baseline is None:
+        if rule.is_asked and isinstance(rule.limit, Over) and not (rule.limit.baseline or baseline):
             raise UsageError(
                 f"{rule.origin}: over what? End it in 'over main.json', or give --baseline main.json"
             )
@@ -214,10 +258,14 @@ def _ask(
     config: Config,
     reader: ModelReader,
     judged: Judged,
+    *,
+    is_any_baseline: bool,
 ) -> BudgetReport:
     from analyzer.budget.gate import check_models, judge_findings
 
-    reader.read_all(_baselines(rules, baseline), {})  # now, so that the clock below runs for regexes alone
+    reader.read_all(
+        _baselines(rules, ledgers, baseline), {}
+    )  # now, so that the clock below runs for regexes alone
     with _search_clock(config, len(ledgers)):
         report = check_models(
             rules,
@@ -226,6 +274,7 @@ def _ask(
             baseline=baseline,
             read=reader.read,
             groups=config.groups,
+            is_any_baseline=is_any_baseline,
             stamp=time_stamp() if judged.stamp else None,
         )
     if not judged.strict:

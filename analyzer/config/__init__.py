@@ -15,7 +15,7 @@ from typing import Any
 from analyzer.budget.record import Rule
 from analyzer.config.groups import read_groups, read_match
 from analyzer.config.page import Page, kind_of, nearest, short
-from analyzer.config.rules import read_baseline, read_rules
+from analyzer.config.rules import read_baseline, read_baseline_any, read_rules
 from analyzer.errors import ConfigError
 from analyzer.group.patterns import Searcher
 from analyzer.ledger import Match
@@ -47,6 +47,8 @@ class Config:
     """The budget of `check`, in the order of the file."""
     baseline: str | None = None
     """What rules that speak of growth are held against, as a path from here."""
+    baseline_any: bool = False
+    """Whether a baseline of another model is one too."""
 
 
 def load_config(path: Path | str | None = None, *, needs_baseline: bool = False) -> Config:
@@ -137,7 +139,7 @@ def _read_page(table: object, page: Page, needs_baseline: bool) -> Config:
     page.needs_baseline = needs_baseline and "baseline" not in table
     for key, value in table.items():
         if key in _KEYS:
-            found[key] = _KEYS[key](value, page)
+            found[key.replace("-", "_")] = _KEYS[key](value, page)
         else:
             page.refuse((key,), f"{short(key)} is no key here; {nearest(key, _KEYS)}")
     mistakes = page.tell()
@@ -150,6 +152,7 @@ _KEYS: dict[str, Callable[[object, Page], Any]] = {
     "groups": read_groups,
     "match": read_match,
     "baseline": read_baseline,
+    "baseline-any": read_baseline_any,
     "rules": read_rules,
 }
 """What a config may say: fields of `Config`, and what reads them."""

@@ -14,7 +14,7 @@ from analyzer.ranges import is_url
 if TYPE_CHECKING:  # which a config without rules does not need
     from analyzer.budget.metrics import Metric
 
-__all__ = ["FLAWS", "KEYS", "read_baseline", "read_rules"]
+__all__ = ["FLAWS", "KEYS", "read_baseline", "read_baseline_any", "read_rules"]
 
 KEYS: Mapping[str, str] = {
     "name": "what the rule is called, once in a file",
@@ -50,6 +50,15 @@ def read_baseline(value: object, page: Page) -> str | None:
         page.refuse(("baseline",), f"baseline: must be a saved report or a model, as 'main.json'; {said}")
         return None
     return _from_here(value, page)
+
+
+def read_baseline_any(value: object, page: Page) -> bool:
+    """Whether a baseline of another model is one too."""
+    if not isinstance(value, bool):
+        page.refuse(
+            ("baseline-any",), f"baseline-any: must be true or false, without quotes, not {kind_of(value)}"
+        )
+    return value is True
 
 
 def _from_here(name: str, page: Page) -> str:

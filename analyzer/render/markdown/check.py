@@ -123,7 +123,11 @@ def _status(verdict: Verdict) -> Cell:
         return (Strong("FAIL"),)
     if verdict.skipped is Skipped.NOT_EVALUATED:
         return (Strong("SKIP"), ", not evaluated")
-    told = {Skipped.DISABLED: ", disabled", Skipped.NOT_MATCHED: ", matches no model"}
+    told = {
+        Skipped.DISABLED: ", disabled",
+        Skipped.NOT_MATCHED: ", matches no model",
+        Skipped.OVERRIDDEN: ", overridden",
+    }
     return (verdict.status.value + (told.get(verdict.skipped, "") if verdict.skipped else ""),)
 
 
