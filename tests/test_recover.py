@@ -901,3 +901,30 @@ def test_a_state_dict_of_ours_that_is_read_is_not_written_over(model: Path, tmp_
 
     assert result.returncode == 2
     assert "is what is read here" in result.stderr
+
+
+def test_recover_compares_whole_contents_whatever_it_is_asked_for(tmp_path: Path) -> None:
+    original = noise(40, 30)
+    changed = original.copy()
+    changed[1, 1] += 1
+    proto = text_model(
+        'g (float[1,30] x) => (float[1,40] y) { y = Gemm<transB=1>(x, "fc.weight") }', {"fc.weight": changed}
+    )
+    save(tmp_path, proto)
+    save_file({"fc.weight": original}, tmp_path / "original.safetensors")
+
+    done = run_here(
+        "recover",
+        tmp_path / "model.onnx",
+        "--against",
+        tmp_path / "original.safetensors",
+        "-o",
+        tmp_path / "state.safetensors",
+        "--content",
+        "sampled",
+        "--format",
+        "json",
+    )
+
+    assert "recover compares whole contents" in done.stderr
+    assert json.loads(done.stdout)["content"] == "full"
