@@ -901,3 +901,52 @@ def test_a_state_dict_of_ours_that_is_read_is_not_written_over(model: Path, tmp_
 
     assert result.returncode == 2
     assert "is what is read here" in result.stderr
+
+
+def test_recover_compares_whole_contents_whatever_it_is_asked_for(tmp_path: Path) -> None:
+    original = noise(40, 30)
+    changed = original.copy()
+    changed[1, 1] += 1
+    proto = text_model(
+        'g (float[1,30] x) => (float[1,40] y) { y = Gemm<transB=1>(x, "fc.weight") }', {"fc.weight": changed}
+    )
+    save(tmp_path, proto)
+    save_file({"fc.weight": original}, tmp_path / "original.safetensors")
+
+    done = run_here(
+        "recover",
+        tmp_path / "model.onnx",
+        "--against",
+        tmp_path / "original.safetensors",
+        "-o",
+        tmp_path / "state.safetensors",
+        "--content",
+        "sampled",
+        "--format",
+        "json",
+    )
+
+    assert "recover compares whole contents" in done.stderr
+    assert json.loads(done.stdout)["content"] == "full"
+
+
+@pytest.mark.parametrize(("class_", "is_given"), [("Linear", True), (None, False)])
+def test_a_square_matrix_of_other_values_is_given_back_where_its_class_says_which_way_it_stands(
+    tmp_path: Path, class_: str | None, is_given: bool
+) -> None:
+    other = noise(20, 20, seed=1)
+    proto = text_model(
+        'g (float[1,20] x) => (float[1,20] y) { y = MatMul(x, "fc.weight") }', {"fc.weight": other}
+    )
+    modules = {} if class_ is None else {"fc": class_}
+
+    recovery = recovery_of(
+        tmp_path, proto, manifest_of(parameter("fc.weight", noise(20, 20)), modules=modules)
+    )
+
+    if is_given:
+        assert_same(state_of(recovery, tmp_path), {"fc.weight": np.ascontiguousarray(other.T)})
+    else:
+        assert reasons(recovery) == {
+            "fc.weight": "fc.weight differs and may be its transpose: nothing says which way it stands"
+        }

@@ -101,7 +101,7 @@ def recover(
     if original is None:
         original, refused = read_own_names(ledger)
     is_known = original.weights is not None or original.manifest.has_content
-    if content == "sampled" and is_known:
+    if content == "sampled" and is_known and not output.quiet:
         say(
             "--content sampled: recover compares whole contents, so that nothing is written by a few elements"
         )

@@ -393,9 +393,13 @@ class Model:
         """
         hasher = hashlib.sha256(repr([file.nbytes for file in self.files]).encode())
         for graph in self.graphs:
-            tensors = [(tensor.name, tensor.dtype.name, tensor.shape) for tensor in graph.tensors]
-            nodes = [(node.op_type, node.inputs) for node in graph.nodes]
-            hasher.update(repr((graph.path, tensors, nodes)).encode(errors="backslashreplace"))
+            tensors = (f"{tensor.name} {tensor.dtype.name} {tensor.shape}" for tensor in graph.tensors)
+            for lines in (
+                "/".join(graph.path),
+                "\n".join(tensors),
+                "\n".join(node.op_type for node in graph.nodes),
+            ):
+                hasher.update(f"{len(lines)} {lines}".encode(errors="backslashreplace"))
         return hasher.hexdigest()
 
     def nodes(self) -> Iterator[Node]:

@@ -38,6 +38,9 @@ __all__ = ["ContentMode", "Contents", "Fit"]
 
 Positions = npt.NDArray[np.int64]
 
+_FEW = 8
+"""Different numbers from which it is evidence that a half type has them all: one in 8,192 of float32 is of float16."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fit:
@@ -67,6 +70,7 @@ class Contents:
     _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
     _looks: dict[tuple[Key, Layout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
     _arrays: dict[Key, Array | None] = field(default_factory=dict)
+    _precisions: dict[Key, DType] = field(default_factory=dict)
     _uses: dict[Key, frozenset[Use]] = field(default_factory=dict)
     _done: dict[Key, int] = field(default_factory=dict)
 
@@ -110,6 +114,23 @@ class Contents:
             own = class_use(tensor, self.originals.manifest.modules, is_lookup=use.summed is None)
             answers.add(None if own is None else own == use)
         return answers.pop() if len(answers) == 1 else None
+
+    def precision(self, entry: Entry) -> DType:
+        """The type to which an entry's numbers were rounded: its own, or the half type that has all those looked at.
+
+        Few numbers, or round ones, say nothing of that.
+        """
+        key, dtype = entry.tensor.key, entry.tensor.dtype
+        if key not in self._precisions:
+            self._precisions[key] = dtype
+            look = self.at(entry, self.originals.positions(entry.tensor.numel)) if dtype.bits > 16 else None
+            values = None if look is None or look[1] is not None else np.unique(look[0])
+            for half in (DType.BFLOAT16, DType.FLOAT16):  # the coarser one first
+                is_evidence = values is not None and values.size >= _FEW and dtype.is_floating
+                if is_evidence and values is not None and narrow(values, half) is not None:
+                    self._precisions[key] = half
+                    break
+        return self._precisions[key]
 
     def is_readable(self, entry: Entry) -> bool:
         return entry.tensor.payload.at(np.zeros(min(1, entry.tensor.numel), dtype=np.int64)) is not None

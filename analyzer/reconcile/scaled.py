@@ -42,7 +42,7 @@ def tolerance_of(contents: Contents, entry: Entry) -> float:
     """Relative rounding of what the entry holds; codes have their step besides."""
     if contents.encoding(entry) is not None:
         return _TOLERANCE[DType.FLOAT]
-    return _TOLERANCE.get(entry.tensor.dtype, 0.0)
+    return _TOLERANCE.get(contents.precision(entry), 0.0)
 
 
 def fit_scaled(

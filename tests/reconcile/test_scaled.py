@@ -196,3 +196,14 @@ def test_difference_of_large_numbers_rounds_as_they_do(tmp_path):
 
     assert vector(tmp_path, stored, EXPECTED, sizes=np.full(3, 1e3)) is not None
     assert vector(tmp_path, stored, EXPECTED, sizes=np.ones(3)) is None
+
+
+@both
+@pytest.mark.parametrize("half", ["f2", ml_dtypes.bfloat16])
+def test_channels_that_were_scaled_in_a_half_type_and_widened_are_rounded_to_it(tmp_path, half, at_hand):
+    stored = scaled().astype(half).astype("f4")
+    changed = stored.copy()
+    changed.reshape(-1)[0] *= np.float32(1.0625)
+
+    assert fit(tmp_path, stored, at_hand=at_hand) is not None
+    assert fit(tmp_path, changed, at_hand=at_hand) is None

@@ -40,10 +40,11 @@ def tell_balance(result: Reconciliation) -> str:
 
 
 def tell_extent(result: Reconciliation) -> str:
-    """How far contents were compared."""
+    """How far contents were compared, beside what the answer itself says of it."""
     told = {
         "none": "contents not compared",
-        "sampled": f"contents compared at {SAMPLES} positions of each tensor",
+        "sampled": "sampled contents compared"
+        + f" at {SAMPLES} positions of each tensor" * (not result.balanced),
         "full": "whole contents compared",
     }[result.content]
     if result.content != "none" and result.undescribed:
