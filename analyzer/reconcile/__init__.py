@@ -171,6 +171,7 @@ def _close(books: Books) -> Reconciliation:
             for line in entries
             if line.parameter is not None and line.parameter in trainable
         },
+        checked_places=books.checked_places,
     )
     _check(result)
     reads, first = compare_wiring(result)

@@ -67,7 +67,7 @@ MORE: Mapping[str, frozenset[str]] = {
     "quantization-bytes": _ALL - {UNLOOKED},
     "largest-tensor-bytes": _ALL - {UNLOOKED},
     "unattributed": _UNCOUNTED,
-    "opaque": _UNCOUNTED,
+    "opaque": _UNCOUNTED | {UNLOOKED},
     "duplicates": _ALL,
     "external-outside": frozenset(),
     "opset": frozenset(),
