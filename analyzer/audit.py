@@ -13,6 +13,7 @@ from analyzer.artifact.merge import merge_models
 from analyzer.blocks import find_blocks, lend_scopes
 from analyzer.bytes import book_bytes
 from analyzer.classify import classify, find_companions
+from analyzer.classify.masks import settle_masks
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
 from analyzer.dataflow import follow_data
@@ -78,6 +79,8 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     wiring = connect(model)
     companions = find_companions(model, wiring)
     entries = classify(model, wiring, companions)
+    if content != "none":
+        entries = tuple(settle_masks(entries))
     entries = find_copies(model, entries, wiring, content, progress, salt)
     flow = follow_data(model, wiring)
     traced = scope_nodes(model)

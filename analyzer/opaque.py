@@ -8,14 +8,14 @@ whoever asks: parameters, compared buffers, scales of codes that are held; or by
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.decoding.encodings import CODES, Encoded, find_encoding
 from analyzer.evaluation import Evaluator
 from analyzer.ledger import Opaque
 from analyzer.liveness import Live
-from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.operators import Kind, Operator, Slot, operator_of
 from analyzer.tables import count_free
 from analyzer.wiring import NAMED, Wiring
@@ -65,9 +65,21 @@ _Meeting = tuple[GraphPath, str, Sources, bool]
 
 
 def find_opaque(
-    model: Model, wiring: Wiring, live: Live, is_explained: Callable[[StoredTensor], bool]
+    model: Model,
+    wiring: Wiring,
+    live: Live,
+    is_explained: Callable[[StoredTensor], bool],
+    claims: Collection[Key] = (),
 ) -> Opaque:
-    """What of a model computes and is not explained. Values are read of what would be told, and of nothing else."""
+    """What of a model computes and is not explained. Values are read of what would be told, and of nothing else.
+
+    Args:
+        model: the model.
+        wiring: who provides what.
+        live: what the outputs depend on.
+        is_explained: whether a stored tensor needs no other explanation.
+        claims: tensors that a name alone makes PyTorch's: of these no few numbers are let pass.
+    """
     walk = _Walk(model, wiring, live, is_explained)
     for part in model.parts:
         graph = walk.graphs.get(part.path)
@@ -76,7 +88,7 @@ def find_opaque(
             for name, value in zip(graph.outputs, outputs, strict=True):
                 if value.sources and not value.is_fixed:
                     walk.meet(part.path, name, value)
-    return _judge(model, wiring, walk)
+    return _judge(model, wiring, walk, claims)
 
 
 @dataclass
@@ -109,8 +121,10 @@ class _Walk:
             self._left += _MOST_VISITS * len(graph.nodes)
         self._called = self.wiring.calls
 
-    def follow(self, graph: Graph, given: Mapping[str, _Value], depth: int) -> list[_Value]:
-        """What a graph's outputs carry, with what its inputs do."""
+    def follow(
+        self, graph: Graph, given: Mapping[str, _Value], depth: int, told: Mapping[str, Sources] = NOTHING
+    ) -> list[_Value]:
+        """What a graph's outputs carry, with what its inputs do; `told` are tensors that a call gives by attribute."""
         values = self._values[graph.path] = dict(given)
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
@@ -118,6 +132,9 @@ class _Walk:
         for node in graph.nodes:
             self._left -= 1
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+                given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
+                sources = frozenset().union(*given_by)
+                values.update((name, _Value(sources, is_fixed=True)) for name in node.outputs if sources)
                 continue
             if node.place in self.live.nodes and self._left > 0:
                 self._follow_node(node, values, depth)
@@ -143,7 +160,7 @@ class _Walk:
         body = self._called.get(node.place)
         nested = self._nested.get(node.place, ())
         if body is not None:
-            self._set(node, values, self._call(self.graphs[body], operands, depth))
+            self._set(node, values, self._call(node, self.graphs[body], operands, depth))
         elif nested:
             self._set(node, values, self._hold(node, nested, operands, depth))
         else:
@@ -155,16 +172,23 @@ class _Walk:
         pairs = zip(node.outputs, outputs, strict=False)
         values.update((name, value) for name, value in pairs if name and value is not _GIVEN)
 
-    def _call(self, body: Graph, operands: Sequence[_Value], depth: int) -> list[_Value]:
+    def _call(self, node: Node, body: Graph, operands: Sequence[_Value], depth: int) -> list[_Value]:
         if depth >= _DEEPEST:
             return [
                 _Value(_union(operands), all(value.is_fixed for value in operands), is_plain=False)
             ] * len(body.outputs)
         given = tuple([*operands, *[_FIXED] * (len(body.inputs) - len(operands))][: len(body.inputs)])
-        known = self._answers.get((body.path, given))
+        carried: dict[str, Sources] = {
+            f"@{tensor.name.rpartition('.')[2]}": frozenset((tensor.key,))
+            for tensor in self._carried.get(node.place, ())
+            if tensor.numel and not self.is_explained(tensor)
+        }
+        carried.update({f"@{name}": frozenset((node.place,)) for name in _long_lists(node)})
+        known = None if carried else self._answers.get((body.path, given))
         if known is None:
-            known = self.follow(body, dict(zip(body.inputs, given, strict=True)), depth + 1)
-            self._answers[body.path, given] = known
+            known = self.follow(body, dict(zip(body.inputs, given, strict=True)), depth + 1, carried)
+            if not carried:
+                self._answers[body.path, given] = known
         return known
 
     def _hold(
@@ -218,10 +242,22 @@ class _Walk:
                 for slot, v in enumerate(operands)
                 if known is None or kind is Kind.TEXT or known.hands_on(slot)
             ]
-            sources = _union(moved) | carried
+            sources, is_plain = _union(moved) | carried, all(value.is_plain for value in moved)
+            is_held = any(value.is_held for value in moved)
+            patterns = [
+                slot
+                for slot, value in enumerate(operands)
+                if known is not None and value.sources and value.is_fixed and _is_pattern(node, known, slot)
+            ]
+            if (
+                is_fixed and not is_held and patterns
+            ):  # which of few numbers stands where is a formula of them
+                sources, is_plain = _union([*moved, *(operands[slot] for slot in patterns)]) | carried, False
+            else:
+                for slot in patterns:
+                    self.meet(node.graph_path, node.inputs[slot], operands[slot])
             if not sources and not is_fixed:
                 return _GIVEN
-            is_plain, is_held = all(value.is_plain for value in moved), any(value.is_held for value in moved)
             return _Value(sources, is_fixed, is_plain, is_held)
         slots = [
             slot
@@ -261,7 +297,29 @@ class _Walk:
 
     def _carry(self, node: Node) -> Sources:
         tensors = self._carried.get(node.place, ())
-        return frozenset(tensor.key for tensor in tensors if tensor.numel and not self.is_explained(tensor))
+        found: Sources = frozenset(t.key for t in tensors if t.numel and not self.is_explained(t))
+        return found | {node.place} if node.settings and any(_long_lists(node)) else found
+
+
+_PATTERNED = frozenset({"Where", "Scatter", "ScatterElements", "ScatterND", "Compress"})
+"""Operators that move what they read by a pattern, besides those that look up."""
+
+
+def _is_pattern(node: Node, known: Operator, slot: int) -> bool:
+    """Whether an input says which of other numbers stands where. Shapes and axes do not."""
+    return known.slot(slot) is Slot.INDEX and (known.kind is Kind.LOOKS_UP or node.op_type in _PATTERNED)
+
+
+_HELD_APART = frozenset({"ai.onnx.ml"})
+"""Domains whose lists are stored tensors of their own (`Carrier.ATTRIBUTE_LIST`)."""
+
+
+def _long_lists(node: Node) -> Iterator[str]:
+    """The attributes of a node that are lists of many numbers, and no stored tensors."""
+    if node.domain not in _HELD_APART:
+        for name, value in node.settings.items():
+            if (isinstance(value, tuple) and len(value) > FEW) or str(value).startswith("sha256:"):
+                yield name
 
 
 def _union(values: Iterable[_Value]) -> Sources:
@@ -278,7 +336,7 @@ def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
     )
 
 
-def _judge(model: Model, wiring: Wiring, walk: _Walk) -> Opaque:
+def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key]) -> Opaque:
     """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
     weights: dict[Source, int] = {}
     evaluator = Evaluator(model, wiring)
@@ -313,7 +371,7 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk) -> Opaque:
             total += (
                 count_free(value) if value is not None else FEW + 1
             )  # what cannot be worked out is not known
-        if total <= FEW:
+        if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
             continue
         tensors.update([key for key in stored if weigh(key)] or stored)

@@ -789,3 +789,100 @@ def test_tensor_with_a_shape_and_no_data_is_weightless_and_counted_by_its_shape(
     assert found.message == "6 elements in 1 tensor with a shape and no data: the weights are not in the file"
     assert found.subjects == (proto.graph.initializer[0].name,)
     assert ledger.stored_elements > 0
+
+
+# packed weights
+
+CODES = np.arange(64, dtype="u1").reshape(4, 1, 16)
+"""4 x 32 elements of 4 bits, in one block a row."""
+
+PACKED = """
+    <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "f" : 1]>
+    g (float[1,{k}] x) => (float[1,4] y) {{ {before} y = {op} }}
+    {functions}
+"""
+
+
+def unpacked(
+    weights: dict[str, np.ndarray], before: str = "", op: str | None = None, functions: str = "", k: int = 32
+) -> onnx.ModelProto:
+    """A MatMulNBits of (k, 4) that reads `c`."""
+    op = op or f"com.microsoft.MatMulNBits<K = {k}, N = 4, bits = 4, block_size = 32>(x, c, s)"
+    proto = onnx.parser.parse_model(PACKED.format(k=k, before=before, op=op, functions=functions))
+    for name, array in {**weights, "s": np.arange(1, 5, dtype="f4")}.items():
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    return proto
+
+
+BODY = """
+    <domain: "f", opset_import: ["" : 21, "com.microsoft" : 1]>
+    linear (x, w, s) => (y) { c = Identity(w)
+    y = com.microsoft.MatMulNBits<K = 32, N = 4, bits = 4, block_size = 32>(x, c, s) }
+"""
+
+STORED = {
+    "bytes": lambda: unpacked({"c": CODES}),
+    "words": lambda: unpacked({"c": CODES.view("i4")}),
+    "cast bytes in words": lambda: unpacked({"w": CODES.astype("i4")}, "c = Cast<to = 2>(w)"),
+    "cast bytes in floats": lambda: unpacked({"w": CODES.astype("f4")}, "c = Cast<to = 2>(w)"),
+    "reshaped": lambda: unpacked(
+        {"w": CODES.reshape(-1), "shape": np.array([4, 1, 16])}, "c = Reshape(w, shape)"
+    ),
+    "dequantized, then cast": lambda: unpacked(
+        {"w": CODES, "one": np.array(1, "f4")}, "d = DequantizeLinear(w, one) c = Cast<to = 2>(d)"
+    ),
+    "given to a function": lambda: unpacked({"c": CODES}, op="f.linear(x, c, s)", functions=BODY),
+}
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_a_packed_weight_counts_k_x_n_whatever_stores_its_codes(tmp_path, stored):
+    ledger = audit(tmp_path, STORED[stored]())
+
+    assert ledger.parameters == 128
+    assert "packed-mismatch" not in finding_ids(ledger)
+
+
+def test_codes_in_a_constant_node_count_k_x_n(tmp_path):
+    proto = unpacked({})
+    constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(CODES, "c"))
+    proto.graph.node.insert(0, constant)
+
+    assert audit(tmp_path, proto).parameters == 128
+
+
+@pytest.mark.parametrize("k", [32, 33, 40, 63, 64])
+def test_rows_that_end_within_a_block_are_padded(tmp_path, k):
+    blocks = -(-k // 32)
+    ledger = audit(tmp_path, unpacked({"c": np.arange(64 * blocks, dtype="u1").reshape(4, blocks, 16)}, k=k))
+
+    assert ledger.parameters == 4 * k
+    assert "packed-mismatch" not in finding_ids(ledger)
+
+
+@pytest.mark.parametrize(
+    ("codes", "counted", "said"),
+    [
+        (np.arange(48, dtype="u1"), 48, "c has 48 bytes, 128 elements of 4 bits take 64"),
+        (np.arange(640, dtype="i4"), 128, "c has 2,560 bytes, 128 elements of 4 bits take 64"),
+    ],
+)
+def test_codes_that_are_not_as_many_as_the_operator_says_are_told(tmp_path, codes, counted, said):
+    proto = unpacked({"c": codes})
+
+    severity, message, subjects = told(tmp_path, proto, "packed-mismatch")
+
+    assert severity is Severity.ERROR
+    assert message == f"1 packed weight disagrees with the operator: {said}"
+    assert subjects == ("c",)
+    assert audit(tmp_path, proto).parameters == counted
+
+
+@pytest.mark.parametrize("bits", [0, -4, 99])
+def test_bits_that_no_code_has_count_nothing_that_is_not_stored(tmp_path, bits):
+    op = f"com.microsoft.MatMulNBits<K = 1099511627776, N = 1099511627776, bits = {bits}>(x, c, s)"
+
+    ledger = audit(tmp_path, unpacked({"c": CODES}, op=op))
+
+    assert ledger.parameters == 64
+    assert "packed-mismatch" in finding_ids(ledger)

@@ -40,7 +40,7 @@ _COPIES = ("copy", "duplicated-file")
 """What the rules that find content which is stored again end with."""
 
 _LACKING: Mapping[str, frozenset[str]] = {
-    "parameters": UNCOUNTED,
+    "parameters": UNCOUNTED | {"packed-mismatch"},
     "stored-elements": UNCOUNTED,
     "unattributed": UNCOUNTED,
     "opaque": UNCOUNTED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -30,10 +30,6 @@ from analyzer.commands.terminal import (
     emit,
     say,
 )
-
-if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.manifest import Manifest
-    from analyzer.reconcile import Reconciliation
 
 __all__ = ["export"]
 
@@ -90,21 +86,13 @@ def export(
         source, directory, say=hush if output.quiet else say, **dataclasses.asdict(sourced), **options
     )
     from analyzer.checkpoints.weights import Original
+    from analyzer.manifest import MANIFEST_FILE
+    from analyzer.reconcile.wired import keep_wiring
     from analyzer.report import ExportReport
 
     result = reconcile_with(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)
-    _keep_wiring(files.manifest, directory, result)
+    keep_wiring(result, directory / MANIFEST_FILE)
     report = ExportReport(tuple(map(str, files.files)), report_reconciliation(result, grouped, None))
     emit(report, output)
     if not result.balanced:
         raise click.exceptions.Exit(EXIT_FINDING)
-
-
-def _keep_wiring(manifest: Manifest, directory: Path, result: Reconciliation) -> None:
-    """Write into the manifest what the file computes with its weights, so that `reconcile` can tell what changed."""
-    from analyzer.manifest import MANIFEST_FILE, save_manifest
-    from analyzer.reconcile.wired import wiring_of
-
-    wired = wiring_of(result)
-    if wired is not None:
-        save_manifest(dataclasses.replace(manifest, wiring=wired), directory / MANIFEST_FILE)

@@ -8,6 +8,7 @@ QAttention), onnxruntime/python/tools/quantization for how its files are written
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from analyzer.decoding import CODES, Decoder, Encoded
 from analyzer.dtypes import DType
@@ -15,7 +16,7 @@ from analyzer.model import Node, StoredTensor
 from analyzer.model.operators import MOVES, Kind, named
 from analyzer.wiring import Reader, Wiring, is_passed
 
-__all__ = ["CODES", "Decoder", "Encoded", "find_encoding", "logical_numel"]
+__all__ = ["CODES", "Decoder", "Encoded", "Packing", "find_encoding", "find_packing", "logical_numel"]
 
 _SLOTS: dict[str, dict[int, tuple[int, int, int]]] = {
     "DequantizeLinear": {0: (1, 2, -1)},
@@ -74,37 +75,94 @@ def find_encoding(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
     return _behind_moves(tensor, wiring)
 
 
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What a reader unpacks of a stored tensor: `numel` elements of `bits` bits each."""
+
+    numel: int
+    bits: int
+    stored: int
+    """Bits that it is given."""
+    least: int
+    most: int
+    """Bits that so many elements take, without and with the padding of rows to whole blocks."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is given too few bits, or says nothing that could be unpacked."""
+        return self.numel < 1 or not 0 < self.bits <= 8 or self.stored < self.least
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.is_short and self.stored <= self.most
+
+
 def logical_numel(tensor: StoredTensor, wiring: Wiring) -> int:
     """Elements that a stored tensor stands for, as its readers unpack it; as many as it stores where none does.
 
-    `MatMulNBits` and `MatMulBnb4` hold K x N of them, `GatherBlockQuantized` and `QMoE` 8 / bits in a byte, if the
-    bytes have room for as many.
+    `MatMulNBits` and `MatMulBnb4` hold K x N of them, `GatherBlockQuantized` and `QMoE` 8 / bits in a byte, whatever
+    stores the codes, if there is room for as many.
     """
-    for node, slot in wiring.readers(tensor):
-        bits, count = _packed(tensor, node, slot) if node.is_standard else (0, 0)
-        if count > 0 and count * bits <= 8 * tensor.numel:
-            return count
-    return tensor.numel
+    found = find_packing(tensor, wiring)
+    return tensor.numel if found is None or found.is_short else found.numel
 
 
-def _packed(tensor: StoredTensor, node: Node, slot: int) -> tuple[int, int]:
-    """Bits of an element and how many there are; (0, 0) where the reader unpacks nothing."""
+def find_packing(tensor: StoredTensor, wiring: Wiring) -> Packing | None:
+    """What the first reader that unpacks a stored tensor makes of it; None where none does.
+
+    Codes may get there in another type, each alone, past operators that cast, decode or reshape; what they are cast to
+    last is what the reader is given.
+    """
+    layer: list[tuple[StoredTensor | Node, DType]] = [(tensor, tensor.dtype)]
+    for _ in range(_MOST_MOVES + 1):
+        following: list[tuple[StoredTensor | Node, DType]] = []
+        for source, given in layer:
+            for node, slot in wiring.readers(source):
+                if not node.is_standard:
+                    continue
+                found = _unpack(node, slot, tensor.numel, given)
+                if found is not None:
+                    return found
+                if slot == 0 and node.op_type in _RESHAPES:
+                    following.append((node, given))
+                elif slot == 0 and node.op_type in _RECODES:
+                    following.append((node, _recode(node)))
+        layer = following
+    return None
+
+
+_RESHAPES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_RECODES = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
+
+
+def _recode(node: Node) -> DType:
+    """What an operator makes of codes: bytes, unless a Cast says another type of integers."""
+    to = DType.from_onnx(node.integers["to"]) if node.op_type == "Cast" and "to" in node.integers else None
+    return to if to is not None and to.is_integer else DType.UINT8
+
+
+def _unpack(node: Node, slot: int, count: int, given: DType) -> Packing | None:
+    """What a reader makes of so many codes of that type; None where it unpacks nothing at this input."""
+    stored = count * given.bits
     integers = node.integers
-    if tensor.dtype is not DType.UINT8:
-        return 0, 0
+    k, n = (max(integers.get(key, 0), 0) for key in ("K", "N"))
     match node.op_type, slot:
-        case "MatMulNBits", 1:
-            return integers.get("bits", 4), integers.get("K", 0) * integers.get("N", 0)
-        case "MatMulBnb4", 1:
-            return 4, integers.get("K", 0) * integers.get("N", 0)
-        case "GatherBlockQuantized", 0:
+        case "MatMulNBits", 1 if given.is_integer:
+            bits, block = integers.get("bits", 4), max(integers.get("block_size", 0), 1)
+            blocks = -(-k // block) * 8 * -(-block * bits // 8)
+            row = 8 * -(-k * bits // 8)
+            return Packing(k * n, bits, stored, n * row, n * max(row, blocks))
+        case "MatMulBnb4", 1 if given.is_integer:
+            whole = 8 * -(-k * n // 2)
+            return Packing(k * n, 4, stored, whole, whole)
+        case "GatherBlockQuantized", 0 if given is DType.UINT8:
             bits = integers.get("bits", 4)
-        case "QMoE", (2 | 5 | 8):
+        case "QMoE", (2 | 5 | 8) if given is DType.UINT8:
             own = f"fc{slot // 3 + 1}_expert_weight_bits"
             bits = integers.get(own, integers.get("expert_weight_bits", 4))
         case _:
-            return 0, 0
-    return (bits, tensor.numel * (8 // bits)) if bits in (2, 4, 8) else (0, 0)
+            return None
+    return Packing(stored // bits, bits, stored, stored, stored) if bits in (2, 4, 8) else None
 
 
 def _by_reader(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> Encoded | None:

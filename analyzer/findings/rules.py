@@ -20,7 +20,7 @@ from analyzer.findings.file import (
     find_wiring,
 )
 from analyzer.findings.storage import find_bytes, find_copies, find_entries
-from analyzer.findings.weights import find_opaque_data, find_runtime_weights, find_values
+from analyzer.findings.weights import find_opaque_data, find_packed, find_runtime_weights, find_values
 from analyzer.ledger import Finding
 
 __all__ = ["RULES", "find"]
@@ -39,6 +39,7 @@ RULES: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (
     find_copies,
     find_values,
     find_runtime_weights,
+    find_packed,
     find_opaque_data,
 )
 

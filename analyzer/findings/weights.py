@@ -6,15 +6,38 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analyzer.classify.structure import role_by_structure
+from analyzer.decoding.encodings import find_packing
 from analyzer.dtypes import DType
 from analyzer.findings.evidence import Evidence, labels, sum_elements, sum_nbytes
 from analyzer.findings.ids import OPAQUE
 from analyzer.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, Node, NoPayload, Place, StoredTensor, label
-from analyzer.units import format_doing, format_many
+from analyzer.units import format_count, format_doing, format_many, printable_name
 from analyzer.wiring import Wiring
 
-__all__ = ["find_opaque_data", "find_runtime_weights", "find_values"]
+__all__ = ["find_opaque_data", "find_packed", "find_runtime_weights", "find_values"]
+
+_PACKED = frozenset({"MatMulBnb4", "MatMulNBits"})
+"""Operators that say how many elements they unpack."""
+
+
+def find_packed(evidence: Evidence) -> Iterator[Finding]:
+    """Packed weights whose codes are not as many as the operator that unpacks them says."""
+    if not any(node.op_type in _PACKED for node in evidence.model.nodes()):
+        return
+    pairs = ((entry, find_packing(entry.tensor, evidence.wiring)) for entry in evidence.entries)
+    wrong = [(entry, found) for entry, found in pairs if found is not None and not found.is_sound]
+    if wrong:
+        entry, found = wrong[0]
+        taken = f"take {format_count(found.least // 8)}"
+        taken += f" to {format_count(found.most // 8)}" if found.most > found.least else ""
+        said = f"{format_many(found.numel, 'element')} of {format_many(found.bits, 'bit')}"
+        message = (
+            f"{format_doing(len(wrong), 'packed weight', 'disagree')} with the operator: "
+            f"{printable_name(label(entry.tensor.key))} has {format_many(found.stored // 8, 'byte')}, {said} {taken}"
+        )
+        yield Finding("packed-mismatch", Severity.ERROR, message, labels(entry for entry, _ in wrong))
+
 
 _FEW = 64
 """Elements of a shape that is read to know what ConstantOfShape makes."""

@@ -24,7 +24,7 @@ from analyzer.reconcile.by_content import (
 )
 from analyzer.reconcile.by_name import match_by_name
 from analyzer.reconcile.by_shape import match_by_shape
-from analyzer.reconcile.computing import settle_opaque
+from analyzer.reconcile.computing import settle_changed, settle_opaque
 from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
 from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
@@ -100,6 +100,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     settle_parameters,
     settle_entries,
     settle_not_compared,
+    settle_changed,
     settle_misplaced,
     settle_dead,
     settle_opaque,

@@ -7,13 +7,15 @@ exported: whoever optimizes a file, or encodes its weights, changes it, and then
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
 
 from analyzer.fingerprint import Fingerprint, take_fingerprint
-from analyzer.manifest import Manifest, Wired
+from analyzer.manifest import Manifest, Wired, save_manifest
 from analyzer.model import Key
 from analyzer.reconcile.lines import RETYPED, Line, Reads, Reconciliation
 
-__all__ = ["compare_wiring", "wiring_of"]
+__all__ = ["compare_wiring", "keep_wiring", "wiring_of"]
 
 
 def wiring_of(result: Reconciliation) -> Wired | None:
@@ -22,6 +24,13 @@ def wiring_of(result: Reconciliation) -> Wired | None:
     if taken is None:
         return None
     return Wired(taken.outputs, taken.scopes, result.ledger.model.producer, _domains(result))
+
+
+def keep_wiring(result: Reconciliation, path: Path) -> None:
+    """Write into the manifest at `path` what the file computes, so that `reconcile` can tell what changed since."""
+    wired = wiring_of(result)
+    if wired is not None:
+        save_manifest(replace(result.manifest, wiring=wired), path)
 
 
 def compare_wiring(result: Reconciliation) -> tuple[Reads, str | None]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
+import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -369,3 +371,18 @@ def test_what_contents_take_away_was_never_certain(
             truth = hold(METRICS["parameters"], limit, _select(seen)[0])
             assert isinstance(truth, Outcome)
             assert isinstance(outcome, Unknown) or outcome.has_failed is truth.has_failed
+
+
+def test_packed_codes_that_disagree_with_their_operator_leave_parameters_open(tmp_path: Path) -> None:
+    node = "com.microsoft.MatMulNBits<K = 32, N = 4, bits = 4, block_size = 32>(x, w, s)"
+    head = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>'
+    proto = onnx.parser.parse_model(f"{head} g (float[1,32] x) => (float[1,4] y) {{ y = {node} }}")
+    for name, array in {"w": np.arange(640, dtype="i4"), "s": np.ones(4, "f4")}.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    ledger = audit_model(save(tmp_path, proto))
+
+    assert [ask(ledger, "parameters", AtMost(limit)).status for limit in (127, 128, 9999)] == [
+        Status.FAIL,
+        Status.SKIP,
+        Status.SKIP,
+    ]

@@ -119,6 +119,7 @@ def make(home: Path, architecture: str, export: str) -> None:
     """
     if architecture != "net":
         make_export(home, architecture, export)
+        _keep_wiring(home / architecture / export)
         return
     from matrix.exports import EXPORTS
 
@@ -126,6 +127,18 @@ def make(home: Path, architecture: str, export: str) -> None:
 
     resolved = resolve_source(net.SOURCE, SourceOptions())
     export_model(resolved, home / architecture / export, **EXPORTS[export])
+    _keep_wiring(home / architecture / export)
+
+
+def _keep_wiring(folder: Path) -> None:
+    """Write into the manifest what the file computes, as the command `export` does."""
+    from analyzer.audit import audit_model
+    from analyzer.manifest import load_manifest
+    from analyzer.reconcile import reconcile_ledger
+    from analyzer.reconcile.wired import keep_wiring
+
+    path = folder / "manifest.json"
+    keep_wiring(reconcile_ledger(audit_model(folder / "model.onnx"), load_manifest(path)), path)
 
 
 def transform_base(home: Path, base: Base, target: Path, transform: str) -> None:
