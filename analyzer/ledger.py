@@ -331,14 +331,14 @@ class Ledger:
 
     @property
     def parameters_at_least(self) -> int:
-        """What `parameters` cannot fall below, once what was not compared turns out to be copies."""
+        """Elements that `parameters` cannot fall below, once what was not compared turns out to be copies."""
         from analyzer.doubt import find_doubt  # a stage above, which needs findings
 
         return find_doubt(self).least
 
     @property
     def parameters_at_most(self) -> int:
-        """What `parameters` cannot rise above, once what is opaque turns out to be learned, and what has one name two.
+        """Elements that `parameters` cannot rise above: what is opaque may be learned, and what has one name be two.
 
         Tensors whose elements cannot be counted have no bound; findings say so (`analyzer.findings.ids.UNCOUNTED`).
         """

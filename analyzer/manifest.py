@@ -416,8 +416,11 @@ def _modules(item: Mapping[str, Any]) -> dict[str, str]:
 def _wired(item: Mapping[str, Any] | None) -> Wired | None:
     if item is None:
         return None
-    scopes = tuple((str(scope), str(digest)) for scope, digest in item["scopes"])
-    return Wired(str(item["outputs"]), scopes, str(item["producer"]), tuple(map(str, item["domains"])))
+    scopes = tuple((scope, digest) for scope, digest in item["scopes"])
+    told = (item["outputs"], item["producer"], *item["domains"], *(word for pair in scopes for word in pair))
+    if not isinstance(item["domains"], list) or not all(isinstance(word, str) for word in told):
+        raise TypeError(f"wiring {item!r}")
+    return Wired(item["outputs"], scopes, item["producer"], tuple(item["domains"]))
 
 
 def _strings(item: Mapping[str, Any]) -> dict[str, str]:

@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 TREES = ("exporter", "analyzer", "tests", "tools", "benchmarks")
 START = "<!-- the files: `make files` writes what follows, from the sentence that each module opens with -->"
 END = "<!-- end of the files -->"
-LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 
 
 @dataclass(frozen=True)
@@ -148,16 +147,6 @@ def sizes_table() -> str:
     )
 
 
-def longest() -> Iterator[str]:
-    """What is longer than the house wants: files, then functions."""
-    found = modules("exporter", "analyzer")
-    yield from (f"{module.place}: {module.lines} lines" for module in found if module.lines > LONGEST_FILE)
-    for module in found:
-        for function in module.functions:
-            if function.lines > LONGEST_FUNCTION:
-                yield f"{function.place}: {function.name} has {function.lines} lines"
-
-
 def with_files(readme: str) -> str:
     """README with its list of files as it should be."""
     before, _, rest = readme.partition(START)
@@ -171,7 +160,7 @@ def main() -> None:
         page = ROOT / "README.md"
         page.write_text(with_files(page.read_text(encoding="utf-8")), encoding="utf-8")
         return
-    sys.stdout.write("\n".join([sizes_table(), "", *longest()]) + "\n")
+    sys.stdout.write(sizes_table() + "\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from analyzer.formulas import memory
 from analyzer.formulas import record as formulas
 from analyzer.ledger import Evidence, Match, Role, Severity
 from analyzer.model import Carrier
-from analyzer.reconcile.lines import Compared, Line
+from analyzer.reconcile.lines import Compared, Line, Reads
 from analyzer.schemas import SCHEMAS
 from analyzer.timing import growth, request
 
@@ -47,6 +47,7 @@ VALUES: Mapping[str, Iterable[str | None]] = {
     "order": growth.Order,
     "part_matched_by": formulas.MatchedBy,
     "precision": [precision.label for precision in memory.Precision],
+    "reads": get_args(Reads),
     "rule_status": budget.Status,
     "severity": Severity,
     "skipped": [*budget.Skipped, None],

@@ -67,7 +67,8 @@ def chain(weights: Mapping[str, Array], ops: tuple[str, ...] = (), **fields: Any
     ]
     tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     value = helper.make_tensor_value_info("h0", 1, [2, 3])
-    return helper.make_model(helper.make_graph(nodes, "g", [value], [], tensors), ir_version=10, **fields)
+    last = helper.make_tensor_value_info(f"h{len(nodes)}", 1, None)
+    return helper.make_model(helper.make_graph(nodes, "g", [value], [last], tensors), ir_version=10, **fields)
 
 
 def write(folder: Path, **protos: onnx.ModelProto | Mapping[str, Array]) -> Path:

@@ -58,6 +58,8 @@ class Picture:
     weight_norm: WeightNorm | None = None
     traced: str = ""
     """A parameter that a traced node names, as the exporter spells it."""
+    undescribed: tuple[str, ...] = ()
+    """Parameters of which PyTorch's side says no values."""
     hidden: tuple[str, ...] = ()
     """What is in the file and not in the picture."""
 
@@ -74,6 +76,7 @@ SQUARE = floats([1, 2, 3], [4, 5, 6], [7, 8, 9])
 TABLE = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
 QUERY, KEY, VALUE = (np.arange(n, n + 4, dtype=np.float32).reshape(2, 2) for n in (1, 5, 9))
 EXPERTS = np.arange(1, 13, dtype=np.float32).reshape(2, 3, 2)
+SIX = np.arange(1, 7, dtype=np.float32)
 ZEROS, ONES = np.zeros(3, np.float32), np.ones(3, np.float32)
 REALS = floats([-1.0, 0.504, 0.257], [1.538, 0.004, -0.77])
 HALVES = floats([0.1, 70000, 1e-9], [-2, 0.3333333, -70000])
@@ -238,6 +241,38 @@ def pictures() -> Iterator[Picture]:
         {"fc.weight": W},
         {"fc.weight": W, "val_9": W[1]},
         'g (float[1,2] x) => (float[1,3] y) { h = MatMul(x, "fc.weight") y = acme.Gate(h, val_9) }',
+    )
+    yield from wired()
+
+
+def wired() -> Iterator[Picture]:
+    """Values that are PyTorch's, where the file does not compute with them as PyTorch does."""
+    swapped = """g (float[1,3] x) => (float[1,3] y) {
+        ["/first/MatMul"] h = MatMul(x, "second.weight")
+        ["/second/MatMul"] y = MatMul(h, "first.weight")
+    }"""
+    both = {"first.weight": SQUARE, "second.weight": SQUARE + 1}
+    yield Picture(both, both, swapped)
+    yield Picture(
+        {"fc.weight": SQUARE},
+        {"fc.weight": SQUARE},
+        'g (float[1,3] x) => (float[1,3] y) { h = MatMul(x, "fc.weight") y = Relu(x) }',
+    )
+    numbers = (np.arange(1, 37, dtype=np.int8) * 7 % 36).reshape(6, 6)
+    yield Picture(
+        {"norm.weight": SIX},
+        {"norm.weight": SIX, "indices": numbers},
+        """g (float[1,6] x) => (float[1,6] y) {
+            h = Mul(x, "norm.weight")
+            w = Cast <to=1> (indices)
+            y = MatMul(h, w)
+        }""",
+    )
+    yield Picture(
+        {"a.weight": W, "b.weight": SQUARE},
+        {"a.weight": W, "b.weight": SQUARE},
+        'g (float[1,2] x) => (float[1,3] y) { h = MatMul(x, "a.weight") y = MatMul(h, "b.weight") }',
+        undescribed=("b.weight",),
     )
 
 

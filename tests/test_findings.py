@@ -569,7 +569,7 @@ def test_external_tensors_that_overlap_in_part_are_told(tmp_path):
 def test_initializer_that_nothing_reads_is_told_with_its_bytes(tmp_path):
     assert told(tmp_path, linear(numpy_helper.from_array(ramp(5), "idle")), "unused-initializer") == (
         WARNING,
-        "5 elements (20 bytes) in 1 initializer that no node reads",
+        "5 elements (20 bytes) in 1 initializer that no output depends on",
         ("idle",),
     )
 

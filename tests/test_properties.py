@@ -263,7 +263,8 @@ def export(made: list[Weight]) -> onnx.ModelProto:
             store(f"onnx::MatMul_{index}_1", array.T, f"{module}/MatMul_1")
         if change == "add":
             store(f"extra{index}.weight", array + np.float32(0.25), f"/extra{index}/MatMul")
-    return helper.make_model(helper.make_graph(nodes, "g", [], [], initializers))
+    outputs = [helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None) for node in nodes]
+    return helper.make_model(helper.make_graph(nodes, "g", [], outputs, initializers))
 
 
 def reconciled(made: list[Weight], content: ContentMode) -> Reconciliation:

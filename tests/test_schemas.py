@@ -527,6 +527,7 @@ ALLOWED = {
     "optimization": {"optimization"},
     "order": {"measuring_order", "order"},
     "precision": {"precision"},
+    "reads": {"reads"},
     "role": {"tensor_role"},
     "severities": {"severity"},
     "severity": {"severity"},

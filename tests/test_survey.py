@@ -493,7 +493,8 @@ def read_rows(count: int) -> Iterator[Surveyed | Unreadable]:
         if i % 10 == 9:
             yield Unreadable(path, f"{path}: [not-onnx] is no model")
         else:
-            yield Surveyed(path, (), 1, i * 10**7, 1, i * 10**7, i, 0, {}, (), (), ())
+            least = most = i * 10**7
+            yield Surveyed(path, (), 1, i * 10**7, least, most, 0, 1, i * 10**7, i, 0, {}, (), (), ())
 
 
 def test_a_thousand_models_fit_80_columns_and_few_rows() -> None:

@@ -176,7 +176,7 @@ def test_a_reconciliation_says_what_a_factory_may_have_left_out(tmp_path):
 
     text = render_text(ReconcileReport(result, group_by(result.in_pytorch_terms())))
 
-    assert "against Net, m:make, weights as the factory makes them, seed 5\n" in text
+    assert "against Net, m:make, weights as the factory makes them, seed 5 " in " ".join(text.split())
     assert "does it load the checkpoint?" in text
 
 

@@ -55,7 +55,7 @@ from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.outside import settle_outside
 from analyzer.reconcile.placement import settle_misplaced
 from analyzer.reconcile.recurrent import match_recurrent
-from analyzer.reconcile.remarks import find_remarks
+from analyzer.reconcile.remarks import find_remarks, remark_wiring
 from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
 from analyzer.reconcile.split import match_split
@@ -172,17 +172,12 @@ def _close(books: Books) -> Reconciliation:
             for line in entries
             if line.parameter is not None and line.parameter in trainable
         },
+        checked_places=books.checked_places,
     )
     _check(result)
     reads, first = compare_wiring(result)
-    told = (_tell_wiring(first),) if first is not None else ()
+    told = (remark_wiring(first),) if first is not None else ()
     return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *told))
-
-
-def _tell_wiring(first: str) -> Finding:
-    where = f", first in {first}" if first else ""
-    message = f"the file computes with its weights otherwise than the exported one did{where}"
-    return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
 
 
 def _bridge(books: Books) -> tuple[BridgeRow, ...]:

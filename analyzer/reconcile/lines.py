@@ -388,6 +388,8 @@ class Reconciliation:
     """Whether the file computes with its weights what the manifest's export did."""
     differs_from: str | None = None
     """The first module, in the export's order, that computes something else; "" where none can be named."""
+    checked_places: int = 0
+    """Parameters of which it was looked at where they are read; 0 where values were not compared."""
 
     def in_pytorch_terms(self) -> Ledger:
         """The ledger with each tensor under the scope of the parameter that it holds, and counted as one.
@@ -409,6 +411,11 @@ class Reconciliation:
         for parameter, line in zip(self.manifest.parameters, self.parameters, strict=True):
             counts[line.compared] += parameter.numel
         return counts
+
+    @property
+    def misplaced(self) -> int:
+        """Parameters whose values stand where another's belong."""
+        return sum(line.line is Line.MISPLACED for line in self.parameters)
 
     @property
     def balanced(self) -> bool:

@@ -1,4 +1,4 @@
-"""Closed books -> findings that keep nothing from balancing: ties that are undone, types wider than PyTorch's."""
+"""Closed books -> findings that keep nothing from balancing: undone ties, types wider than PyTorch's, other wiring."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analyzer.reconcile.lines import MEANINGS, EntryLine, Line
 from analyzer.scopes import module_of
 from analyzer.units import format_doing, format_many
 
-__all__ = ["find_remarks"]
+__all__ = ["find_remarks", "remark_wiring"]
 
 _AS_THEY_ARE = frozenset(line for line, meaning in MEANINGS.items() if meaning.values in ("kept", "cast"))
 """Lines of values that PyTorch's own type holds as well: what was computed from a parameter may need the wider one."""
@@ -23,6 +23,13 @@ _AS_THEY_ARE = frozenset(line for line, meaning in MEANINGS.items() if meaning.v
 def find_remarks(books: Books) -> tuple[Finding, ...]:
     """What a balanced account may still be told of."""
     return (*_find_untied(books), *_find_wider(books))
+
+
+def remark_wiring(first: str) -> Finding:
+    """What is told of a file that is wired otherwise than its export; `first` is a module, or "" where none is."""
+    where = f", first in {first}" if first else ""
+    message = f"the file computes with its weights otherwise than the exported one did{where}"
+    return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
 
 
 def _find_untied(books: Books) -> Iterator[Finding]:

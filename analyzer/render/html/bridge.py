@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.content import SAMPLES
+from analyzer.reconcile.lines import UNBALANCED
 from analyzer.render.html.blocks import (
     Answer,
     Block,
@@ -37,6 +38,7 @@ from analyzer.render.html.wording import (
     show_all,
     signed,
 )
+from analyzer.render.sentences.bridge import tell_wiring
 from analyzer.units import format_doing, format_error
 
 __all__ = ["describe_export", "describe_reconciliation", "describe_recovery"]
@@ -103,10 +105,11 @@ def _answer(view: View) -> Answer | None:
         if balanced
         else "Not balanced: see the bridge"
     )
-    return Answer(balanced, f"{text}{'; ' + content if content else ''}.")
+    wiring = tell_wiring(view.text("reads"), view.at("wiring").text("first"))
+    return Answer(balanced, f"{'; '.join(filter(None, (text, content, show(wiring))))}.")
 
 
-_TROUBLE = ("missing", "unexpected", "differing", "unexplained")
+_TROUBLE = frozenset(line.value for line in UNBALANCED)
 
 
 def _waterfall(view: View, pytorch: View, onnx: View, beside: Beside) -> Block | None:

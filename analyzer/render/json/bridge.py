@@ -35,6 +35,12 @@ def document_reconciliation(report: ReconcileReport) -> Document:
         "balanced": result.balanced,
         "content": result.content,
         "compared": dict(result.compared),
+        "reads": result.reads,
+        "wiring": {
+            "checked": result.checked_places,
+            "misplaced": result.misplaced,
+            "first": result.differs_from or None,
+        },
         "pytorch": _pytorch(result.manifest),
         "onnx": {
             "parameters": result.onnx_parameters,

@@ -17,7 +17,7 @@ from analyzer.render.markdown.parts import (
 )
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Piece, Row, Table
-from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_factory, tell_sides
+from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_factory, tell_sides, tell_wiring
 from analyzer.report import ExportReport, ReconcileReport
 from analyzer.units import format_count, format_error, format_many, format_shape, format_signed
 
@@ -43,7 +43,8 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> Iter
     )
     yield Heading((f"{balance}: {counts}",))
     yield Line((tell_sides(result),))
-    yield Line((f"{tell_balance(result)}; {tell_extent(result)}",))
+    wiring = tell_wiring(result.reads, result.differs_from)
+    yield Line(("; ".join(filter(None, (tell_balance(result), tell_extent(result), wiring))),))
     for told in tell_factory(result):
         yield Line((told,))
     yield _bridge(result)

@@ -9,7 +9,7 @@ from analyzer.content import SAMPLES
 from analyzer.reconcile.lines import Line, Reconciliation
 from analyzer.units import format_count, format_many, printable
 
-__all__ = ["tell_balance", "tell_extent", "tell_factory", "tell_sides"]
+__all__ = ["tell_balance", "tell_extent", "tell_factory", "tell_sides", "tell_wiring"]
 
 
 def tell_sides(result: Reconciliation) -> str:
@@ -37,6 +37,20 @@ def tell_balance(result: Reconciliation) -> str:
         return "balanced by names and shapes only, unexplained 0"
     where = f" at {SAMPLES} positions of each tensor" if result.content == "sampled" else ""
     return f"balanced{where}, unexplained 0"
+
+
+def tell_wiring(reads: str | None, first: str | None) -> str:
+    """Whether the file computes with its weights as it was exported to; nothing where that was not compared.
+
+    Args:
+        reads: as the document has it, `as-exported`, `differs` or `not-compared`.
+        first: the first module that computes something else, where one can be named.
+    """
+    if reads == "as-exported":
+        return "wired as exported"
+    if reads == "differs":
+        return printable(f"wiring differs from the export{f', first in {first}' if first else ''}")
+    return ""
 
 
 def tell_extent(result: Reconciliation) -> str:

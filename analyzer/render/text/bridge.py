@@ -9,7 +9,7 @@ from rich.text import Text
 from analyzer.model import label
 from analyzer.reconcile import Line, Reconciliation
 from analyzer.render.options import RenderOptions
-from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_factory, tell_sides
+from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_factory, tell_sides, tell_wiring
 from analyzer.render.text.groups import show_groups
 from analyzer.render.text.tables import make_table, show_findings, show_name
 from analyzer.report import ExportReport, ReconcileReport
@@ -47,9 +47,8 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list
 def _verdict(result: Reconciliation) -> Text:
     style = "bold green" if result.balanced else "bold red"
     told = "".join(f"\n{told}" for told in tell_factory(result))
-    return Text.assemble(
-        f"{tell_sides(result)}\n", (tell_balance(result), style), f"; {tell_extent(result)}{told}"
-    )
+    rest = "; ".join(filter(None, (tell_extent(result), tell_wiring(result.reads, result.differs_from))))
+    return Text.assemble(f"{tell_sides(result)}\n", (tell_balance(result), style), f"; {rest}{told}")
 
 
 def _bridge(result: Reconciliation) -> Table:
