@@ -91,9 +91,8 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
     booked = book_bytes(model, entries)
     values = look_at_values(entries, content, progress, salt)
-    opaque = (
-        None if content == "none" or model.traffic is not None else _find_opaque(model, entries, wiring, live)
-    )
+    reads = content != "none" and model.traffic is None
+    opaque = _find_opaque(model, entries, wiring, live, reads=reads)
     if model.traffic is not None and content != "none":
         main = model.sources[model.files[0].key]
         main.check()  # contents were read after the reader had made sure that the file is what it was
@@ -102,7 +101,9 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         model=model,
         entries=entries,
         accounts=booked.accounts,
-        findings=find(Evidence(model, entries, wiring, booked, values, live, opaque, calls)),
+        findings=find(
+            Evidence(model, entries, wiring, booked, values, live, opaque if reads else None, calls)
+        ),
         wiring=wiring,
         node_scopes=scopes,
         traced_scopes={place: scope for place, (scope, _) in traced.items()},
@@ -110,12 +111,14 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         content=content,
         calls=calls,
         live=live,
-        made={} if opaque is None else opaque.made,
-        opaque=() if opaque is None else tuple(sorted(opaque.tensors)),
+        made=opaque.made,
+        opaque=tuple(sorted(opaque.tensors)),
     )
 
 
-def _find_opaque(model: Model, entries: Sequence[Entry], wiring: Wiring, live: Live) -> Opaque:
+def _find_opaque(
+    model: Model, entries: Sequence[Entry], wiring: Wiring, live: Live, *, reads: bool
+) -> Opaque:
     """Find what computes beside the parameters, as far as the file alone tells.
 
     What decodes their codes is explained, what a BatchNormalization keeps, and the other lists of a learned tree.
@@ -134,7 +137,7 @@ def _find_opaque(model: Model, entries: Sequence[Entry], wiring: Wiring, live: L
             explained.add(tensor.key)
             encoded = find_encoding(tensor, wiring)
             explained.update(() if encoded is None else (companion.key for companion in encoded.companions))
-    return find_opaque(model, wiring, live, lambda tensor: tensor.key in explained)
+    return find_opaque(model, wiring, live, lambda tensor: tensor.key in explained, reads=reads)
 
 
 def _read_artifact(folder: Path | str, *, max_objects: int) -> Model:

@@ -136,7 +136,8 @@ _BY_NAME = "name:duplicated-file"
 
 def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     opaque = set(ledger.opaque)
-    said = f"{format_many(ledger.opaque_elements, 'element')} of opaque data may be learned: see the finding opaque"
+    why = "contents were not looked at" if ledger.content == "none" else "see the finding opaque"
+    said = f"{format_many(ledger.opaque_elements, 'element')} of opaque data may be learned: {why}"
     found: dict[Key, tuple[int, str]] = {}
     for entry in ledger.entries:
         number, reason = 0, ""

@@ -70,6 +70,8 @@ def find_opaque(
     live: Live,
     is_explained: Callable[[StoredTensor], bool],
     claims: Collection[Key] = (),
+    *,
+    reads: bool = True,
 ) -> Opaque:
     """What of a model computes and is not explained. Values are read of what would be told, and of nothing else.
 
@@ -79,6 +81,7 @@ def find_opaque(
         live: what the outputs depend on.
         is_explained: whether a stored tensor needs no other explanation.
         claims: tensors that a name alone makes PyTorch's: of these no few numbers are let pass.
+        reads: whether values may be read. Where not, no table is known, and what is told is what may be opaque.
     """
     walk = _Walk(model, wiring, live, is_explained)
     for part in model.parts:
@@ -88,7 +91,19 @@ def find_opaque(
             for name, value in zip(graph.outputs, outputs, strict=True):
                 if value.sources and not value.is_fixed:
                     walk.meet(part.path, name, value)
+    if not reads:
+        return Opaque(_weigh_unread(walk))
     return _judge(model, wiring, walk, claims)
+
+
+def _weigh_unread(walk: _Walk) -> frozenset[Key]:
+    """What meets an activation with more than a few elements, whatever they are."""
+    found: set[Key] = set()
+    for _, _, sources, _ in walk.meetings:
+        stored = [key for key in sources if isinstance(key[1], str)]
+        if sum(walk.stored[key].numel for key in stored) > FEW:
+            found.update(stored)
+    return frozenset(found)
 
 
 @dataclass

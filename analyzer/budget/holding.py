@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analyzer.budget.measuring import measure
 from analyzer.budget.metrics import Metric
-from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Over
+from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Over, Unit
 from analyzer.budget.selecting import Selection, Unknown
 from analyzer.doubt import Range
 from analyzer.units import format_count, format_many
@@ -41,9 +41,23 @@ def hold(metric: Metric, limit: Limit, part: Selection, beside: Selection | None
     outcome = _compare(metric, limit, part, found.observed, beside)
     if isinstance(outcome, Unknown):
         return outcome
-    if found.lacking and (isinstance(limit, AtLeast) or not outcome.has_failed):
+    if found.lacking and not _is_settled(metric, limit, outcome):
         return Unknown(found.lacking)  # what is missing may yet be too much, or make up for it
     return outcome if found.range is None else _agree(metric, limit, outcome, found.range, beside)
+
+
+def _is_settled(metric: Metric, limit: Limit, outcome: Outcome) -> bool:
+    """Whether nothing that is missing could change an outcome.
+
+    What is too much stays so with more, and one version that is too low stays the lowest or lower. What lies on disk
+    is there, and is enough if it is enough by itself; any other count that is to be reached may also turn out smaller.
+    """
+    if isinstance(limit, AtLeast) and metric.unit is not Unit.VERSION:
+        is_on_disk = metric.name == "external-bytes" or (
+            metric.name == "bytes" and outcome.part.kind == "all"
+        )
+        return is_on_disk and not outcome.has_failed
+    return outcome.has_failed
 
 
 def _agree(

@@ -80,9 +80,9 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
         names = _NAMES[metric](part)
         return names if isinstance(names, Unknown) else tuple(sorted(names))
     if metric in _VERSIONS:
-        versions = _VERSIONS[metric](ledger)
-        if isinstance(versions, Unknown):
-            return versions
+        versions, lacking = _VERSIONS[metric](ledger)
+        if not versions:
+            return Unknown(lacking)
         return min(versions.values()) if lowest else max(versions.values())
     if metric in _WHOLE:
         if metric == "calls" and (endless := _find_endless(ledger)):
@@ -120,9 +120,10 @@ def list_parts(
     """
     if metric in _NAMES:
         return _NAMES[metric](part)
-    for table in (_VERSIONS, _WHOLE):
-        if metric in table:
-            return table[metric](part.ledger)
+    if metric in _VERSIONS:
+        return _VERSIONS[metric](part.ledger)[0]
+    if metric in _WHOLE:
+        return _WHOLE[metric](part.ledger)
     if metric == "nodes":
         if part.nodes is None:
             return Unknown(_NO_GRAPH)
@@ -191,6 +192,8 @@ def _count_nodes(part: Selection) -> int | Unknown:
 
 def _find_lacking(metric: str, part: Selection) -> str:
     """Why there may be more than what was observed."""
+    if metric in _VERSIONS:
+        return _VERSIONS[metric](part.ledger)[1]
     if metric == "findings" and part.ledger.content == "none":
         return f"contents were not looked at, so there may be more findings; {LOOK}"
     ids = UNREAD if metric == "bytes" and part.kind != "all" else _LACKING.get(metric, frozenset())
@@ -274,29 +277,28 @@ _WHOLE: Mapping[str, Callable[[Ledger], Parts | Unknown]] = {
 # versions
 
 
-def _list_opsets(ledger: Ledger) -> Parts | Unknown:
+def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
+    """The versions that are known, and why there may be others."""
     found: dict[str, int] = {}
+    lacking = ""
     for component in ledger.model.parts:
         versions = [version for domain, version in component.opsets if domain == DEFAULT_DOMAIN]
         if not component.opsets:
-            return Unknown(f"{component.name or ledger.model.path} imports no opset")
-        if versions and (low := min(versions)) != max(versions):
-            return Unknown(
-                f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low} and another"
-            )
-        if versions:
+            lacking = f"{component.name or ledger.model.path} imports no opset"
+        elif versions and (low := min(versions)) != max(versions):
+            lacking = f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low} and another"
+        elif versions:
             found[component.name or DEFAULT_DOMAIN] = versions[0]
-    return found or Unknown(f"the model imports no opset of {DEFAULT_DOMAIN}")
+    return found, lacking or ("" if found else f"the model imports no opset of {DEFAULT_DOMAIN}")
 
 
-def _list_ir_versions(ledger: Ledger) -> Parts | Unknown:
-    for component in ledger.model.parts:
-        if component.ir_version <= 0:
-            return Unknown(f"{component.name or ledger.model.path} does not say its IR version")
-    return {component.name or "IR version": component.ir_version for component in ledger.model.parts}
+def _list_ir_versions(ledger: Ledger) -> tuple[Parts, str]:
+    parts = {each.name or "IR version": each.ir_version for each in ledger.model.parts if each.ir_version > 0}
+    mute = next((each for each in ledger.model.parts if each.ir_version <= 0), None)
+    return parts, "" if mute is None else f"{mute.name or ledger.model.path} does not say its IR version"
 
 
-_VERSIONS: Mapping[str, Callable[[Ledger], Parts | Unknown]] = {
+_VERSIONS: Mapping[str, Callable[[Ledger], tuple[Parts, str]]] = {
     "opset": _list_opsets,
     "ir-version": _list_ir_versions,
 }

@@ -11,9 +11,11 @@ from analyzer.compare.record import (
     Status,
     TensorPair,
     ValueCounts,
+    WiringPair,
     count_statuses,
 )
 from analyzer.compare.tensors import compare_values, pair_tensors
+from analyzer.compare.wiring import compare_wiring
 from analyzer.content import ContentMode
 from analyzer.errors import UsageError
 from analyzer.group import group_by
@@ -30,6 +32,7 @@ __all__ = [
     "Status",
     "TensorPair",
     "ValueCounts",
+    "WiringPair",
     "compare_ledgers",
     "count_statuses",
     "group_alike",
@@ -97,6 +100,7 @@ def compare_ledgers(
         values=values,
         match=grouping_a.match,
         origins=(grouping_a.origin, grouping_b.origin),
+        wiring=compare_wiring(a, b),
     )
 
 

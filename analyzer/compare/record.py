@@ -20,6 +20,7 @@ __all__ = [
     "Status",
     "TensorPair",
     "ValueCounts",
+    "WiringPair",
     "count_statuses",
 ]
 
@@ -54,6 +55,15 @@ class Change(enum.StrEnum):
     BYTES = "bytes"
     VALUES = "values"
     """Nothing else differs; only where values were compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class WiringPair:
+    """Whether two models compute alike with their weights (`analyzer.fingerprint`)."""
+
+    alike: bool
+    first: str | None = None
+    """The first module of A that is another in B; None where they are alike, or no module can be named."""
 
 
 _N = TypeVar("_N", int, float)
@@ -180,6 +190,8 @@ class Comparison:
     """As in `Grouping`, of both."""
     origins: tuple[str | None, str | None] = (None, None)
     """As in `Grouping`, of A and of B."""
+    wiring: WiringPair | None = None
+    """None where a side is a saved report, or too large for one look."""
 
     @property
     def tensor_count(self) -> Pair[int]:

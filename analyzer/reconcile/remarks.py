@@ -26,7 +26,7 @@ def find_remarks(books: Books) -> tuple[Finding, ...]:
 
 
 def remark_wiring(first: str) -> Finding:
-    """What is told of a file that is wired otherwise than its export; `first` is a module, or "" for none."""
+    """What is told of a file that is wired otherwise than its export; `first` is a module, or "" where none is."""
     where = f", first in {first}" if first else ""
     message = f"the file computes with its weights otherwise than the exported one did{where}"
     return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())

@@ -386,3 +386,38 @@ def test_packed_codes_that_disagree_with_their_operator_leave_parameters_open(tm
         Status.SKIP,
         Status.SKIP,
     ]
+
+
+def test_what_the_known_part_exceeds_fails_though_the_rest_is_missing(folder: Path) -> None:
+    missing = make("external-missing", folder)
+    size = missing.file_nbytes
+
+    for metric in (
+        "bytes",
+        "stored-bytes",
+        "largest-tensor-bytes",
+        "parameters",
+        "stored-elements",
+        "findings",
+    ):
+        assert ask(missing, metric, AtMost(0)).status is Status.FAIL, metric
+    assert ask(missing, "bytes", AtMost(size)).status is Status.SKIP
+    assert ask(missing, "bytes", AtLeast(size)).status is Status.PASS
+    assert ask(missing, "bytes", AtLeast(size + 1)).status is Status.SKIP
+
+
+def test_one_file_that_is_too_old_fails_though_another_does_not_say_its_opset(tmp_path: Path) -> None:
+    text = "g (float[1,3] x) => (float[1,3] y) {\n y = MatMul(x, w)\n}"
+    known, mute = text_model(text, {"w": NAMED}), text_model(text, {"w": NAMED})
+    del mute.opset_import[:]
+    mute.ir_version = 0
+    for name, proto in (("encoder", known), ("decoder", mute)):
+        save(tmp_path, proto, f"{name}.onnx")
+    ledger = audit_model(tmp_path, artifact=True)
+    opset, ir = known.opset_import[0].version, known.ir_version
+
+    for metric, version in (("opset", opset), ("ir-version", ir)):
+        assert ask(ledger, metric, AtLeast(version + 1)).status is Status.FAIL
+        assert ask(ledger, metric, AtMost(version - 1)).status is Status.FAIL
+        assert ask(ledger, metric, AtLeast(version)).status is Status.SKIP
+        assert ask(ledger, metric, AtMost(version)).status is Status.SKIP

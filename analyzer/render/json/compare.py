@@ -29,6 +29,9 @@ def document_comparison(report: Comparison) -> Document:
         "changes": {"groups": _changes(report.groups), "tensors": _changes(report.tensors)},
         "content": dict(zip("ab", report.contents, strict=True)),
         "values_compared": None if report.values is None else _values(report.values),
+        "wiring": None
+        if report.wiring is None
+        else {"alike": report.wiring.alike, "first": report.wiring.first},
         "by": report.by,
         "depth": report.depth,
         "match": report.match,

@@ -55,11 +55,21 @@ def tell_changes(report: Comparison) -> Iterator[str]:
         )
         yield (f"{what}: {told or 'none'}")
     yield from _values(report)
+    yield from _wiring(report)
     if report.nodes is None:
         yield ("nodes: not compared, as a saved report does not say how many there were")
     if len(set(report.contents)) > 1 and "none" in report.contents:
         side = "ab"[report.contents.index("none")]
         yield (f"contents of {side} were not looked at: what is stored twice counts twice there, once here")
+
+
+def _wiring(report: Comparison) -> Iterator[str]:
+    """Whether the same is computed with the weights."""
+    if report.wiring is not None and report.wiring.alike:
+        yield "wiring: both compute the same with their weights"
+    elif report.wiring is not None:
+        first = f", first in {printable_name(report.wiring.first)}" if report.wiring.first else ""
+        yield f"wiring: b computes otherwise than a{first}"
 
 
 def _values(report: Comparison) -> Iterator[str]:
