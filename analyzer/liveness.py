@@ -199,7 +199,8 @@ class _Slice:
     def _follow_nested(self, node: Node, nested: Iterable[Graph], index: int) -> None:
         bodies = list(nested)
         if node.op_type == "If":
-            taken = self._condition(node.graph_path, node.inputs[0]) if node.inputs else None
+            is_folded = bool(node.inputs) and not self.is_needed
+            taken = self._condition(node.graph_path, node.inputs[0]) if is_folded else None
             if taken is not None:
                 wanted = "then_branch" if taken else "else_branch"
                 bodies = [body for body in bodies if body.path[-1].endswith(f".{wanted}")] or bodies

@@ -24,7 +24,8 @@ __all__ = ["Row", "Survey", "Surveyed", "Unreadable", "find_models", "survey_mod
 class Surveyed:
     """What a survey keeps of one model's ledger.
 
-    `parameters` are learned elements, each once, beside the range in which they are; `stored_elements` are those of all
+    `parameters` are learned elements, each once; `parameters_at_least` and `parameters_at_most` are the range in which
+    they are, `opaque_elements` those that compute and that nothing explains; `stored_elements` are those of all
     `stored_tensors`; `stored_nbytes` are bytes of their payloads, `shared_nbytes` those that several tensors claim,
     beyond the first; `nodes` are those of all graphs and functions.
     """

@@ -76,7 +76,6 @@ SQUARE = floats([1, 2, 3], [4, 5, 6], [7, 8, 9])
 TABLE = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
 QUERY, KEY, VALUE = (np.arange(n, n + 4, dtype=np.float32).reshape(2, 2) for n in (1, 5, 9))
 EXPERTS = np.arange(1, 13, dtype=np.float32).reshape(2, 3, 2)
-SIX = np.arange(1, 7, dtype=np.float32)
 ZEROS, ONES = np.zeros(3, np.float32), np.ones(3, np.float32)
 REALS = floats([-1.0, 0.504, 0.257], [1.538, 0.004, -0.77])
 HALVES = floats([0.1, 70000, 1e-9], [-2, 0.3333333, -70000])
@@ -258,14 +257,15 @@ def wired() -> Iterator[Picture]:
         {"fc.weight": SQUARE},
         'g (float[1,3] x) => (float[1,3] y) { h = MatMul(x, "fc.weight") y = Relu(x) }',
     )
-    numbers = (np.arange(1, 37, dtype=np.int8) * 7 % 36).reshape(6, 6)
+    numbers = (np.arange(40, dtype=np.int8) * 17 % 53).reshape(4, 10)
     yield Picture(
-        {"norm.weight": SIX},
-        {"norm.weight": SIX, "indices": numbers},
-        """g (float[1,6] x) => (float[1,6] y) {
-            h = Mul(x, "norm.weight")
+        {"fc.weight": SQUARE},
+        {"fc.weight": SQUARE, "indices": numbers},
+        """g (float[4,3] x) => (float[4,3] y, float[4,10] z) {
+            y = MatMul(x, "fc.weight")
             w = Cast <to=1> (indices)
-            y = MatMul(h, w)
+            s = ReduceSum <keepdims=1> (y)
+            z = Mul(s, w)
         }""",
     )
     yield Picture(
@@ -335,13 +335,18 @@ def manifest(picture: Picture) -> Manifest:
     made = []
     for name, array in picture.pytorch.items():
         make = special if array.ndim > 1 else parameter
-        made.append(make(name, array, tied=picture.tied.get(name, ()), read=read.get(name)))
+        known = {"weightless": True} if name in picture.undescribed else {}
+        made.append(make(name, array, tied=picture.tied.get(name, ()), read=read.get(name), **known))
     return manifest_of(
         *made,
         *(buffer(name, array) for name, array in picture.buffers.items()),
         batch_norms=(picture.batch_norm,) if picture.batch_norm else (),
         weight_norms=(picture.weight_norm,) if picture.weight_norm else (),
-        values={**picture.pytorch, **picture.buffers},
+        values={
+            name: array
+            for name, array in {**picture.pytorch, **picture.buffers}.items()
+            if name not in picture.undescribed
+        },
         trace=None if picture.unread is None else "exported-program",
     )
 
