@@ -22,8 +22,8 @@ output. It is told where `reconcile --content full` does not balance (exit 1): a
 checkpoint with its config, and against the checkpoint alone. `make tamper` makes the cases and writes this document;
 `tests/test_tamper.py` holds a sample.
 
-A cell says how many cases are told, of how many that change the outputs. Behind the sum stand those that are told against
-each side by itself, and those whose wiring is said to differ from what was exported.
+A cell says how many cases are told, of how many that change the outputs. Behind the sum stand those that are told
+against each side by itself, and those whose wiring is said to differ from what was exported.
 """
 
 
