@@ -50,6 +50,11 @@ def text_model(text: str, weights: Mapping[str, Array] | None = None) -> onnx.Mo
     return proto
 
 
+def outs(count: int, names: str = "y") -> str:
+    """The outputs y0, y1, ... of a main graph, so that what each is computed from is needed."""
+    return ", ".join(f"float[1] {name}{index}" for index in range(count) for name in names)
+
+
 def save(folder: Path, proto: onnx.ModelProto | bytes, name: str = "model.onnx") -> Path:
     path = folder / name
     path.write_bytes(proto if isinstance(proto, bytes) else proto.SerializeToString())

@@ -197,9 +197,22 @@ def pictures() -> Iterator[Picture]:
         weight_norm=WeightNorm("fc.weight", "fc.weight_g", "fc.weight_v", 0, encode_values(factors)),
     )
     gain = floats(-0.25, 0, 0.5)
-    yield Picture({"norm.weight": gain}, {"add_127": 1 + gain}, added("add_127", gain).replace("Add", "Mul"))
+    yield Picture(
+        {"norm.weight": gain},
+        {"add_127": 1 + gain},
+        "g (float[1,3] x) => (float[1,3] y) { y = SimplifiedLayerNormalization(x, add_127) }",
+    )
     bias = np.arange(4, 68, 4, dtype=np.float32)
-    yield Picture({"q_proj.bias": bias}, {"val_3": bias / 4}, added("val_3", bias))
+    yield Picture(
+        {"q_proj.bias": bias},
+        {"val_3": bias / 4, "heads": np.array([-1, 16])},
+        """g (float[1,16] x, float[16,n] keys) => (float[1,n] y) {
+            h = Add(x, val_3)
+            query = Reshape(h, heads)
+            scores = MatMul(query, keys)
+            y = Softmax(scores)
+        }""",
+    )
 
     # other encodings
     yield from casts()

@@ -77,7 +77,10 @@ class World:
             chance.shuffle(groups)
             chance.shuffle(stored)
         nodes = [node for group in groups for node in group]
-        graph = helper.make_graph(nodes, "g", [], [], stored)
+        outputs = [
+            helper.make_empty_tensor_value_info(node.output[0]) for group in self.groups for node in group
+        ]
+        graph = helper.make_graph(nodes, "g", [], outputs, stored)
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets)
 

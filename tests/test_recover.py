@@ -299,31 +299,40 @@ def test_a_half_precision_file_is_given_back_in_pytorchs_type_and_marked(tmp_pat
     assert_same(state_of(recovery, tmp_path), {"fc.weight": W.astype("f2").astype("f4")})
 
 
+AFTER_A_NORM = "h = SimplifiedLayerNormalization(x, val_0) y = Relu(h)"
+QUERY = "h = Add(x, val_0) q = Reshape(h, heads) s = MatMul(q, keys) y = Softmax(s)"
+"""How what an exporter computed in advance is read."""
+
+
 @pytest.mark.parametrize(
-    ("way", "loss"),
+    ("name", "way", "nodes", "loss"),
     [
-        (lambda w: 1 + w, "rounded after 1+w"),
-        (lambda w: -np.exp(w), "rounded after -exp(w)"),
-        (lambda w: w * np.float32(8**-0.5), "rounded after 0.353553391*w"),
-        (lambda w: w * np.float32(64**-0.5), ""),
+        ("norm.weight", lambda w: 1 + w, AFTER_A_NORM, "rounded after 1+w"),
+        ("mixer.A_log", lambda w: -np.exp(w), "y = Mul(x, val_0)", "rounded after -exp(w)"),
+        ("q.bias", lambda w: w * np.float32(8**-0.5), QUERY, "rounded after 0.353553391*w"),
+        ("q.bias", lambda w: w * np.float32(64**-0.5), QUERY, ""),
     ],
     ids=["1+w", "-exp(w)", "a factor", "a power of two"],
 )
 def test_a_function_of_each_element_is_undone_and_marked_unless_it_is_exact(
-    tmp_path: Path, way: Callable[[Array], Array], loss: str
+    tmp_path: Path, name: str, way: Callable[[Array], Array], nodes: str, loss: str
 ) -> None:
     weight = noise(64)
-    proto = text_model("g (float[64] x) => (float[64] y) { y = Mul(x, val_0) }", {"val_0": way(weight)})
-    known = manifest_of(parameter("norm.weight", weight))
+    width = 64 if not loss else 8
+    proto = text_model(
+        f"g (float[64] x, float[{width},n] keys) => (float[m,n] y) {{ {nodes} }}",
+        {"val_0": way(weight), "heads": np.array([-1, width])},
+    )
+    known = manifest_of(parameter(name, weight))
 
-    recovery = recovery_of(tmp_path, proto, known, "full", {"norm.weight": weight})
+    recovery = recovery_of(tmp_path, proto, known, "full", {name: weight})
     state = state_of(recovery, tmp_path)
 
     assert recovery.tensors[0].line == "folded-pointwise"
-    assert losses(recovery) == ({"norm.weight": loss} if loss else {})
-    assert state["norm.weight"] == pytest.approx(weight, rel=1e-6, abs=1e-6)
+    assert losses(recovery) == ({name: loss} if loss else {})
+    assert state[name] == pytest.approx(weight, rel=1e-6, abs=1e-6)
     if not loss:
-        assert_same(state, {"norm.weight": weight})
+        assert_same(state, {name: weight})
 
 
 def test_numbers_that_pytorchs_narrower_type_lacks_are_marked(tmp_path: Path) -> None:
@@ -384,7 +393,7 @@ def test_what_a_rule_cannot_take_back_is_lost_and_the_rest_is_written(tmp_path: 
     """A rule that explains a tensor need not be able to undo what was done: nobody is promised its values."""
     weight = noise(64)
     proto = text_model(
-        'g (float[64] x) => (float[64] y) { h = Mul(x, val_0) y = Add(h, "fc.bias") }',
+        'g (float[64] x) => (float[64] y) { h = SimplifiedLayerNormalization(x, val_0) y = Add(h, "fc.bias") }',
         {"val_0": 1 + weight, "fc.bias": W.reshape(-1)[:1]},
     )
     known = manifest_of(parameter("norm.weight", weight), parameter("fc.bias", W.reshape(-1)[:1]))

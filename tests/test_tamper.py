@@ -69,6 +69,11 @@ SILENT: dict[str, tuple[str, ...]] = {
     ),
     "A name or a note settles what flows into arithmetic.": (
         "bert-masked-lm/dynamic/forged/note folded_from naming a parameter, as integers",
+        "bert-masked-lm/dynamic/forged/name position_ids, as a bias",
+        "bert-masked-lm/dynamic/forged/name token_type_ids, as integers",
+        "bert-masked-lm/int8/forged/note InputSpec kind BUFFER, as a bias",
+        "bert-masked-lm/int8/forged/name inv_freq, as a bias",
+        "bert-masked-lm/int8/forged/name num_batches_tracked, as integers",
         "net/legacy/forged/note InputSpec kind BUFFER, as integers",
         "net/legacy/forged/name running_mean, as a bias",
         "net/legacy/forged/name attn.bias, as integers",

@@ -11,6 +11,7 @@ from models import (
     lines_of,
     manifest_of,
     noise,
+    outs,
     parameter,
     parameters_of,
     quantized,
@@ -385,7 +386,7 @@ def scaled_by(*numbers: np.float32):
     """A product with each of the numbers, which are nobody's by their names."""
     nodes = " ".join(f"y{i} = Mul(x, v{i})" for i in range(len(numbers)))
     stored = {f"v{i}": np.asarray(number) for i, number in enumerate(numbers)}
-    return text_model(f"g (float[2] x) => (float[2] y0) {{ {nodes} }}", stored)
+    return text_model(f"g (float[2] x) => ({outs(len(numbers))}) {{ {nodes} }}", stored)
 
 
 @pytest.mark.parametrize("content", ["sampled", "full"])
@@ -438,7 +439,7 @@ def test_every_copy_is_one_whichever_is_stored_first(tmp_path, at_hand):
     known = {"a.weight": noise(4, 3), "b.weight": noise(4, 3, seed=1)}
     nodes = " ".join(f"y{i} = MatMul(x, v{i})" for i in range(4))
     stored = {f"v{i}": array for i, array in enumerate([*known.values(), *known.values()])}
-    proto = text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+    proto = text_model(f"g (float[1] x) => ({outs(4)}) {{ {nodes} }}", stored)
 
     result = reconcile(
         tmp_path, proto, manifest_of(*parameters_of(known)), "full", known if at_hand else None
@@ -453,7 +454,7 @@ def test_every_turned_copy_is_known_by_its_content(tmp_path, at_hand):
     known = {"a.weight": noise(4, 3), "b.weight": noise(4, 3, seed=1)}
     nodes = " ".join(f'y{i} = Gemm(x, "{name}") z{i} = MatMul(x, v{i})' for i, name in enumerate(known))
     stored = known | {f"v{i}": array.T.copy() for i, array in enumerate(known.values())}
-    proto = text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+    proto = text_model(f"g (float[1] x) => ({outs(2, 'yz')}) {{ {nodes} }}", stored)
 
     result = reconcile(
         tmp_path, proto, manifest_of(*parameters_of(known)), "full", known if at_hand else None
@@ -467,7 +468,7 @@ def test_every_copy_in_another_type_is_known_by_its_content(tmp_path, at_hand):
     known = {"a.weight": noise(4, 3), "b.weight": noise(4, 3, seed=1)}
     nodes = " ".join(f'y{i} = Gemm(x, "{name}") z{i} = Gemm(x, v{i})' for i, name in enumerate(known))
     stored = known | {f"v{i}": array.astype("f2") for i, array in enumerate(known.values())}
-    proto = text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+    proto = text_model(f"g (float[1] x) => ({outs(2, 'yz')}) {{ {nodes} }}", stored)
 
     result = reconcile(
         tmp_path, proto, manifest_of(*parameters_of(known)), "full", known if at_hand else None

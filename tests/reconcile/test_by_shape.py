@@ -11,6 +11,7 @@ from models import (
     buffer,
     lines_of,
     manifest_of,
+    outs,
     parameter,
     parameters_of,
     ramp,
@@ -28,7 +29,8 @@ def run(
     """Matrices under names of the file's own, in a file without scopes."""
     nodes = " ".join(f"y{i} = {read.format(f'v{i}')}" for i in range(len(stored)))
     proto = text_model(
-        f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", {f"v{i}": array for i, array in enumerate(stored)}
+        f"g (float[1] x) => ({outs(len(stored))}) {{ {nodes} }}",
+        {f"v{i}": array for i, array in enumerate(stored)},
     )
     return reconcile(tmp_path, proto, manifest_of(*parameters_of(known)), "none")
 

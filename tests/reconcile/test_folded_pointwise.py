@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from models import (
     bridge_of,
@@ -27,6 +28,30 @@ both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weigh
 VECTOR = (noise(24) / 4).astype("f4")
 
 
+NAMES = {"1+w": "norm.weight", "exp(w)": "logit_scale", "-exp(w)": "mixer.A_log", "c*w": "query.weight"}
+"""What PyTorch calls a parameter of which an exporter computes each function in advance."""
+
+_HEADS = "r = Reshape(q, heads) s = MatMul(r, keys) y = Softmax(s)"
+
+READS = {
+    "1+w": "n = SimplifiedLayerNormalization(x, {}) y = Relu(n)",
+    "exp(w)": "y = Mul(x, {})",
+    "-exp(w)": "y = Mul(x, {})",
+    "c*w": f"q = Gemm<transB=1>(x, {{}}) {_HEADS}",
+    "c*b": f"h = MatMul(x, keys) q = Add(h, {{}}) {_HEADS}",
+}
+"""Where such a parameter is read: after a norm, or where a query is compared with keys; a bias is added to it."""
+
+
+def reading(how: str, name: str, stored: dict[str, Array], before: str = "") -> onnx.ModelProto:
+    """A model that reads a value as `how` of READS says; a query has heads of 8."""
+    heads = {"heads": np.array([1, -1, 8])} if how in ("c*w", "c*b") else {}
+    nodes = READS[how].format(f'"{name}"')
+    return text_model(
+        f"g (float[1,n] x, float[n,n] keys) => (float[1,n] y) {{ {before} {nodes} }}", stored | heads
+    )
+
+
 def run(
     tmp_path,
     stored: Array,
@@ -35,10 +60,12 @@ def run(
     *,
     at_hand: bool = False,
     name: str = "val_1",
+    how: str = "1+w",
 ) -> Reconciliation:
-    proto = text_model(f'g (float[1] x) => (float[1] y) {{ y = Mul(x, "{name}") }}', {name: stored})
-    arrays = {"norm.weight": known} if at_hand else None
-    return reconcile(tmp_path, proto, manifest_of(parameter("norm.weight", known)), content, arrays)
+    known_as = NAMES["c*w" if how == "c*b" else how]
+    arrays = {known_as: known} if at_hand else None
+    manifest = manifest_of(parameter(known_as, known))
+    return reconcile(tmp_path, reading(how, name, {name: stored}), manifest, content, arrays)
 
 
 def computed(rule: str, known: Array = VECTOR) -> Array:
@@ -49,7 +76,7 @@ def computed(rule: str, known: Array = VECTOR) -> Array:
 @pytest.mark.parametrize("rule", sorted(FUNCTIONS))
 @pytest.mark.parametrize(("content", "evidence"), [("sampled", "sampled"), ("full", "content")])
 def test_function_of_a_parameter_is_that_parameter(tmp_path, rule, content, evidence, at_hand):
-    result = run(tmp_path, computed(rule), content=content, at_hand=at_hand)
+    result = run(tmp_path, computed(rule), content=content, at_hand=at_hand, how=rule)
 
     assert bridge_of(result) == {"folded-pointwise": (1, 24, 0, 0)}
     assert result.parameters[0].decided_by == f"{evidence}:{rule}"
@@ -68,7 +95,7 @@ def test_one_changed_element_is_no_function(tmp_path, rule, position, at_hand):
     stored = computed(rule)
     stored[position] *= np.float32(1.0001)
 
-    assert not run(tmp_path, stored, at_hand=at_hand).balanced
+    assert not run(tmp_path, stored, at_hand=at_hand, how=rule).balanced
 
 
 @both
@@ -78,8 +105,8 @@ def test_large_result_gives_no_room_to_the_others(tmp_path, at_hand):
     stored = computed("exp(w)", known)
     stored[3] = 100.0
 
-    assert run(tmp_path, computed("exp(w)", known), known, at_hand=at_hand).balanced
-    assert not run(tmp_path, stored, known, at_hand=at_hand).balanced
+    assert run(tmp_path, computed("exp(w)", known), known, at_hand=at_hand, how="exp(w)").balanced
+    assert not run(tmp_path, stored, known, at_hand=at_hand, how="exp(w)").balanced
 
 
 def test_an_element_between_the_samples_is_seen_with_the_weights_at_hand(tmp_path):
@@ -99,8 +126,8 @@ def test_large_tensor_is_compared_whole_where_that_is_asked_for(tmp_path, at_han
     changed = stored.copy()
     changed[0, 1] *= np.float32(2)
 
-    assert run(tmp_path, stored, known, at_hand=at_hand).balanced
-    assert run(tmp_path, changed, known, at_hand=at_hand).balanced != at_hand
+    assert run(tmp_path, stored, known, at_hand=at_hand, how="-exp(w)").balanced
+    assert run(tmp_path, changed, known, at_hand=at_hand, how="-exp(w)").balanced != at_hand
 
 
 @both
@@ -113,10 +140,8 @@ def test_function_may_be_cast(tmp_path, at_hand):
 
 @both
 def test_function_may_be_quantized(tmp_path, at_hand):
-    proto = text_model(
-        "g (float[1] x) => (float[1] y) { d = DequantizeLinear(w_quantized, w_scale, w_zero_point) y = Mul(x, d) }",
-        quantized("w", computed("1+w")),
-    )
+    decoded = "d = DequantizeLinear(w_quantized, w_scale, w_zero_point)"
+    proto = reading("1+w", "d", quantized("w", computed("1+w")), decoded)
     arrays = {"norm.weight": VECTOR} if at_hand else None
 
     result = reconcile(tmp_path, proto, manifest_of(parameter("norm.weight", VECTOR)), "full", arrays)
@@ -127,7 +152,7 @@ def test_function_may_be_quantized(tmp_path, at_hand):
 @both
 def test_codes_of_ones_are_not_one_plus_whatever(tmp_path, at_hand):
     tensors = {"q": np.ones(24, "i1"), "s": np.asarray(1, "f4")}
-    proto = text_model("g (float[1] x) => (float[1] y) { d = DequantizeLinear(q, s) y = Mul(x, d) }", tensors)
+    proto = reading("1+w", "d", tensors, "d = DequantizeLinear(q, s)")
     arrays = {"norm.weight": VECTOR} if at_hand else None
 
     assert not reconcile(
@@ -138,15 +163,22 @@ def test_codes_of_ones_are_not_one_plus_whatever(tmp_path, at_hand):
 # a constant factor
 
 
+def scaled(tmp_path, known: Array, by: float = 8**-0.5, *, at_hand: bool) -> Reconciliation:
+    """A query's weight or bias times a number, where PyTorch scales by it what is compared."""
+    how = "c*w" if known.ndim == 2 else "c*b"
+    return run(tmp_path, (known * np.float32(by)).astype("f4"), known, at_hand=at_hand, how=how)
+
+
 @both
 @pytest.mark.parametrize("shape", [(24,), (24, 16)])
 def test_scale_of_attention_may_be_folded_into_a_query(tmp_path, shape, at_hand):
     known = noise(*shape)
 
-    result = run(tmp_path, (known / np.sqrt(np.float32(8))).astype("f4"), known, at_hand=at_hand)
+    result = scaled(tmp_path, known, at_hand=at_hand)
 
     is_whole = at_hand or known.size <= SAMPLES
-    assert lines_of(result) == {"norm.weight": "folded-pointwise"}
+    assert result.balanced
+    assert lines_of(result) == {"query.weight": "folded-pointwise"}
     assert result.parameters[0].decided_by == f"{'content' if is_whole else 'sampled'}:0.353553391*w"
 
 
@@ -156,10 +188,10 @@ def test_scale_of_attention_may_be_folded_into_a_query(tmp_path, shape, at_hand)
 def test_layer_times_any_other_number_is_another_layer(tmp_path, factor, shape, at_hand):
     known = noise(*shape)
 
-    result = run(tmp_path, known * np.float32(factor), known, at_hand=at_hand)
+    result = scaled(tmp_path, known, factor, at_hand=at_hand)
 
     assert not result.balanced
-    assert lines_of(result) == {"norm.weight": "missing"}
+    assert lines_of(result) == {"query.weight": "missing"}
 
 
 @both
@@ -188,7 +220,7 @@ def test_tensor_under_the_parameters_own_name_is_no_function_of_it(tmp_path, at_
 
 @both
 def test_note_of_what_was_folded_names_the_parameter(tmp_path, at_hand):
-    proto = text_model("g (float[1] x) => (float[1] y) { y = Mul(x, val_1) }", {"val_1": computed("1+w")})
+    proto = reading("1+w", "val_1", {"val_1": computed("1+w")})
     proto = dynamo_like(proto, folded={"val_1": ["norm.weight"]})
     arrays = {"norm.weight": VECTOR} if at_hand else None
 
@@ -201,7 +233,9 @@ def test_note_of_what_was_folded_names_the_parameter(tmp_path, at_hand):
 def test_of_equal_parameters_the_readers_own_is_meant(tmp_path, at_hand):
     arrays = {"a.weight": VECTOR, "b.weight": VECTOR}
     proto = text_model(
-        'g (float[1] x) => (float[1] y) { ["/b/Mul"] h = Mul(x, v1) ["/a/Mul"] y = Mul(h, v2) }',
+        """g (float[1] x) => (float[1] y) {
+            n = LpNormalization(x) ["/b/Mul"] h = Mul(n, v1) m = LpNormalization(h) ["/a/Mul"] y = Mul(m, v2)
+        }""",
         {"v1": computed("1+w"), "v2": computed("1+w")},
     )
     manifest = manifest_of(*(parameter(name, array) for name, array in arrays.items()))
@@ -232,18 +266,18 @@ def test_one_plus_a_matrix_is_another_matrix(tmp_path, at_hand):
 def test_constant_vector_has_no_factor(tmp_path, number, at_hand):
     known = np.full(24, number, "f4")
 
-    result = run(tmp_path, (known / np.sqrt(np.float32(8))).astype("f4"), known, at_hand=at_hand)
+    result = scaled(tmp_path, known, at_hand=at_hand)
 
-    assert lines_of(result) == {"norm.weight": "missing"}
+    assert lines_of(result) == {"query.weight": "missing"}
 
 
 @both
 def test_values_one_apart_have_a_factor_as_all_others_do(tmp_path, at_hand):
     known = np.linspace(0, 1, 24, dtype="f4")
 
-    result = run(tmp_path, (known / np.sqrt(np.float32(8))).astype("f4"), known, at_hand=at_hand)
+    result = scaled(tmp_path, known, at_hand=at_hand)
 
-    assert lines_of(result) == {"norm.weight": "folded-pointwise"}
+    assert lines_of(result) == {"query.weight": "folded-pointwise"}
 
 
 @both
@@ -254,8 +288,8 @@ def test_small_result_is_looked_at_as_closely_as_a_large_one(tmp_path, at_hand):
     changed = stored.copy()
     changed[0] *= np.float32(1.5)
 
-    assert run(tmp_path, stored, known, at_hand=at_hand).balanced
-    assert not run(tmp_path, changed, known, at_hand=at_hand).balanced
+    assert run(tmp_path, stored, known, at_hand=at_hand, how="exp(w)").balanced
+    assert not run(tmp_path, changed, known, at_hand=at_hand, how="exp(w)").balanced
 
 
 @both
@@ -264,13 +298,13 @@ def test_layer_too_small_to_have_heads_has_no_factor_at_all(tmp_path, at_hand):
     stored = known.copy()
     stored[1, 3] = np.nextafter(stored[1, 3], np.float32(np.inf))
 
-    assert not run(tmp_path, stored, known, at_hand=at_hand).balanced
+    assert not run(tmp_path, stored, known, at_hand=at_hand, how="c*w").balanced
 
 
 @both
 def test_small_query_may_have_the_scale_in_it_too(tmp_path, at_hand):
     known = noise(24) * np.float32(0.01)
 
-    result = run(tmp_path, (known / np.sqrt(np.float32(8))).astype("f4"), known, at_hand=at_hand)
+    result = scaled(tmp_path, known, at_hand=at_hand)
 
-    assert lines_of(result) == {"norm.weight": "folded-pointwise"}
+    assert lines_of(result) == {"query.weight": "folded-pointwise"}

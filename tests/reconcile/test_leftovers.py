@@ -21,6 +21,7 @@ from models import (
     with_origins,
 )
 
+from analyzer.content import Array
 from analyzer.reconcile import Reconciliation
 
 FC = ramp(2, 3)
@@ -230,11 +231,11 @@ def test_bias_that_was_zeroed_is_no_filler(tmp_path):
 # what a note says
 
 
-def extra(tmp_path, note: str, nodes: str = "y = MatMul(h, v)"):
+def extra(tmp_path, note: str, nodes: str = "y = MatMul(h, v)", matrix: Array | None = None):
     """A matrix that PyTorch does not have, and a note that says where it is from."""
     proto = text_model(
         f'g (float[1] x) => (float[1] y) {{ h = Gemm(x, "fc.weight") {nodes} }}',
-        {"fc.weight": FC, "v": noise(8, 8)},
+        {"fc.weight": FC, "v": noise(8, 8) if matrix is None else matrix},
     )
     if note == "folded":
         proto = dynamo_like(proto, folded={"v": ["val_7"]})
@@ -262,11 +263,29 @@ def test_no_note_makes_a_matrix_to_multiply_by_the_exporters(tmp_path, note):
 
 
 @pytest.mark.parametrize("note", ["folded", "CONSTANT_TENSOR"])
-def test_table_that_the_exporter_folded_and_adds_is_added(tmp_path, note):
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        np.tril(np.ones((8, 8), "f4")),
+        ramp(8, 8),
+        np.zeros((8, 8), "f4"),
+        np.sin(np.outer(np.arange(8), [1, 0.1])),
+    ],
+    ids=["mask", "count", "zeros", "waves"],
+)
+def test_table_that_the_exporter_folded_and_adds_is_added(tmp_path, note, matrix):
+    result = extra(tmp_path, note, "i = Relu(h) y = Add(i, v)", matrix.astype("f4"))
+
+    assert bridge_of(result)["added"] == (1, matrix.size, 0, matrix.size)
+    assert result.balanced
+
+
+@pytest.mark.parametrize("note", ["folded", "CONSTANT_TENSOR"])
+def test_no_note_makes_numbers_that_are_added_and_no_table_the_exporters(tmp_path, note):
     result = extra(tmp_path, note, "i = Relu(h) y = Add(i, v)")
 
-    assert bridge_of(result)["added"] == (1, 64, 0, 64)
-    assert result.balanced
+    assert bridge_of(result)["opaque"] == (1, 64, 0, 64)
+    assert not result.balanced
 
 
 def test_zero_bias_that_a_traced_node_names_is_removed_by_what_the_node_says(tmp_path):

@@ -73,7 +73,8 @@ def test_the_lines_that_keep_an_account_from_balancing_are_these() -> None:
         ("computed", "folded-batchnorm folded-weightnorm folded-pointwise"),
         (
             "none",
-            "removed-zero unused outside buffer added quantization differing missing unexpected unexplained",
+            "removed-zero unused outside buffer added quantization differing missing unexpected unexplained "
+            "misplaced dead opaque not-compared",
         ),
     ],
 )

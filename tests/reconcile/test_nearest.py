@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models import manifest_of, noise, parameters_of, quantized, ramp, reconcile, text_model
+from models import manifest_of, noise, outs, parameters_of, quantized, ramp, reconcile, text_model
 
 from analyzer.reconcile import Reconciliation
 from analyzer.reconcile.lines import Nearest
@@ -23,7 +23,7 @@ def run(
     at_hand: bool = False,
 ) -> Reconciliation:
     nodes = " ".join(f'y{i} = MatMul(x, "{name}")' for i, name in enumerate(stored))
-    proto = text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+    proto = text_model(f"g (float[1] x) => ({outs(len(stored))}) {{ {nodes} }}", stored)
     return reconcile(tmp_path, proto, manifest_of(*parameters_of(known)), content, known if at_hand else None)
 
 

@@ -12,6 +12,7 @@ from models import (
     lines_of,
     manifest_of,
     noise,
+    outs,
     parameters_of,
     quantized,
     reconcile,
@@ -36,7 +37,7 @@ def file_of(
         f"v{i}": array.T.copy() if name.partition(".")[0] in turned else array
         for i, (name, array) in enumerate(known.items())
     }
-    return text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+    return text_model(f"g (float[1] x) => ({outs(len(known))}) {{ {nodes} }}", stored)
 
 
 def run(

@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import bridge_of, lines_of, manifest_of, parameter, parameters_of, ramp, reconcile, text_model
+from models import (
+    bridge_of,
+    lines_of,
+    manifest_of,
+    outs,
+    parameter,
+    parameters_of,
+    ramp,
+    reconcile,
+    text_model,
+)
 
 from analyzer.reconcile import Reconciliation
 
@@ -17,7 +27,8 @@ HEAD = {"classifier.weight": ramp(2, 3, start=40), "classifier.bias": ramp(2, st
 
 def file_of(stored: dict[str, np.ndarray], nodes: str | None = None) -> onnx.ModelProto:
     inputs = [f'y{i} = MatMul(x, "{name}")' for i, name in enumerate(stored)]
-    return text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes or ' '.join(inputs)} }}", stored)
+    given = outs(1 if nodes else len(stored))
+    return text_model(f"g (float[1] x) => ({given}) {{ {nodes or ' '.join(inputs)} }}", stored)
 
 
 def run(

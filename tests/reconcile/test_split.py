@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import bridge_of, convolution, lines_of, manifest_of, noise, quantized, reconcile, text_model
+from models import (
+    bridge_of,
+    convolution,
+    lines_of,
+    manifest_of,
+    noise,
+    outs,
+    quantized,
+    reconcile,
+    text_model,
+)
 
 from analyzer.content import Array, sample_positions
 from analyzer.reconcile import Reconciliation
@@ -20,7 +30,7 @@ EXPERTS = noise(3, 8, 16)
 def file_of(*pieces: Array) -> onnx.ModelProto:
     nodes = " ".join(f"y{i} = MatMul(x, piece_{i})" for i in range(len(pieces)))
     stored = {f"piece_{i}": np.ascontiguousarray(piece) for i, piece in enumerate(pieces)}
-    return text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", stored)
+    return text_model(f"g (float[1] x) => ({outs(len(pieces))}) {{ {nodes} }}", stored)
 
 
 def run(
@@ -116,7 +126,7 @@ def coded(*pieces: Array) -> onnx.ModelProto:
         tensors |= quantized(f"p{index}", np.ascontiguousarray(piece))
         nodes.append(f"d{index} = DequantizeLinear(p{index}_quantized, p{index}_scale, p{index}_zero_point)")
         nodes.append(f"y{index} = MatMul(x, d{index})")
-    return text_model(f"g (float[1] x) => (float[1] y0) {{ {' '.join(nodes)} }}", tensors)
+    return text_model(f"g (float[1] x) => ({outs(len(pieces))}) {{ {' '.join(nodes)} }}", tensors)
 
 
 @both
@@ -134,7 +144,7 @@ def test_codes_of_nothing_are_no_pieces(tmp_path, at_hand):
     nodes = " ".join(f"d{i} = DequantizeLinear(q{i}, s) y{i} = MatMul(x, d{i})" for i in range(3))
 
     result = run(
-        tmp_path, text_model(f"g (float[1] x) => (float[1] y0) {{ {nodes} }}", tensors), at_hand=at_hand
+        tmp_path, text_model(f"g (float[1] x) => ({outs(3)}) {{ {nodes} }}", tensors), at_hand=at_hand
     )
 
     assert not result.balanced

@@ -61,8 +61,8 @@ def run_cases(rewrites: Sequence[str], folder: Path, base: Base, seed: int) -> l
     """Rewrite one honest file in these ways, each time from the start."""
     model, runner, seen = open_base(folder, base)
     before = runner.run(model)
-    judge = Judge(base.manifest(folder), base.checkpoint(folder))
-    if not judge(base.path(folder)).balanced:
+    judge, honest = Judge.of(base, folder)
+    if not honest.balanced:
         return [Case(base, name, "no place", "the honest file does not balance") for name in rewrites]
     cases = []
     for name in rewrites:
@@ -111,9 +111,8 @@ def _run(
         return Case(base, name, "failed", first_line(error), change)
     if judgement.balanced:
         return Case(base, name, "balanced", "", change, judgement)
-    sides = {"manifest": judgement.manifest, "checkpoint": judgement.checkpoint}
-    reasons = {side: told.reason() for side, told in sides.items() if not told.balanced}
-    if len(set(reasons.values())) == 1 and len(reasons) == 2:
+    reasons = {side: told.reason() for side, told in judgement.sides.items() if not told.balanced}
+    if len(set(reasons.values())) == 1 and len(reasons) == len(judgement.sides):
         reason = next(iter(reasons.values()))
     else:
         reason = "; ".join(f"{side}: {told}" for side, told in reasons.items())

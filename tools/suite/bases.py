@@ -58,6 +58,10 @@ class Base:
         """With the `config.json` beside it, where the architecture has one."""
         return folder / "bases" / self.architecture / str(WEIGHTS)
 
+    def bare(self, folder: Path) -> Path:
+        """The same checkpoint without a config: nothing but names tells its buffers."""
+        return self.checkpoint(folder).parent / "bare" / str(WEIGHTS)
+
 
 def bases(forms: tuple[str, ...], architectures: tuple[str, ...] = ARCHITECTURES) -> list[Base]:
     """The honest files; `low` is four-bit weights, or QDQ where the architecture is convolutional."""
@@ -84,6 +88,9 @@ def make_base(folder: Path, base: Base) -> str:
             prepare(home, base.architecture)
             if not (home / base.architecture / export / "model.onnx").exists():
                 call_isolated(make, home, base.architecture, export, seconds=_SECONDS)
+            if not base.bare(folder).exists():
+                base.bare(folder).parent.mkdir()
+                shutil.copy(base.checkpoint(folder), base.bare(folder))
         call_isolated(transform_base, home, base, target, transform, seconds=_SECONDS)
     except CellError as error:
         target.parent.mkdir(parents=True, exist_ok=True)

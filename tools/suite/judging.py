@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tools.suite.bases import Base
+
 if TYPE_CHECKING:
-    from analyzer import Reconciliation
+    from analyzer import Ledger, Reconciliation
     from analyzer.checkpoints.weights import Original
 
 __all__ = ["Judge", "Judgement", "Side"]
@@ -35,17 +37,25 @@ class Judgement:
 
     manifest: Side
     checkpoint: Side
+    bare: Side | None
+    """Against the checkpoint without its class; None where the honest file does not balance there either."""
     seconds: float
 
     @property
+    def sides(self) -> dict[str, Side]:
+        """By what it was held against."""
+        sides = {"manifest": self.manifest, "checkpoint": self.checkpoint}
+        return sides if self.bare is None else {**sides, "checkpoint alone": self.bare}
+
+    @property
     def balanced(self) -> bool:
-        """Whether it passes on both sides."""
-        return self.manifest.balanced and self.checkpoint.balanced
+        """Whether it passes on every side."""
+        return all(side.balanced for side in self.sides.values())
 
     @property
     def told(self) -> bool:
-        """Whether both sides refuse it."""
-        return not self.manifest.balanced and not self.checkpoint.balanced
+        """Whether every side refuses it."""
+        return not any(side.balanced for side in self.sides.values())
 
     @property
     def differs(self) -> bool:
@@ -59,21 +69,39 @@ class Judge:
 
     manifest: Path
     checkpoint: Path
+    bare: Path | None = None
 
     def __call__(self, path: Path) -> Judgement:
         """Reconcile a file in process, whole contents compared.
 
         Raises:
-            Exception: whatever the analyzer raises; a refusal to read a file is an answer too, see `refused`.
+            Exception: whatever the analyzer raises.
         """
         from analyzer import audit_model, load_manifest, reconcile_ledger
 
         start = time.perf_counter()
         ledger = audit_model(path)
         manifest = _side(reconcile_ledger(ledger, load_manifest(self.manifest), "full"))
-        original = _original(self.checkpoint)
-        checkpoint = _side(reconcile_ledger(ledger, original.manifest, "full", weights=original.weights))
-        return Judgement(manifest, checkpoint, time.perf_counter() - start)
+        checkpoint = _against(ledger, self.checkpoint)
+        bare = None if self.bare is None else _against(ledger, self.bare)
+        return Judgement(manifest, checkpoint, bare, time.perf_counter() - start)
+
+    @classmethod
+    def of(cls, base: Base, folder: Path) -> tuple[Judge, Judgement]:
+        """The judge of files like this one, and what it says of the honest file."""
+        judge = cls(base.manifest(folder), base.checkpoint(folder), base.bare(folder))
+        honest = judge(base.path(folder))
+        if honest.bare is not None and not honest.bare.balanced:
+            judge = cls(base.manifest(folder), base.checkpoint(folder))
+            honest = judge(base.path(folder))
+        return judge, honest
+
+
+def _against(ledger: Ledger, checkpoint: Path) -> Side:
+    from analyzer import reconcile_ledger
+
+    original = _original(checkpoint)
+    return _side(reconcile_ledger(ledger, original.manifest, "full", weights=original.weights))
 
 
 @functools.cache

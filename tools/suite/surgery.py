@@ -193,14 +193,9 @@ class Surgery:
         return shape[1] if self.is_image(value) else shape[-1]
 
     def is_image(self, value: str) -> bool:
-        producer = self.producers().get(value)
-        around = [producer] if producer is not None else []
-        around += [node for node, _ in self.readers(value)]
-        kinds = ("Conv", "BatchNormalization", "ConvInteger", "MaxPool", "GlobalAveragePool")
-        return len(self.seen[value].shape) == 4 and (
-            any(node.op_type in kinds for node in around)
-            or any(node.op_type in kinds for node in self.graph.node)
-        )
+        """Whether it is one of four axes in a file that convolves."""
+        kinds = ("Conv", "ConvInteger", "QLinearConv")
+        return len(self.seen[value].shape) == 4 and any(node.op_type in kinds for node in self.graph.node)
 
     def pick(self, found: Sequence[Any], what: str = "") -> Any:
         if not found:

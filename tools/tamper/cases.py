@@ -58,10 +58,10 @@ def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list
     """Tamper with one honest file in these ways, each time from the start."""
     model, runner, seen = open_base(folder, base)
     before = runner.run(model)
-    judge = Judge(base.manifest(folder), base.checkpoint(folder))
+    judge, honest = Judge.of(base, folder)
     place = Path(tempfile.mkdtemp(prefix="tamper-"))
     try:
-        if not judge(base.path(folder)).balanced:
+        if not honest.balanced:
             return [Case(base, kind, "no place", "the honest file does not balance") for kind in kinds]
         return [
             _run(model, runner, seen, before, judge, place / "model.onnx", base, kind, seed) for kind in kinds
