@@ -65,6 +65,7 @@ def _is_known(values: Reals, step: float, slack: float) -> bool:
         or is_mask(values)
         or is_geometric(values, slack)
         or is_sloped(values, slack, step)
+        or _are_slopes(values, slack)
         or is_sinusoidal(values, slack)
     )
 
@@ -200,6 +201,18 @@ def _is_series(factors: Reals, slack: float) -> bool:
     power = 1 << (int(factors.size).bit_length() - 1)
     parts = (factors[:power], factors[power:])
     return all(part.size <= 2 or is_geometric(part, slack) for part in parts)
+
+
+def _are_slopes(values: Reals, slack: float) -> bool:
+    """Whether a vector is ALiBi's slopes of as many heads: beyond 2^n those in between follow, in any sign."""
+    if values.ndim != 1 or values.size < 3:
+        return False
+    power = 1 << (int(values.size).bit_length() - 1)
+    first = 2.0 ** (-8 / power * np.arange(1, power + 1))
+    between = 2.0 ** (-4 / power * np.arange(1, 2 * (values.size - power), 2))
+    return bool((np.abs(np.abs(values) / np.concatenate([first, between]) - 1) <= slack).all()) and (
+        bool((values > 0).all()) or bool((values < 0).all())
+    )
 
 
 def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
