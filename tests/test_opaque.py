@@ -184,14 +184,14 @@ HONEST: dict[str, ModelProto] = {
         "a = Add(h, eps) y = Div(a, root)", {"eps": np.array(1e-6, "f4"), "root": np.array(8, "f4")}
     ),
     "a picture's mean": model(
-        "y = Sub(h, mean)", {"mean": np.repeat([0.485, 0.456, 0.406, 0.4], 4).astype("f4")}
+        "m = Sub(x, mean) y = Add(h, m)", {"mean": np.repeat([0.485, 0.456, 0.406, 0.4], 4).astype("f4")}
     ),
     "a causal mask": model("y = Add(h, mask)", {"mask": np.triu(np.full((SIDE, SIDE), -1e4, "f4"), 1)}),
     "a causal mask of bools": model(
         "y = Where(mask, h, low)", {"mask": np.tri(SIDE, dtype=bool), "low": np.array(-1e9, "f4")}
     ),
     "positions that are looked up": model("e = Gather(w, places) y = Add(h, e)", {"places": np.arange(SIDE)}),
-    "a count": model("y = Add(h, count)", {"count": np.arange(SIDE, dtype="f4")}),
+    "a count": model("i = Relu(h) y = Add(i, count)", {"count": np.arange(SIDE, dtype="f4")}),
     "a rotary table": model(
         "y = Mul(h, cos)",
         {"cos": np.cos(np.arange(SIDE)[:, None] * 1e4 ** (-np.arange(SIDE) / SIDE)).astype("f4")},

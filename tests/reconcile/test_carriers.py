@@ -1,4 +1,4 @@
-"""Data that computes and that nothing explains, whatever carries it; and what is honest and stays quiet."""
+"""Data that computes and that nothing of PyTorch's explains; and what an exporter makes, which stays quiet."""
 
 from __future__ import annotations
 
