@@ -8,6 +8,8 @@ windows).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,9 +21,6 @@ Reals = npt.NDArray[np.float64]
 
 _MASKED = -50.0
 """At most what a mask adds to a score: Swin's is -100, others -1e4, the type's least number, or minus infinity."""
-
-_LEAST_POSITIONS = 5
-"""Positions of which a sinusoid takes three to be anything: with fewer, nothing is proved."""
 
 
 def count_free(array: Array, step: float = 0.0) -> int:
@@ -65,7 +64,8 @@ def _is_known(values: Reals, step: float, slack: float) -> bool:
         is_affine(values, 0.51 * step)
         or is_mask(values)
         or is_geometric(values, slack)
-        or is_sloped(values, slack)
+        or is_sloped(values, slack, step)
+        or _are_slopes(values, slack)
         or is_sinusoidal(values, slack)
     )
 
@@ -170,8 +170,11 @@ def _has_one_ratio(values: Reals, slack: float) -> bool:
     return falls and values.size >= 8 and 2 * int(near.sum()) >= near.size
 
 
-def is_sloped(values: Reals, slack: float = 2e-4) -> bool:
-    """Whether it is slopes times distances: along one axis a factor, along the others counts (ALiBi's bias)."""
+def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
+    """Whether it is slopes times distances: along one axis a factor, along the others counts (ALiBi's bias).
+
+    Each element is compared in proportion to itself: beside a mask's lowest number any other would be nothing.
+    """
     if values.ndim < 2 or values.size > 1 << 22:
         return False
     for axis in range(values.ndim):
@@ -183,7 +186,8 @@ def is_sloped(values: Reals, slack: float = 2e-4) -> bool:
         base = rows[0] / sizes[0]
         signs = np.sign((rows * base).sum(axis=1))
         factors = sizes * signs
-        if not bool((np.abs(rows - factors[:, None] * base) <= slack * sizes[:, None]).all()):
+        expected = factors[:, None] * base
+        if not bool((np.abs(rows - expected) <= slack * np.abs(expected) + step).all()):
             continue
         if (is_affine(table[0] / sizes[0]) or is_mask(table[0])) and _is_series(factors, slack):
             return True
@@ -199,60 +203,115 @@ def _is_series(factors: Reals, slack: float) -> bool:
     return all(part.size <= 2 or is_geometric(part, slack) for part in parts)
 
 
-def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
-    """Whether along one axis, of positions, each column is a sine or cosine, all of one amplitude.
+def _are_slopes(values: Reals, slack: float) -> bool:
+    """Whether a vector is ALiBi's slopes of as many heads: beyond 2^n those in between follow, in any sign."""
+    if values.ndim != 1 or values.size < 3:
+        return False
+    power = 1 << (int(values.size).bit_length() - 1)
+    first = 2.0 ** (-8 / power * np.arange(1, power + 1))
+    between = 2.0 ** (-4 / power * np.arange(1, 2 * (values.size - power), 2))
+    return bool((np.abs(np.abs(values) / np.concatenate([first, between]) - 1) <= slack).all()) and (
+        bool((values > 0).all()) or bool((values < 0).all())
+    )
 
-    A sinusoid is known by t[p + 1] + t[p - 1] = 2 cos(f) t[p], with f one number for each column.
+
+def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
+    """Whether along one axis, of positions, stand the sines and cosines of these times a geometric series.
+
+    All of one amplitude, which may be any: all else is fixed but the first frequency and the ratio of the series. A
+    table of waves of any frequencies, amplitudes or phases would carry whatever numbers its first row is to have.
     """
     if values.ndim < 2 or not bool(np.isfinite(values).all()):
         return False
+    for axis in range(values.ndim)[::-1]:  # what is repeated for each example or head
+        first = np.take(values, [0], axis)
+        if values.ndim > 2 and bool((values == first).all()):
+            values = first.squeeze(axis)
     return any(
-        values.shape[axis] >= _LEAST_POSITIONS and _are_waves(np.moveaxis(values, axis, 0), slack)
-        for axis in range(values.ndim)
+        length > 1 and _are_waves(np.moveaxis(values, axis, 0).reshape(length, -1), slack)
+        for axis, length in enumerate(values.shape)
     )
 
 
 _BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
 """Rotary bases that published configs state (`rope_theta`)."""
 
+_SCALED = (8.0, 32.0)
+"""Factors of Llama 3.1 and 3.2 (`rope_scaling`): of waves longer than 8192 positions, and of those up to a quarter of
+that in part."""
 
-def _is_rotary(waves: Reals, slack: float) -> bool:
-    """Whether a table (positions, columns) is the sine or cosine of positions times the powers of a usual base."""
+_STARTS = range(3)
+"""The first position: 0, or 1 or 2 where those before are for padding."""
+
+_PEEKED = 4
+"""Positions by which a table is told from most others."""
+
+_ORDERS = ("s", "c", "ss", "cc", "sc", "cs", "ccss", "sscc")
+"""Which of sine and cosine the columns are: all alike, or in so many blocks of the same frequencies, or in turns."""
+
+
+def _are_waves(waves: Reals, slack: float) -> bool:
+    """Whether a table (positions, columns) is the sines and cosines of a series of frequencies, in a usual order."""
     positions, columns = waves.shape
-    for count in {columns, columns // 2} if columns % 2 == 0 else {columns}:
-        for base in _BASES:
-            angles = np.arange(positions + 2)[:, None] * base ** (-np.arange(count) / max(count, 1))
-            for table in (np.cos(angles), np.sin(angles)):
-                wide = (table,) if count == columns else (np.tile(table, (1, 2)), np.repeat(table, 2, axis=1))
-                for start in range(3):
-                    if any(
-                        bool((np.abs(one[start : start + positions] - waves) <= slack).all()) for one in wide
+    speeds = _speeds(waves)
+    for order in _ORDERS:
+        count, rest = divmod(columns, len(order))
+        if rest or not count:
+            continue
+        is_cosine = np.array([kind == "c" for kind in order])
+        for index, cosines in {
+            "blocks": (np.tile(np.arange(count), len(order)), np.repeat(is_cosine, count)),
+            "turns": (np.repeat(np.arange(count), len(order)), np.tile(is_cosine, count)),
+        }.values():
+            for series in _series(count, index, speeds):
+                for start in _STARTS:
+                    if all(
+                        _is_wave_table(waves[:length], series[index], cosines, start, slack)
+                        for length in (min(_PEEKED, positions), positions)
                     ):
                         return True
+            if len(order) == 1:
+                break  # both are the same
     return False
 
 
-def _are_waves(table: Reals, slack: float) -> bool:
-    waves = table.reshape(len(table), -1)  # (positions, columns)
-    if _is_rotary(waves, slack):
-        return True
-    amplitude = float(np.abs(waves).max())
-    if amplitude == 0:
-        return False
-    waves = waves / amplitude
+def _speeds(waves: Reals) -> Reals:
+    """Of each column the angle between two positions, by t[p + 1] + t[p - 1] = 2 cos(f) t[p]; nan of slow ones."""
     middle, around = waves[1:-1], waves[2:] + waves[:-2]
     power = (middle * middle).sum(axis=0)
     twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
-    if not bool((np.abs(around - twice * middle) <= 8 * slack).all()) or not bool(
-        (np.abs(twice) <= 2 + slack).all()
-    ):
-        return False
-    cosine = np.clip(twice / 2, -1, 1)
-    sine = np.sqrt(1 - cosine * cosine)
-    # Of what hardly turns within the table, or hardly differs from zero, the amplitude is not in it.
-    fast = (sine > 0.05) & (np.abs(waves).max(axis=0) > 20 * slack)
-    if not bool(fast.any()):
-        return bool((np.abs(waves).max(axis=0) <= 1 + slack).all())
-    slope = (waves[2:] - waves[:-2])[:, fast] / (2 * sine[fast])
-    sizes = np.sqrt(middle[:, fast] ** 2 + slope**2)
-    return bool((np.abs(sizes - np.median(sizes)) <= 0.05 + 4 * slack / sine[fast]).all())
+    speeds: Reals = np.arccos(np.clip(twice / 2, -1, 1))
+    return np.where(speeds > 0.05, speeds, np.nan)
+
+
+def _series(count: int, index: npt.NDArray[np.intp], speeds: Reals) -> Iterator[Reals]:
+    """Frequencies that a table may have: those of usual bases, and the series through its own first and last."""
+    steps = np.arange(count)
+    for base in _BASES:
+        for whole in {count, max(count - 1, 1)}:
+            yield base ** (-steps / whole)
+    frequencies = 5e5 ** (-steps / count)
+    length = 2 * np.pi / frequencies
+    part = np.clip((8192 / length - 1) / 3, 0, 1)
+    for factor in _SCALED:
+        yield frequencies * (part + (1 - part) / factor)
+    first = speeds[index == 0]
+    known = np.flatnonzero(np.isfinite(speeds))
+    if known.size and bool(np.isfinite(first).any()):
+        start = float(np.nanmedian(first))
+        last = known[np.argmax(index[known])]
+        ratio = (float(speeds[last]) / start) ** (1 / max(int(index[last]), 1))
+        yield start * ratio**steps
+
+
+def _is_wave_table(
+    waves: Reals, frequencies: Reals, cosines: npt.NDArray[np.bool_], start: int, slack: float
+) -> bool:
+    rows = np.arange(len(waves))[:, None]
+    angles = (rows + start) * frequencies
+    expected = np.where(cosines, np.cos(angles), np.sin(angles))
+    size = float((expected * expected).sum())
+    amplitude = float((expected * waves).sum()) / size if size else 0.0
+    # Angles are rounded before their sine is taken, and large ones more than small ones.
+    room = slack * (1 + rows / 64) * abs(amplitude)
+    return amplitude != 0 and bool((np.abs(waves - amplitude * expected) <= room).all())

@@ -252,5 +252,11 @@ def _is_filler(tensor: StoredTensor, context: _Context) -> bool:
     return any(decision is not None and decision.role is Role.PARAMETER for decision in decisions)
 
 
+_MADE_UP = re.compile(r"val_\d+")
+"""What PyTorch's exporter calls a value that no name is known of; a dot before it is of a tool that prefixed all names."""
+
+
 def _is_state(tensor: StoredTensor, context: _Context) -> bool:
-    return context.is_pytorch and tensor.carrier is Carrier.INITIALIZER and is_dotted(tensor.name)
+    if not context.is_pytorch or tensor.carrier is not Carrier.INITIALIZER or not is_dotted(tensor.name):
+        return False
+    return _MADE_UP.fullmatch(tensor.name.rpartition(".")[2]) is None

@@ -14,6 +14,7 @@ from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
 from analyzer.model import Key, Place, StoredTensor, label
+from analyzer.reconcile.blocked import find_tiles, mark_tiles
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.by_content import (
     match_by_content,
@@ -77,6 +78,7 @@ __all__ = [
 ]
 
 RULES: tuple[Callable[[Books], None], ...] = (
+    find_tiles,
     match_by_name,
     match_folded_batchnorm,
     match_folded_weightnorm,
@@ -104,6 +106,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     settle_misplaced,
     settle_dead,
     settle_opaque,
+    mark_tiles,
     mark_ties,
 )
 """The order in which the rules are asked."""

@@ -193,7 +193,9 @@ class Books:
         `learned` is how many of its elements count: all that it stands for, unless it is said.
         """
         count = self.contents.numel(entry) if learned is None else learned
-        holding = Holding(entry.tensor.key, count, entry.tensor.numel)
+        # What fills up tiles is nobody's.
+        stored = count if entry.tensor.key in self.contents.tiles else entry.tensor.numel
+        holding = Holding(entry.tensor.key, count, stored)
         before = self.entries.pop(entry.tensor.key, None)
         if before is not None and before.parameter is not None:
             self.holdings.pop(before.parameter, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import Line
 from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.sums import compare_sums
+from analyzer.reconcile.tiles import Tiles
 from analyzer.reconcile.uses import Use, class_use, find_uses, in_order
 from analyzer.wiring import Wiring
 
@@ -67,6 +69,8 @@ class Contents:
     total_nbytes: int = 0
     is_local: bool = True
     """Whether the file can be mapped, so that all of a tensor is as cheap to name as a few elements."""
+    tiles: dict[Key, Tiles] = field(default_factory=dict)
+    """What stands in tiles, and how it gets PyTorch's order of elements."""
     _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
     _looks: dict[tuple[Key, Layout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
     _arrays: dict[Key, Array | None] = field(default_factory=dict)
@@ -92,11 +96,15 @@ class Contents:
 
     def shape(self, entry: Entry) -> tuple[int, ...]:
         """Of what the entry stands for."""
+        if entry.tensor.key in self.tiles:
+            return self.tiles[entry.tensor.key].shape
         encoded = self.encoding(entry)
         return entry.tensor.shape if encoded is None else encoded.shape
 
     def numel(self, entry: Entry) -> int:
         """Elements that the entry stands for."""
+        if entry.tensor.key in self.tiles:
+            return math.prod(self.tiles[entry.tensor.key].shape)
         encoded = self.encoding(entry)
         return entry.logical_numel if encoded is None else encoded.numel
 
@@ -123,7 +131,7 @@ class Contents:
         key, dtype = entry.tensor.key, entry.tensor.dtype
         if key not in self._precisions:
             self._precisions[key] = dtype
-            look = self.at(entry, self.originals.positions(entry.tensor.numel)) if dtype.bits > 16 else None
+            look = self.at(entry, self.originals.positions(self.numel(entry))) if dtype.bits > 16 else None
             values = None if look is None or look[1] is not None else np.unique(look[0])
             for half in (DType.BFLOAT16, DType.FLOAT16):  # the coarser one first
                 is_evidence = values is not None and values.size >= _FEW and dtype.is_floating
@@ -171,6 +179,8 @@ class Contents:
         if encoded is not None:
             return encoded.at(positions)
         payload = entry.tensor.payload
+        if entry.tensor.key in self.tiles:
+            positions = self.tiles[entry.tensor.key].positions(positions)
         if not self.is_local:
             found = payload.at(positions)
         else:  # mapped, not read, and once for all questions
@@ -184,7 +194,12 @@ class Contents:
         """All numbers that the entry stands for, in their shape."""
         encoded = self.encoding(entry)
         self._note(entry)
-        return entry.tensor.payload.array() if encoded is None else encoded.array()
+        return self._untiled(entry) if encoded is None else encoded.array()
+
+    def _untiled(self, entry: Entry) -> Array | None:
+        """All stored numbers, in PyTorch's order where they stand in tiles."""
+        array, tiles = entry.tensor.payload.array(), self.tiles.get(entry.tensor.key)
+        return array if array is None or tiles is None else np.ascontiguousarray(tiles.restore(array))
 
     def changes(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[Line, ...] | None:
         """What the types alone say: cast, quantized, or nothing; None where one cannot be the other."""
@@ -361,7 +376,7 @@ class Contents:
         encoded = self.encoding(entry)
         if encoded is not None:
             return None if original is None else self._compare_codes(encoded, original, layout)
-        array = entry.tensor.payload.array()
+        array = self._untiled(entry)
         dtype = entry.tensor.dtype
         if (
             through is None

@@ -82,7 +82,8 @@ def _nameless(books: Books) -> Iterator[Suspect]:
     sizes = {weight.numel for weight in weights}
     for entry in list(books.free_entries()):
         numel = books.contents.numel(entry)
-        if entry.sources or numel not in sizes or entry.role is not Role.PARAMETER:
+        is_known = any(books.tensor(name) is not None for name in entry.sources)
+        if is_known or numel not in sizes or entry.role is not Role.PARAMETER:
             continue
         modules = books.reader_modules(entry)
         like = [w for w in weights if w.numel == numel and not books.is_elsewhere(entry, w)]

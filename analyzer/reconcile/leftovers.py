@@ -15,6 +15,7 @@ from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.scopes import is_dotted
+from analyzer.tables import is_known_table
 
 __all__ = [
     "mark_ties",
@@ -78,6 +79,8 @@ def settle_fillers(books: Books) -> None:
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
+        elif is_free and not is_weight and array.size > 1 and is_known_table(array):
+            books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
 
 

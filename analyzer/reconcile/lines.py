@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from analyzer.ledger import Finding, Ledger, Trainability
 from analyzer.manifest import Manifest
 from analyzer.model import Key
+from analyzer.reconcile.tiles import Tiles
 from analyzer.scopes import module_of
 
 if TYPE_CHECKING:
@@ -284,6 +285,8 @@ class Piece:
     """The shape that the decoded tensor is first given; None takes its axes of more than one element."""
     computed: Computed | None = None
     """What has to be undone; None where the values are PyTorch's."""
+    tiles: Tiles | None = None
+    """How the stored tensor gets PyTorch's order of elements before all that; None where it has it."""
 
 
 @dataclass(frozen=True, slots=True)

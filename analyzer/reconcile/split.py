@@ -67,7 +67,7 @@ class _Firsts:
 
     def __init__(self, books: Books) -> None:
         values, rooms = [0.0], [-1.0]
-        for entry in books.free_entries():
+        for entry in (*books.free_entries(), *(suspect.entry for suspect in books.suspects)):
             is_weight = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and books.contents.numel(entry) > 1
             look = books.contents.at(entry, np.zeros(1, dtype=np.int64)) if is_weight else None
             if look is not None and look[0].dtype.kind in "fiuV":
@@ -85,9 +85,11 @@ class _Firsts:
 def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -> list[_Slice]:
     """The pieces in order; empty where at some place none fits."""
     width = tensor.numel // tensor.shape[axis]
+    # The first piece may have kept the name of the whole.
+    own = [suspect.entry for suspect in books.suspects if suspect.tensor is tensor]
     free = [
         entry
-        for entry in books.free_entries()
+        for entry in (*own, *books.free_entries())
         if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED)
         and books.contents.changes(entry, tensor) is not None
         and 0 < books.contents.numel(entry) < tensor.numel
@@ -255,6 +257,8 @@ def _compare_sums(books: Books, piece: _Slice, known: tuple[Reals, Reals]) -> bo
 
 
 def _settle(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> None:
+    used = {piece.entry.tensor.key for piece in slices}
+    books.suspects = [suspect for suspect in books.suspects if suspect.entry.tensor.key not in used]
     holdings = [
         Holding(piece.entry.tensor.key, books.contents.numel(piece.entry), piece.entry.tensor.numel)
         for piece in slices

@@ -52,6 +52,8 @@ class Restorer:
     def fits(self, piece: Piece) -> bool:
         """Whether what a piece cuts has as many elements as it should."""
         tensor = self._tensors[piece.key]
+        if piece.tiles is not None:
+            return piece.tiles.stored == tensor.shape and piece.tiles.shape == piece.shape
         whole = math.prod(self.shape(tensor))
         if self.encoding(tensor) is None and whole != tensor.numel:
             return False  # a sparse tensor stores fewer than its shape has
@@ -114,6 +116,8 @@ class Restorer:
         array = self._decoded(tensor)
         if array is None:
             raise ModelReadError(self._unreadable(piece.key))
+        if piece.tiles is not None:
+            array = piece.tiles.restore(array)
         viewed = _viewed(piece, array.shape)
         if viewed is not None:
             array = array.reshape(viewed)

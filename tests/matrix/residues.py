@@ -31,14 +31,10 @@ _RELATIVE_POSITIONS = (
     "once for each), and neither the table nor its LayerNorm is in the file any more."
 )
 _FOLDED = ("ort-basic", "ort-extended", "onnxslim")
-_CUT_THEN_ROUNDED = (
-    "The static export keeps the rows of the position table that its positions pick, and the transform rounds them. A "
-    "manifest knows the rows by their digests, which do not survive rounding; against the checkpoint it balances."
-)
 KNOWN: Mapping[str, Known] = {
     **{
         f"deberta-v2/{export}/{transform}": Known(
-            {"missing": 48 * 64 + 2 * 64, "unexplained": 2 * 2 * 48 * 64}, _RELATIVE_POSITIONS
+            {"missing": 48 * 64 + 2 * 64, "unexpected": 2 * 2 * 48 * 64}, _RELATIVE_POSITIONS
         )
         for export in ("dynamic", "fused", "dynamo", "legacy")
         for transform in _FOLDED
@@ -51,13 +47,11 @@ KNOWN: Mapping[str, Known] = {
     },
     **{
         f"deberta-v2/dynamo/{transform}": Known(
-            {"missing": 48 * 64 + 2 * 64, "unexplained": 2 * 2 * 48 * 64 + 1},
+            {"missing": 48 * 64 + 2 * 64, "unexpected": 2 * 2 * 48 * 64 + 1},
             f"{_RELATIVE_POSITIONS} The one element more is a scalar of the trace, `lifted_tensor_0`.",
         )
         for transform in ("ort-basic", "ort-extended")
     },
-    "bart/static/fp16": Known({"differing": 74 * 64}, _CUT_THEN_ROUNDED, checkpoint={}),
-    "bart/static/qdq": Known({"differing": 74 * 64}, _CUT_THEN_ROUNDED, checkpoint={}),
     "t5/static/qdq": Known(
         {"missing": 32 * 4},
         "The decoder's three positions pick three of the 32 rows of its table of relative positions; the few values "

@@ -1,0 +1,349 @@
+"""What the outputs of a model depend on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from models import (
+    audit,
+    bridge_of,
+    lines_of,
+    manifest_of,
+    noise,
+    parameter,
+    parameters_of,
+    reconcile,
+    text_model,
+)
+from onnx import TensorProto, helper, numpy_helper
+
+from analyzer.content import Array
+
+W, OTHER, ZEROS = noise(4, 4), noise(4, 4, seed=1), np.zeros((4, 4), "f4")
+
+
+def live(folder: Path, proto: onnx.ModelProto) -> set[str]:
+    """Names of the tensors that an output depends on."""
+    ledger = audit(folder, proto)
+    assert ledger.live is not None
+    return {name for _, name in ledger.live.tensors}
+
+
+def needed(folder: Path, proto: onnx.ModelProto) -> set[str]:
+    ledger = audit(folder, proto)
+    assert ledger.live is not None
+    return {name for _, name in ledger.live.needed}
+
+
+def unused(folder: Path, proto: onnx.ModelProto) -> set[str]:
+    """What `inspect` says that no output depends on."""
+    return {
+        subject
+        for finding in audit(folder, proto).findings
+        if finding.id == "unused-initializer"
+        for subject in finding.subjects
+    }
+
+
+def model(nodes: str, **stored: Array) -> onnx.ModelProto:
+    return text_model(f"g (float[1,4] x, bool c) => (float[1,4] y) {{ {nodes} }}", stored)
+
+
+# nodes
+
+
+def test_what_leads_to_an_output_is_live(tmp_path: Path) -> None:
+    assert live(tmp_path, model("h = MatMul(x, w) y = Add(h, v)", w=W, v=OTHER)) == {"w", "v"}
+
+
+def test_what_a_node_reads_whose_result_nobody_needs_is_dead(tmp_path: Path) -> None:
+    proto = model("h = MatMul(x, w) i = Relu(h) y = MatMul(x, v)", w=W, v=OTHER)
+
+    assert live(tmp_path, proto) == {"v"}
+    assert needed(tmp_path, proto) == {"v"}
+    assert unused(tmp_path, proto) == {"w"}
+
+
+def test_initializer_that_nobody_reads_is_dead(tmp_path: Path) -> None:
+    proto = model("y = MatMul(x, v)", w=W, v=OTHER)
+
+    assert live(tmp_path, proto) == {"v"}
+    assert unused(tmp_path, proto) == {"w"}
+
+
+def test_initializer_that_is_an_output_is_live(tmp_path: Path) -> None:
+    proto = text_model("g (float[1,4] x) => (float[4,4] w) { y = Relu(x) }", {"w": W})
+
+    assert live(tmp_path, proto) == {"w"}
+
+
+def test_an_output_that_nobody_reads_keeps_no_other_alive(tmp_path: Path) -> None:
+    body = "h, mask = Dropout(x) i = Not(mask) j = Where(i, w, v) y = Relu(h)"
+
+    assert live(tmp_path, model(body, w=W, v=OTHER)) == set()
+
+
+@pytest.mark.parametrize("op_type", ["Shape", "Size"])
+def test_what_is_measured_is_needed_and_not_live(tmp_path: Path, op_type: str) -> None:
+    body = f"s = {op_type}(w) f = Cast<to=1>(s) m = ReduceSum(f) y = Mul(x, m)"
+    proto = model(body, w=W)
+
+    assert live(tmp_path, proto) == set()
+    assert needed(tmp_path, proto) == {"w"}
+
+
+def test_a_function_that_is_called_shape_and_does_more_measures_nothing(tmp_path: Path) -> None:
+    proto = model("s = acme.Shape(w) y = Mul(x, s)", w=W)
+
+    assert live(tmp_path, proto) == {"w"}
+
+
+# zeros and conditions
+
+
+@pytest.mark.parametrize("nodes", ["Mul(v, w)", "Mul(w, v)", "MatMul(w, v)", "Gemm(v, w)"])
+def test_a_factor_of_zeros_shuts_out_what_it_is_multiplied_with(tmp_path: Path, nodes: str) -> None:
+    proto = model(f'["scaled"] h = {nodes} y = MatMul(x, h)', w=W, v=ZEROS)
+    known = manifest_of(*parameters_of({"w": W}))
+
+    result = reconcile(tmp_path, proto, known)
+
+    assert lines_of(result) == {"w": "dead"}
+
+
+def test_zeros_that_are_a_parameter_shut_out_nothing(tmp_path: Path) -> None:
+    proto = model("h = MatMul(x, w) y = Mul(h, v)", w=W, v=np.zeros(4, "f4"))
+    known = manifest_of(*parameters_of({"w": W, "v": np.zeros(4, "f4")}))
+
+    assert lines_of(reconcile(tmp_path, proto, known)) == {"w": "identical", "v": "identical"}
+
+
+def test_zeros_that_were_computed_are_zeros(tmp_path: Path) -> None:
+    nodes = "z = Sub(v, v) h = MatMul(x, w) i = Mul(h, z) y = Add(x, i)"
+    known = manifest_of(*parameters_of({"w": W}))
+
+    assert lines_of(reconcile(tmp_path, model(nodes, w=W, v=noise(4, seed=3)), known)) == {"w": "dead"}
+
+
+def test_what_is_added_to_a_product_with_zeros_is_live(tmp_path: Path) -> None:
+    proto = model("y = Gemm(x, v, b)", v=ZEROS, b=noise(4))
+
+    assert "b" in live(tmp_path, proto)
+
+
+@pytest.mark.parametrize(("chosen", "kept"), [(True, "w"), (False, "v")])
+def test_a_stored_condition_chooses(tmp_path: Path, chosen: bool, kept: str) -> None:
+    proto = model("h = Where(k, w, v) y = MatMul(x, h)", w=W, v=OTHER, k=np.asarray(chosen))
+
+    assert live(tmp_path, proto) - {"k"} == {kept}
+    assert needed(tmp_path, proto) == {"w", "v", "k"}
+
+
+def test_a_mask_that_chooses_of_both_keeps_both(tmp_path: Path) -> None:
+    proto = model("h = Where(k, w, v) y = MatMul(x, h)", w=W, v=OTHER, k=np.eye(4, dtype=bool))
+
+    assert live(tmp_path, proto) == {"w", "v", "k"}
+
+
+BRANCHES = """y = If (k) <
+    then_branch = a () => (float[1,4] p) { p = MatMul(x, w) },
+    else_branch = b () => (float[1,4] q) { q = MatMul(x, v) }
+>"""
+
+
+@pytest.mark.parametrize(("chosen", "kept"), [(True, "w"), (False, "v")])
+def test_the_branch_that_a_stored_condition_takes_is_live(tmp_path: Path, chosen: bool, kept: str) -> None:
+    assert live(tmp_path, model(BRANCHES, w=W, v=OTHER, k=np.asarray(chosen))) - {"k"} == {kept}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kept"),
+    [
+        ("k = Not(n)", "v"),
+        ("m = Not(n) k = Not(m)", "w"),
+        ("k = And(n, o)", "v"),
+        ("k = Or(n, o)", "w"),
+        ("s = ReduceSum<keepdims=0>(numbers) k = Greater(s, limit)", "w"),
+        ("s = Shape(w) d = ReduceSum<keepdims=0>(s) e = Cast<to=1>(d) k = Equal(e, limit)", "v"),
+    ],
+)
+def test_a_condition_may_be_computed_from_what_is_stored(tmp_path: Path, nodes: str, kept: str) -> None:
+    stored = {
+        "n": np.asarray(True),
+        "o": np.asarray(False),
+        "numbers": np.array([1, 2, 3], "f4"),
+        "limit": np.asarray(5, "f4"),
+    }
+
+    found = live(tmp_path, model(f"{nodes} {BRANCHES}", w=W, v=OTHER, **stored))
+
+    assert found & {"w", "v"} == {kept}
+
+
+def test_a_condition_that_a_caller_gives_keeps_both_branches(tmp_path: Path) -> None:
+    assert live(tmp_path, model(BRANCHES.replace("(k)", "(c)"), w=W, v=OTHER)) == {"w", "v"}
+
+
+def test_a_stored_condition_that_a_caller_may_replace_keeps_both_branches(tmp_path: Path) -> None:
+    proto = model(BRANCHES, w=W, v=OTHER, k=np.asarray(True))
+    proto.graph.input.append(helper.make_tensor_value_info("k", TensorProto.BOOL, []))
+
+    assert live(tmp_path, proto) >= {"w", "v"}
+
+
+def test_a_weight_of_the_branch_that_is_not_taken_is_dead(tmp_path: Path) -> None:
+    known = {"w": W, "v": OTHER}
+    proto = model(BRANCHES, **known, k=np.asarray(False))
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(known)))
+
+    assert lines_of(result) == {"w": "dead", "v": "identical"}
+    assert bridge_of(result)["dead"] == (1, 16, 0, 0)
+    assert [finding.id for finding in result.findings] == ["dead"]
+    assert not result.balanced
+
+
+# functions
+
+
+FUNCTION = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
+g (float[1,4] x) => (float[1,4] y) {{ {nodes} }}
+<domain: "local", opset_import: ["" : 18]>
+used (a, b, u) => (p, q) {{ p = MatMul(a, b) q = MatMul(a, u) }}
+<domain: "local", opset_import: ["" : 18]>
+idle (a) => (p) {{ k = Constant<value = float[4] {{1,2,3,5}}>() p = Mul(a, k) }}
+"""
+
+
+@pytest.mark.parametrize(("read", "kept"), [("h", "w"), ("i", "v")])
+def test_of_a_call_only_what_leads_to_the_outputs_that_are_needed_is_live(
+    tmp_path: Path, read: str, kept: str
+) -> None:
+    text = FUNCTION.format(nodes=f"h, i = local.used(x, w, v) y = Relu({read})")
+
+    assert live(tmp_path, text_model(text, {"w": W, "v": OTHER})) == {kept}
+
+
+def test_function_that_nobody_calls_holds_nothing_that_is_live(tmp_path: Path) -> None:
+    text = FUNCTION.format(nodes="y, i = local.used(x, w, v)")
+    proto = text_model(text, {"w": W, "v": OTHER})
+
+    assert "k" not in live(tmp_path, proto) | needed(tmp_path, proto)
+    called = text_model(
+        text.replace("y, i =", "h, i =").replace(" }\n<", " y = local.idle(h) }\n<", 1), {"w": W, "v": OTHER}
+    )
+    assert "k" in live(tmp_path, called)
+
+
+# bodies
+
+
+def test_bodies_of_loop_keep_what_they_use(tmp_path: Path) -> None:
+    proto = model(
+        """y, scans = Loop (trips, go, x) <body = b (int64 i, bool more, float[1,4] s) => (bool on, float[1,4] t, float[1,4] z) {
+            on = Identity(more)
+            t = MatMul(s, w)
+            z = MatMul(s, v)
+        }>""",
+        w=W,
+        v=OTHER,
+        trips=np.asarray(3),
+        go=np.asarray(True),
+    )
+
+    assert live(tmp_path, proto) == {"w", "trips", "go"}
+
+
+def test_what_one_state_of_a_loop_gives_to_another_is_live(tmp_path: Path) -> None:
+    proto = model(
+        """y, rest = Loop (trips, go, x, x) <
+            body = b (int64 i, bool more, float[1,4] s, float[1,4] r) => (bool on, float[1,4] t, float[1,4] u) {
+                on = Identity(more)
+                t = Identity(r)
+                u = MatMul(r, w)
+            }
+        >""",
+        w=W,
+        trips=np.asarray(3),
+        go=np.asarray(True),
+    )
+
+    assert "w" in live(tmp_path, proto)
+
+
+def test_bodies_of_scan_keep_what_they_use(tmp_path: Path) -> None:
+    proto = text_model(
+        """g (float[1,4] x, float[5,1,4] xs) => (float[1,4] y) {
+            y, each = Scan (x, xs) <
+                num_scan_inputs = 1,
+                body = b (float[1,4] s, float[1,4] e) => (float[1,4] t, float[1,4] z) {
+                    h = Add(s, e)
+                    t = MatMul(h, w)
+                    z = MatMul(e, v)
+                }
+            >
+        }""",
+        {"w": W, "v": OTHER},
+    )
+
+    assert live(tmp_path, proto) == {"w"}
+
+
+# beside the model
+
+
+def test_what_only_training_reads_is_dead(tmp_path: Path) -> None:
+    proto = model("y = Relu(x)")
+    training = proto.training_info.add()
+    training.algorithm.name = "step"
+    training.algorithm.initializer.append(numpy_helper.from_array(W, "w"))
+    training.algorithm.node.append(helper.make_node("Relu", ["w"], ["out"]))
+    training.algorithm.output.append(helper.make_tensor_value_info("out", TensorProto.FLOAT, [4, 4]))
+
+    assert live(tmp_path, proto) == set()
+
+
+def test_what_a_live_node_carries_itself_is_live(tmp_path: Path) -> None:
+    node = helper.make_node("Gate", ["x"], ["y"], domain="acme", table=numpy_helper.from_array(W, "t"))
+    dead = helper.make_node("Gate", ["x"], ["z"], domain="acme", table=numpy_helper.from_array(W, "t"))
+    proto = model("y = Relu(x)")
+    del proto.graph.node[:]
+    proto.graph.node.extend([node, dead])
+    ledger = audit(tmp_path, proto)
+
+    assert ledger.live is not None
+    assert len(ledger.live.tensors) == 1
+    assert len(ledger.entries) == 2
+
+
+# what PyTorch does not read either
+
+
+def test_a_parameter_that_pytorchs_program_does_not_read_may_lie_idle(tmp_path: Path) -> None:
+    proto = model("y = MatMul(x, v)", w=W, v=OTHER)
+    known = manifest_of(parameter("v", OTHER), parameter("w", W))
+    idle = manifest_of(parameter("v", OTHER), parameter("w", W, read=False), trace="exported-program")
+
+    assert lines_of(reconcile(tmp_path, proto, known))["w"] == "dead"
+    assert lines_of(reconcile(tmp_path, proto, idle))["w"] == "identical"
+
+
+def test_one_live_copy_is_enough(tmp_path: Path) -> None:
+    proto = model("h = MatMul(x, copy) i = MatMul(x, w) y = Relu(h)", w=W, copy=W)
+
+    assert reconcile(tmp_path, proto, manifest_of(*parameters_of({"w": W}))).balanced
+
+
+def test_of_a_parameter_in_pieces_each_has_to_be_live(tmp_path: Path) -> None:
+    experts = noise(2, 4, 4)
+    known = manifest_of(*parameters_of({"experts": experts}))
+    first, second = (np.ascontiguousarray(expert) for expert in experts)
+
+    both = reconcile(tmp_path, model("h = MatMul(x, a) y = MatMul(h, b)", a=first, b=second), known)
+    one = reconcile(tmp_path, model("h = MatMul(x, a) y = MatMul(x, b)", a=first, b=second), known)
+
+    assert lines_of(both) == {"experts": "sliced"}
+    assert lines_of(one) == {"experts": "dead"}

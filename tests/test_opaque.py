@@ -1,0 +1,298 @@
+"""Data that computes and that nothing explains: told wherever it is carried, and nothing else told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import (
+    Array,
+    audit,
+    buffer,
+    dynamo_like,
+    finding_ids,
+    lines_of,
+    manifest_of,
+    noise,
+    parameter,
+    quantized,
+    reconcile,
+    text_model,
+)
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from analyzer.ledger import Finding
+from analyzer.reconcile.lines import Line
+
+SIDE = 16
+W = noise(SIDE, SIDE)
+HIDDEN = noise(SIDE, SIDE, seed=7)
+FLAT = HIDDEN.reshape(-1)
+SIGNATURE = f"g (float[{SIDE},{SIDE}] x) => (float[{SIDE},{SIDE}] y)"
+
+
+def numbers(array: Array, separator: str = ", ") -> str:
+    return separator.join(repr(float(number)) for number in array.reshape(-1))
+
+
+def model(body: str, weights: Mapping[str, Array]) -> ModelProto:
+    """One layer's weight `w`, read as `h`, and what else a body does on the way to `y`."""
+    return text_model(f"{SIGNATURE} {{ h = MatMul(x, w) {body} }}", {"w": W} | dict(weights))
+
+
+def with_lists(proto: ModelProto, operator: str, domain: str, name: str, **lists: object) -> ModelProto:
+    """The node of this output with attributes that ONNX text does not hold well."""
+    (node,) = [node for node in proto.graph.node if name in node.output]
+    node.op_type, node.domain = operator, domain
+    node.attribute.extend(helper.make_attribute(key, value) for key, value in lists.items())
+    return proto
+
+
+def of_chunks() -> ModelProto:
+    codes = np.round(HIDDEN / np.abs(HIDDEN).max() * 127).astype("i1")
+    parts = {f"p{index}": part for index, part in enumerate(np.split(codes, 4))}
+    join = f"c = Concat <axis = 0> ({', '.join(parts)}) f = Cast <to = 1> (c) s = Mul(f, step)"
+    return model(f"{join} y = Add(h, s)", {**parts, "step": np.array(0.02, "f4")})
+
+
+def of_scalars() -> ModelProto:
+    """1,024 numbers, each a tensor, one after another multiplied with the values."""
+    many = {f"s{index}": np.array(number) for index, number in enumerate(noise(1024, seed=9))}
+    steps = " ".join(f"h{index + 1} = Mul(h{index}, s{index})" for index in range(len(many)))
+    return model(f"h0 = Identity(h) {steps} y = Identity(h1024)", many)
+
+
+def of_text() -> ModelProto:
+    proto = model("f = Cast <to = 1> (words) y = Add(h, f)", {})
+    words = [str(number).encode() for number in FLAT]
+    proto.graph.initializer.append(helper.make_tensor("words", TensorProto.STRING, [SIDE, SIDE], words))
+    return proto
+
+
+def of_labels() -> ModelProto:
+    body = "e = Identity(index) s = Reshape(e, shape) y = Add(h, s)"
+    proto = model(body, {"index": np.arange(SIDE**2), "shape": np.array([SIDE, SIDE])})
+    keys = list(range(SIDE**2))
+    return with_lists(proto, "LabelEncoder", "ai.onnx.ml", "e", keys_int64s=keys, values_floats=FLAT.tolist())
+
+
+def of_constant_list() -> ModelProto:
+    proto = model("e = Constant() s = Reshape(e, shape) y = Add(h, s)", {"shape": np.array([SIDE, SIDE])})
+    return with_lists(proto, "Constant", "", "e", value_floats=FLAT.tolist())
+
+
+def of_sparse() -> ModelProto:
+    proto = model("y = Add(h, s)", {})
+    values = numpy_helper.from_array(FLAT, "s")
+    indices = numpy_helper.from_array(np.arange(SIDE**2), "s_indices")
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [SIDE, SIDE]))
+    return proto
+
+
+def of_call() -> ModelProto:
+    body = "k = Constant <value_floats : floats = @taps> () s = Reshape(k, shape) b = Add(a, s)"
+    function = f'<domain: "local", opset_import: ["" : 18]> shift <taps> (a, shape) => (b) {{ {body} }}'
+    header = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
+    text = f"{header} {SIGNATURE} {{ h = MatMul(x, w) y = local.shift(h, shape) }} {function}"
+    proto = text_model(
+        text.replace("_floats : floats = @taps", "_floats = @taps"), {"w": W, "shape": np.array([SIDE, SIDE])}
+    )
+    return with_lists(proto, "shift", "local", "y", taps=FLAT.tolist())
+
+
+def of_codes_of_ones() -> ModelProto:
+    codes = np.ones((SIDE, SIDE), "i1")
+    body = "s = DequantizeLinear <axis = 1> (codes, scales) y = Mul(h, s)"
+    return model(body, {"codes": codes, "scales": np.abs(noise(SIDE, seed=3)) + np.float32(0.1)})
+
+
+CARRIERS: dict[str, ModelProto] = {
+    "a float initializer": model("y = Add(h, s)", {"s": HIDDEN}),
+    "a half initializer that is cast": model(
+        "f = Cast <to = 1> (s) y = Add(h, f)", {"s": HIDDEN.astype("f2")}
+    ),
+    "integers, cast and scaled": model(
+        "f = Cast <to = 1> (codes) s = Mul(f, step) y = Add(h, s)",
+        {"codes": np.round(HIDDEN * 1000).astype("i4"), "step": np.array(1e-3, "f4")},
+    ),
+    "bools": model("f = Cast <to = 1> (bits) y = Mul(h, f)", {"bits": HIDDEN > 0}),
+    "chunks of int8 that are joined": of_chunks(),
+    "1,024 scalars": of_scalars(),
+    "text": of_text(),
+    "a LabelEncoder's lists": of_labels(),
+    "a Constant's list": of_constant_list(),
+    "a sparse initializer": of_sparse(),
+    "a list that a call gives": of_call(),
+    "random numbers": model(f"s = RandomNormal <shape = [{SIDE}, {SIDE}], seed = 1.0> () y = Add(h, s)", {}),
+    "sines of a count, at run time": model(
+        "n = Range(first, last, one) f = Cast <to = 1> (n) g = Mul(f, f) s0 = Sin(g) s = Reshape(s0, shape) y = Add(h, s)",
+        {
+            "first": np.array(0),
+            "last": np.array(SIDE**2),
+            "one": np.array(1),
+            "shape": np.array([SIDE, SIDE]),
+        },
+    ),
+    "the scales of codes of ones": of_codes_of_ones(),
+    "a Loop's body": model(
+        f"""y = Loop (count, , h) <body = b (int64 i, bool c, float[{SIDE},{SIDE}] p) => (bool d, float[{SIDE},{SIDE}] q) {{
+            d = Identity(c)
+            s = Constant <value = float[{SIDE}, {SIDE}] {{ {numbers(HIDDEN)} }}> ()
+            q = Add(p, s)
+        }}>""",
+        {"count": np.array(2)},
+    ),
+    "the signs of two numbers": model(
+        "s = Where(bits, up, down) y = Mul(h, s)",
+        {"bits": HIDDEN > 0, "up": np.array(0.5, "f4"), "down": np.array(-0.5, "f4")},
+    ),
+    "which of two values is taken": model("n = Neg(h) y = Where(bits, h, n)", {"bits": HIDDEN > 0}),
+}
+"""Each holds numbers that are no layer's, where they meet what the model computes with its input."""
+
+
+def opaque(proto: ModelProto, folder: Path) -> list[Finding]:
+    return [finding for finding in audit(folder, proto).findings if finding.id == "opaque"]
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_file_that_carries_numbers_beside_its_weights_does_not_balance(
+    carrier: str, tmp_path: Path
+) -> None:
+    result = reconcile(tmp_path, CARRIERS[carrier], manifest_of(parameter("w", W)))
+
+    assert not result.balanced
+    assert lines_of(result) == {"w": "identical"}
+
+
+UNTOLD = frozenset({"a float initializer", "a half initializer that is cast", "a sparse initializer"})
+"""Of these the file alone says that they are parameters, and counts them."""
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_the_file_alone_tells_them_or_counts_them(carrier: str, tmp_path: Path) -> None:
+    ledger = audit(tmp_path, CARRIERS[carrier])
+
+    assert "opaque" in finding_ids(ledger) or ledger.parameters > W.size
+
+
+HONEST: dict[str, ModelProto] = {
+    "nothing": model("y = Relu(h)", {}),
+    "an epsilon and a scale": model(
+        "a = Add(h, eps) y = Div(a, root)", {"eps": np.array(1e-6, "f4"), "root": np.array(8, "f4")}
+    ),
+    "a picture's mean": model(
+        "y = Sub(h, mean)", {"mean": np.repeat([0.485, 0.456, 0.406, 0.4], 4).astype("f4")}
+    ),
+    "a causal mask": model("y = Add(h, mask)", {"mask": np.triu(np.full((SIDE, SIDE), -1e4, "f4"), 1)}),
+    "a causal mask of bools": model(
+        "y = Where(mask, h, low)", {"mask": np.tri(SIDE, dtype=bool), "low": np.array(-1e9, "f4")}
+    ),
+    "positions that are looked up": model("e = Gather(w, places) y = Add(h, e)", {"places": np.arange(SIDE)}),
+    "a count": model("y = Add(h, count)", {"count": np.arange(SIDE, dtype="f4")}),
+    "a rotary table": model(
+        "y = Mul(h, cos)",
+        {"cos": np.cos(np.arange(SIDE)[:, None] * 1e4 ** (-np.arange(SIDE) / SIDE)).astype("f4")},
+    ),
+    "1 + w at run time": model("g = Add(w, one) y = MatMul(h, g)", {"one": np.array(1, "f4")}),
+    "shapes": model("r = Reshape(h, shape) y = Reshape(r, shape)", {"shape": np.array([SIDE, SIDE])}),
+    "an activation's scale": model(
+        "q = QuantizeLinear(h, step, zero) y = DequantizeLinear(q, step, zero)",
+        {"step": np.array(0.037, "f4"), "zero": np.array(3, "u1")},
+    ),
+    "a table of frequencies that is expanded": model(
+        "n = Range(first, last, one) f = Cast <to = 1> (n) c = Unsqueeze(f, axis) t = Mul(c, freq) s = Sin(t) y = Add(h, s)",
+        {
+            "first": np.array(0),
+            "last": np.array(SIDE),
+            "one": np.array(1),
+            "axis": np.array([1]),
+            "freq": (1e4 ** (-np.arange(SIDE) / SIDE)).astype("f4"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HONEST)
+def test_a_file_that_holds_its_weights_and_known_tables_balances(case: str, tmp_path: Path) -> None:
+    result = reconcile(tmp_path, HONEST[case], manifest_of(parameter("w", W)))
+
+    assert result.balanced, {entry.key: entry.line for entry in result.entries}
+
+
+@pytest.mark.parametrize("case", [case for case in HONEST if case != "a count"])
+def test_the_file_alone_is_not_accused_of_them(case: str, tmp_path: Path) -> None:
+    assert opaque(HONEST[case], tmp_path) == []
+
+
+def test_codes_and_the_scales_of_held_weights_are_explained(tmp_path: Path) -> None:
+    coded = quantized("w", W, axis=1)
+    text = f"{SIGNATURE} {{ d = DequantizeLinear <axis = 1> (w_quantized, w_scale, w_zero_point) y = MatMul(x, d) }}"
+
+    result = reconcile(tmp_path, text_model(text, coded), manifest_of(parameter("w", W)))
+
+    assert result.balanced
+    assert Line.OPAQUE not in {entry.line for entry in result.entries}
+
+
+def test_a_buffer_that_was_compared_is_explained(tmp_path: Path) -> None:
+    proto = model("y = Add(h, shift)", {"shift": HIDDEN})
+
+    held = reconcile(tmp_path, proto, manifest_of(parameter("w", W), buffer("shift", HIDDEN)))
+
+    assert held.balanced
+
+
+def test_a_buffers_name_explains_no_other_values(tmp_path: Path) -> None:
+    proto = model("y = Add(h, shift)", {"shift": HIDDEN})
+    other = buffer("shift", noise(SIDE, SIDE, seed=11))
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("w", W), other))
+
+    assert not result.balanced
+
+
+def test_a_buffers_name_explains_nothing_of_a_buffer_that_is_not_described(tmp_path: Path) -> None:
+    proto = dynamo_like(model("y = Add(h, shift)", {"shift": HIDDEN}), buffers=("shift",))
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("w", W), buffer("shift", HIDDEN, content=None)))
+
+    assert not result.balanced
+
+
+def test_a_note_of_what_it_was_folded_from_explains_nothing(tmp_path: Path) -> None:
+    proto = dynamo_like(model("y = Add(h, s)", {"s": HIDDEN}), parameters=("w",), folded={"s": ["w"]})
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("w", W)))
+
+    assert not result.balanced
+
+
+def test_numbers_that_reach_nothing_but_a_shape_are_not_opaque(tmp_path: Path) -> None:
+    proto = model("s = Shape(other) y = Reshape(h, s)", {"other": HIDDEN})
+
+    assert opaque(proto, tmp_path) == []
+
+
+def test_few_numbers_at_each_of_many_places_are_opaque_together(tmp_path: Path) -> None:
+    few = {f"s{index}": noise(8, 1, seed=index).repeat(2, 0) for index in range(64)}
+    steps = " ".join(f"h{index + 1} = Mul(h{index}, s{index})" for index in range(len(few)))
+
+    result = reconcile(
+        tmp_path, model(f"h0 = Identity(h) {steps} y = Identity(h64)", few), manifest_of(parameter("w", W))
+    )
+
+    assert not result.balanced
+
+
+def test_the_same_numbers_in_every_layer_are_few(tmp_path: Path) -> None:
+    few = {f"s{index}": np.array(1e-5, "f4") for index in range(400)}
+    steps = " ".join(f"h{index + 1} = Add(h{index}, s{index})" for index in range(len(few)))
+
+    result = reconcile(
+        tmp_path, model(f"h0 = Identity(h) {steps} y = Identity(h400)", few), manifest_of(parameter("w", W))
+    )
+
+    assert result.balanced

@@ -1,0 +1,297 @@
+"""Which numbers are a table that needs no learning, and which are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.content import Array
+from analyzer.tables import count_free, is_known_table
+
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def frequencies(width: int, base: float = 1e4) -> Array:
+    return base ** (-np.arange(0, width, 2) / width)
+
+
+def angles(positions: int, width: int, base: float = 1e4, start: int = 0) -> Array:
+    return np.outer(np.arange(start, start + positions), frequencies(width, base))
+
+
+def halves(positions: int, width: int, wave: Callable[[Array], Array], base: float = 1e4) -> Array:
+    """As rotary embeddings of Llama stand: each column twice, side by side."""
+    return np.tile(wave(angles(positions, width, base)), (1, 2))
+
+
+def interleaved(positions: int, width: int, start: int = 0) -> Array:
+    """As Vaswani et al. have positions: a sine and a cosine in turns."""
+    table = np.empty((positions, width))
+    table[:, 0::2], table[:, 1::2] = (
+        np.sin(angles(positions, width, start=start)),
+        np.cos(angles(positions, width, start=start)),
+    )
+    return table
+
+
+def distances(rows: int, columns: int) -> Array:
+    return np.arange(columns)[None, :] - np.arange(rows)[:, None]
+
+
+def slopes(heads: int) -> Array:
+    """ALiBi's: powers of 2^(-8/n), and every other one of twice as many heads for what is beyond a power of two."""
+    power = 1 << int(math.log2(heads))
+    first = 2.0 ** (-8 / power * np.arange(1, power + 1))
+    more = 2.0 ** (-4 / power * np.arange(1, 2 * power + 1, 2))
+    return np.concatenate([first, more])[:heads]
+
+
+def causal(size: int, low: float = -math.inf) -> Array:
+    return np.where(np.tril(np.ones((size, size), bool)), 0.0, low)
+
+
+def window(size: int, width: int, low: float = LOWEST) -> Array:
+    return np.where(np.abs(distances(size, size)) <= width, 0.0, low)
+
+
+def shifted_windows() -> Array:
+    """Swin's: 4 windows of 4 x 4 positions, the last of each row and column of two and four groups."""
+    groups = np.zeros((4, 16), int)
+    groups[1:] = [
+        np.repeat([0, 1], 8),
+        np.tile([0, 0, 1, 1], 4),
+        2 * np.repeat([0, 1], 8) + np.tile([0, 0, 1, 1], 4),
+    ]
+    return np.where(groups[:, :, None] == groups[:, None, :], 0.0, -100.0)
+
+
+def scaled_frequencies() -> Array:
+    """Llama 3's: low frequencies divided by 8, those between smoothly."""
+    freq = frequencies(128, 5e5)
+    length = 2 * np.pi / freq
+    smooth = np.clip((8192 / length - 1) / 3, 0, 1)
+    return np.where(length > 8192, freq / 8, (1 - smooth) * freq / 8 + smooth * freq)
+
+
+TABLES = {
+    "count": np.arange(64),
+    "count of steps": np.arange(3, 200, 7),
+    "count down": np.arange(64)[::-1],
+    "linspace": np.linspace(-1, 1, 33, dtype="f4"),
+    "grid": np.add.outer(8 * np.arange(7), np.arange(8)),
+    "distances": distances(9, 17),
+    "causal mask": causal(12),
+    "causal mask of ones": np.tril(np.ones((12, 12), bool)),
+    "causal mask of a type's least number": causal(12, LOWEST),
+    "mask for a batch": np.broadcast_to(causal(8, -1e4), (2, 1, 8, 8)),
+    "window": window(20, 3),
+    "stripe of padding": np.where(np.arange(12)[None, :] < 7, 0.0, -1e9).repeat(6, axis=0),
+    "shifted windows": shifted_windows(),
+    "frequencies": frequencies(64),
+    "frequencies twice": np.repeat(frequencies(64), 2),
+    "frequencies again": np.tile(frequencies(64), 2),
+    "scaled frequencies": scaled_frequencies(),
+    "slopes": slopes(8),
+    "slopes of heads beyond a power of two": slopes(12)[:, None] * distances(1, 16),
+    "slopes times distances": slopes(8)[:, None, None] * -np.abs(np.arange(16))[None, None, :],
+    "positions": interleaved(40, 32),
+    "positions from 1": interleaved(40, 32, start=1),
+    "cosines": halves(30, 16, np.cos),
+    "sines": halves(30, 16, np.sin),
+    "sines of another base": halves(30, 16, np.sin, 5e5),
+    "few cosines": halves(3, 16, np.cos),
+    "cosines and sines": np.stack([halves(30, 16, np.cos), halves(30, 16, np.sin)]),
+    "cosines for a batch": np.broadcast_to(halves(16, 8, np.cos), (2, 3, 16, 8)),
+    "cosines of a base of its own": halves(30, 16, np.cos, 12345.0),
+    "cosines of scaled frequencies": np.tile(np.cos(np.outer(np.arange(30), scaled_frequencies())), (1, 2)),
+    "cosines that are larger": 1.3 * halves(30, 16, np.cos),
+    "sines, then cosines": np.concatenate([np.sin(angles(40, 32)), np.cos(angles(40, 32))], axis=1),
+    "positions up to the last frequency": np.sin(np.outer(np.arange(40), 1e4 ** -np.linspace(0, 1, 16))),
+    "cosines for heads": halves(16, 8, np.cos)[None, None],
+}
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_tables_are_known_by_their_values(name: str) -> None:
+    table = TABLES[name]
+
+    assert is_known_table(table)
+    assert count_free(table) == 0
+    assert (
+        count_free(np.ascontiguousarray(table.swapaxes(-1, 0) if table.ndim < 3 else table.swapaxes(-1, -2)))
+        == 0
+    )
+
+
+@pytest.mark.parametrize("name", sorted(name for name in TABLES if "scaled" not in name))
+def test_rounding_to_float32_takes_nothing_away(name: str) -> None:
+    assert count_free(TABLES[name].astype("f4")) == 0
+
+
+@pytest.mark.parametrize("name", ["positions", "cosines", "sines", "causal mask", "slopes", "frequencies"])
+def test_nor_does_rounding_to_float16(name: str) -> None:
+    with np.errstate(over="ignore"):
+        assert count_free(TABLES[name].astype("f2")) == 0
+
+
+@pytest.mark.parametrize("name", sorted(name for name in TABLES if TABLES[name].size > 32))
+@pytest.mark.parametrize("by", [0.3, -1.0])
+def test_one_changed_element_is_no_table(name: str, by: float) -> None:
+    table = TABLES[name].astype("f4").copy()
+    finite = np.flatnonzero(np.abs(table.reshape(-1)) < 1e3)
+    position = finite[len(finite) // 2]
+    table.reshape(-1)[position] += np.float32(by)
+
+    assert count_free(table) == table.size
+
+
+# noise
+
+
+@st.composite
+def noises(draw: st.DrawFn) -> Array:
+    shape = draw(st.sampled_from([(33,), (8, 8), (64,), (5, 7), (3, 40), (2, 6, 6), (16, 16), (6, 3)]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(
+        st.sampled_from(["normal", "uniform", "small", "positive", "integers", "signs", "sorted", "bits"])
+    )
+    values = {
+        "normal": lambda: random.standard_normal(shape),
+        "uniform": lambda: random.uniform(-1, 1, shape),
+        "small": lambda: 1 + random.standard_normal(shape) * 0.02,
+        "positive": lambda: random.uniform(0.1, 3, shape),
+        "integers": lambda: random.integers(-128, 128, shape),
+        "signs": lambda: random.choice([-1.0, 1.0], shape),
+        "sorted": lambda: np.sort(random.uniform(0, 1, shape), axis=-1),
+        "bits": lambda: random.integers(0, 2, (16, 16)),
+    }[kind]()
+    return np.asarray(values).astype(draw(st.sampled_from(["f4", "f8", "f2"])))
+
+
+@steady
+@given(noise=noises())
+def test_noise_is_never_a_table(noise: Array) -> None:
+    assert count_free(noise) == noise.size
+
+
+@steady
+@given(noise=noises())
+def test_nor_is_it_where_its_axes_are_moved_or_it_is_added_to_a_table(noise: Array) -> None:
+    matrix = noise.reshape(len(noise), -1)
+    table = halves(len(matrix), 2 * matrix.shape[1], np.cos)[:, : matrix.shape[1]]
+
+    assert count_free(np.ascontiguousarray(matrix.T)) == matrix.size
+    if min(matrix.shape) > 1:
+        assert count_free((table + 0.3 * matrix.astype("f8")).astype("f4")) == matrix.size
+
+
+def test_waves_of_different_amplitudes_carry_them() -> None:
+    gains = np.random.default_rng(0).uniform(0.2, 2, 32)
+
+    assert count_free(interleaved(40, 32) * gains) == 40 * 32
+
+
+@pytest.mark.parametrize("positions", [2, 3, 5, 16])
+def test_a_vector_that_is_repeated_for_each_position_is_that_vector(positions: int) -> None:
+    vector = np.random.default_rng(0).standard_normal(64)
+
+    assert count_free(np.tile(vector, (positions, 1))) == 64 * positions
+
+
+@pytest.mark.parametrize("kind", ["line", "slow", "frequency", "phase"])
+def test_waves_of_any_slope_frequency_or_phase_carry_them(kind: str) -> None:
+    random, rows = np.random.default_rng(0), np.arange(12)[:, None]
+    free = random.uniform(0.1, 3, 64)
+    made = {
+        "line": random.standard_normal(64) + free * rows,
+        "slow": np.sin(0.001 * free * rows),
+        "frequency": np.cos(free * rows),
+        "phase": np.cos(1e4 ** (-np.arange(64) / 64) * rows + free),
+    }
+
+    assert count_free(made[kind]) == made[kind].size
+
+
+def test_a_second_mask_has_no_room_for_others_numbers() -> None:
+    masks = np.stack(
+        [causal(12, -1e4), causal(12, -1e4) + np.random.default_rng(0).standard_normal((12, 12))]
+    )
+
+    assert count_free(masks) == masks.size
+
+
+def test_slopes_that_are_no_series_carry_them() -> None:
+    factors = np.random.default_rng(0).uniform(0.2, 2, 12)
+
+    assert count_free(factors[:, None] * distances(1, 16)) == 12 * 16
+
+
+def test_mask_of_noise_is_none() -> None:
+    chosen = np.random.default_rng(0).random((12, 12)) < 0.5
+
+    assert count_free(np.where(chosen, 0.0, -math.inf)) == 144
+
+
+def test_two_values_of_which_none_is_a_masks_are_two_values() -> None:
+    assert count_free(np.where(np.tril(np.ones((12, 12), bool)), 0.0, 0.37)) == 144
+
+
+def test_diagonal_of_noise_is_no_mask() -> None:
+    assert count_free(np.diag(np.random.default_rng(0).standard_normal(12))) == 144
+
+
+# what has no say
+
+
+@pytest.mark.parametrize(
+    ("array", "free"),
+    [
+        (np.zeros((0, 3)), 0),
+        (np.asarray(0.3), 1),
+        (np.full((8, 8), 0.3), 1),
+        (np.zeros(64), 1),
+        (np.array(["a", "b"] * 20, dtype=object), 40),
+        (np.full(64, np.nan), 64),
+    ],
+    ids=["none", "one", "one throughout", "zeros", "words", "no numbers"],
+)
+def test_what_a_tensor_says_is_counted(array: Array, free: int) -> None:
+    assert count_free(array) == free
+
+
+def test_a_large_table_is_known_and_large_noise_is_not() -> None:
+    table = halves(2048, 128, np.cos).astype("f4")
+    other = np.random.default_rng(0).standard_normal((2048, 128)).astype("f4")
+    mixed = table.copy()
+    mixed[1024:] = other[1024:]
+
+    assert count_free(table) == 0
+    assert count_free(other) == other.size
+    assert count_free(mixed) == mixed.size
+
+
+# codes
+
+
+@pytest.mark.parametrize("name", ["positions", "cosines", "linspace"])
+def test_codes_of_a_table_are_one_within_a_step(name: str) -> None:
+    table = TABLES[name].astype("f4")
+    step = float(np.abs(table).max() / 127)
+    decoded = (np.round(table / step) * step).astype("f4")
+
+    assert count_free(decoded, step) == 0
+
+
+def test_codes_of_noise_are_none() -> None:
+    noise = np.random.default_rng(0).standard_normal((40, 32)).astype("f4")
+    step = float(np.abs(noise).max() / 127)
+    decoded = (np.round(noise / step) * step).astype("f4")
+
+    assert count_free(decoded, step) == decoded.size
