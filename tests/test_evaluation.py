@@ -93,7 +93,9 @@ GRAPHS = {
 }
 
 
-def work_out(folder: Path, body: str, name: str = "r", weights: dict[str, Array] | None = None) -> Array | None:
+def work_out(
+    folder: Path, body: str, name: str = "r", weights: dict[str, Array] | None = None
+) -> Array | None:
     """A value of a graph whose output is only its name."""
     ledger = audit(folder, text_model(f"g (float[n] x) => (float[n] y) {{ {body} }}", weights or STORED))
     return Evaluator(ledger.model, ledger.wiring).value((), name)
@@ -115,7 +117,9 @@ def test_each_operator_gives_what_the_reference_gives(graph: str, tmp_path: Path
 
 
 def test_nodes_after_one_another_are_worked_out(tmp_path: Path) -> None:
-    found = work_out(tmp_path, "s = Range(zero, five, one) t = Mul(s, s) r = Gather(t, picks) y = Identity(x)")
+    found = work_out(
+        tmp_path, "s = Range(zero, five, one) t = Mul(s, s) r = Gather(t, picks) y = Identity(x)"
+    )
 
     assert found is not None
     assert found.tolist() == [16, 0]
@@ -141,7 +145,9 @@ def test_what_cannot_be_worked_out_is_nothing(body: tuple[str, str], tmp_path: P
 
 
 def test_a_stored_value_that_a_caller_may_replace_is_nothing(tmp_path: Path) -> None:
-    proto = text_model("g (float[3] x, float[3] v) => (float[3] y) { r = Neg(v) y = Add(x, r) }", {"v": noise(3)})
+    proto = text_model(
+        "g (float[3] x, float[3] v) => (float[3] y) { r = Neg(v) y = Add(x, r) }", {"v": noise(3)}
+    )
     ledger = audit(tmp_path, proto)
 
     assert Evaluator(ledger.model, ledger.wiring).value((), "r") is None

@@ -23,10 +23,14 @@ def names(keys: frozenset[tuple[tuple[str, ...], str]]) -> set[str]:
     return {name for _, name in keys}
 
 
-def live_in(folder: Path, body: str, weights: Mapping[str, Array], functions: str = "") -> tuple[set[str], set[str]]:
+def live_in(
+    folder: Path, body: str, weights: Mapping[str, Array], functions: str = ""
+) -> tuple[set[str], set[str]]:
     """Names of the tensors that a value reaches the output of, and of those the model needs; from one graph's body."""
-    header = HEADER.replace(']>', ', "local" : 1]>')
-    ledger = audit(folder, text_model(f"{header}g (float[3,3] x) => (float[3,3] y) {{ {body} }} {functions}", weights))
+    header = HEADER.replace("]>", ', "local" : 1]>')
+    ledger = audit(
+        folder, text_model(f"{header}g (float[3,3] x) => (float[3,3] y) {{ {body} }} {functions}", weights)
+    )
     return of(ledger)
 
 
@@ -55,7 +59,10 @@ def test_a_tensor_that_a_dead_node_and_a_live_one_read_is_live(tmp_path: Path) -
 
 CONDITIONS: dict[str, tuple[str, dict[str, Array]]] = {
     "stored": ("", {"c": TRUE}),
-    "computed": ("n = Less(few, many) c = And(n, yes)", {"few": np.array(2), "many": np.array(5), "yes": TRUE}),
+    "computed": (
+        "n = Less(few, many) c = And(n, yes)",
+        {"few": np.array(2), "many": np.array(5), "yes": TRUE},
+    ),
 }
 
 BRANCHES = """y = If (c) <
@@ -139,7 +146,9 @@ ZEROS = np.zeros((3, 3), "f4")
 
 
 @pytest.mark.parametrize("operator", ["Mul", "MatMul", "Gemm"])
-def test_a_factor_of_zeros_that_is_nobodys_parameter_shuts_out_the_other(operator: str, tmp_path: Path) -> None:
+def test_a_factor_of_zeros_that_is_nobodys_parameter_shuts_out_the_other(
+    operator: str, tmp_path: Path
+) -> None:
     text = f"g (float[3,3] x) => (float[3,3] y) {{ h = MatMul(w, u) z = {operator}(h, o) y = Add(x, z) }}"
     ledger = audit(tmp_path, text_model(text, W | U | {"o": ZEROS}))
 
@@ -158,13 +167,17 @@ def test_a_layer_of_zeros_that_is_not_trained_yet_shuts_out_nothing(tmp_path: Pa
 
 
 def test_a_factor_that_is_zeros_in_part_shuts_out_nothing(tmp_path: Path) -> None:
-    live, _ = live_in(tmp_path, "h = MatMul(w, u) z = Mul(h, o) y = Add(x, z)", W | U | {"o": np.eye(3, dtype="f4")})
+    live, _ = live_in(
+        tmp_path, "h = MatMul(w, u) z = Mul(h, o) y = Add(x, z)", W | U | {"o": np.eye(3, dtype="f4")}
+    )
 
     assert live == {"w", "u", "o"}
 
 
 @pytest.mark.parametrize(("chosen", "dead"), [(TRUE, "u"), (FALSE, "w")])
-def test_what_a_stored_condition_of_where_never_chooses_is_not_live(chosen: Array, dead: str, tmp_path: Path) -> None:
+def test_what_a_stored_condition_of_where_never_chooses_is_not_live(
+    chosen: Array, dead: str, tmp_path: Path
+) -> None:
     live, needed = live_in(tmp_path, "z = Where(c, w, u) y = MatMul(x, z)", W | U | {"c": chosen})
 
     assert {"w", "u"} - live == {dead}
@@ -172,7 +185,9 @@ def test_what_a_stored_condition_of_where_never_chooses_is_not_live(chosen: Arra
 
 
 def test_a_condition_of_several_values_chooses_from_both(tmp_path: Path) -> None:
-    live, _ = live_in(tmp_path, "z = Where(c, w, u) y = MatMul(x, z)", W | U | {"c": np.array([True, False, True])})
+    live, _ = live_in(
+        tmp_path, "z = Where(c, w, u) y = MatMul(x, z)", W | U | {"c": np.array([True, False, True])}
+    )
 
     assert live >= {"w", "u"}
 

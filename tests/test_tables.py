@@ -87,7 +87,9 @@ TABLES: dict[str, Array] = {
     "frequencies, each twice": np.repeat(frequencies(16, 1e4), 2),
     "frequencies below zero": -frequencies(16, 1e4),
     "scaled frequencies": scaled_frequencies(64, 5e5, 8),
-    "frequencies in bfloat's precision": (frequencies(16, 1e4).view("u4") & 0xFFFF0000).view("f4").astype("f2"),
+    "frequencies in bfloat's precision": (frequencies(16, 1e4).view("u4") & 0xFFFF0000)
+    .view("f4")
+    .astype("f2"),
     **{f"slopes of {heads} heads": slopes(heads) for heads in (4, 8, 12, 16, 71)},
     "ALiBi's bias": slopes(8)[:, None, None] * -np.abs(np.arange(10)[None, :, None] * 0 + np.arange(10)),
     "ALiBi's bias of 12 heads": slopes(12)[:, None] * np.arange(20)[None, :],
@@ -134,7 +136,8 @@ OTHERS: dict[str, Array] = {
     ),
     "noise in a causal mask": np.triu(noise(16, 16), 1),
     "blocks of numbers": np.kron(noise(4, 4), np.ones((4, 4), "f4")),
-    "slopes and distances with noise": slopes(8)[:, None] * np.arange(20)[None, :] + noise(8, 20) * np.float32(0.01),
+    "slopes and distances with noise": slopes(8)[:, None] * np.arange(20)[None, :]
+    + noise(8, 20) * np.float32(0.01),
     "sinusoids with their rows exchanged": positions_of_sinusoids(50, 64, interleaved=False)[
         np.random.default_rng(0).permutation(50)
     ],
