@@ -127,7 +127,8 @@ CARRIERS: dict[str, ModelProto] = {
     "a list that a call gives": of_call(),
     "random numbers": model(f"s = RandomNormal <shape = [{SIDE}, {SIDE}], seed = 1.0> () y = Add(h, s)", {}),
     "sines of a count, at run time": model(
-        "n = Range(first, last, one) f = Cast <to = 1> (n) g = Mul(f, f) s0 = Sin(g) s = Reshape(s0, shape) y = Add(h, s)",
+        "n = Range(first, last, one) f = Cast <to = 1> (n) g = Mul(f, f) s0 = Sin(g) "
+        "s = Reshape(s0, shape) y = Add(h, s)",
         {
             "first": np.array(0),
             "last": np.array(SIDE**2),
@@ -137,7 +138,8 @@ CARRIERS: dict[str, ModelProto] = {
     ),
     "the scales of codes of ones": of_codes_of_ones(),
     "a Loop's body": model(
-        f"""y = Loop (count, , h) <body = b (int64 i, bool c, float[{SIDE},{SIDE}] p) => (bool d, float[{SIDE},{SIDE}] q) {{
+        f"""y = Loop (count, , h) <body = b
+            (int64 i, bool c, float[{SIDE},{SIDE}] p) => (bool d, float[{SIDE},{SIDE}] q) {{
             d = Identity(c)
             s = Constant <value = float[{SIDE}, {SIDE}] {{ {numbers(HIDDEN)} }}> ()
             q = Add(p, s)
@@ -199,7 +201,8 @@ HONEST: dict[str, ModelProto] = {
         {"step": np.array(0.037, "f4"), "zero": np.array(3, "u1")},
     ),
     "a table of frequencies that is expanded": model(
-        "n = Range(first, last, one) f = Cast <to = 1> (n) c = Unsqueeze(f, axis) t = Mul(c, freq) s = Sin(t) y = Add(h, s)",
+        "n = Range(first, last, one) f = Cast <to = 1> (n) c = Unsqueeze(f, axis) "
+        "t = Mul(c, freq) s = Sin(t) y = Add(h, s)",
         {
             "first": np.array(0),
             "last": np.array(SIDE),

@@ -243,7 +243,8 @@ def test_tied_weight_is_read_as_either_name_has_it(tmp_path: Path) -> None:
     table, head = noise(10, 8), noise(10, 8, seed=4)
     proto = text_model(
         """g (int64[1,4] ids) => (float[1,4,10] y) {
-            ["/tok/Gather"] h = Gather("tok.weight", ids) t = Transpose("tok.weight") ["/lm_head/MatMul"] y = MatMul(h, t)
+            ["/tok/Gather"] h = Gather("tok.weight", ids)
+            t = Transpose("tok.weight") ["/lm_head/MatMul"] y = MatMul(h, t)
         }""",
         {"tok.weight": table},
     )
@@ -269,7 +270,8 @@ def test_bias_that_a_batchnorm_became_stands_at_its_convolution(tmp_path: Path) 
         stored[f"conv{i}.bias"] = own[f"bn{i}.bias"] - own[f"bn{i}.running_mean"] * scale
     proto = text_model(
         """g (float[1,4,5,5] x) => (float[1,4,5,5] y) {
-            ["/conv0/Conv"] h = Conv(x, "conv0.weight", "conv0.bias") ["/conv1/Conv"] y = Conv(h, "conv1.weight", "conv1.bias")
+            ["/conv0/Conv"] h = Conv(x, "conv0.weight", "conv0.bias")
+            ["/conv1/Conv"] y = Conv(h, "conv1.weight", "conv1.bias")
         }""",
         stored,
     )

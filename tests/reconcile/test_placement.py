@@ -86,7 +86,8 @@ def attention(read: dict[str, str] | None = None, weights: dict[str, Array] | No
         name = {part: read.get(each, each) for part, each in name.items()}
         nodes.append(
             f"""n{layer} = LayerNormalization(h{layer}, gain) q{layer} = MatMul(n{layer}, "{name["q"]}")
-            k{layer} = MatMul(n{layer}, "{name["k"]}") v{layer} = MatMul(n{layer}, "{name["v"]}") t{layer} = Transpose <perm = [1, 0]> (k{layer})
+            k{layer} = MatMul(n{layer}, "{name["k"]}") v{layer} = MatMul(n{layer}, "{name["v"]}")
+            t{layer} = Transpose <perm = [1, 0]> (k{layer})
             s{layer} = MatMul(q{layer}, t{layer}) p{layer} = Softmax(s{layer}) c{layer} = MatMul(p{layer}, v{layer})
             o{layer} = MatMul(c{layer}, "{name["o"]}") h{layer + 1} = Add(h{layer}, o{layer})"""
         )
