@@ -401,7 +401,7 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key]) -
 def _weigh(tensor: StoredTensor) -> int:
     if tensor.dtype.name == "STRING":
         return max(tensor.numel, tensor.nbytes)
-    if tensor.numel <= 1:
+    if tensor.numel <= 1 or tensor.numel > _MOST_CODES:
         return tensor.numel
     array = tensor.payload.array()
     return tensor.numel if array is None else count_free(array)
@@ -420,7 +420,7 @@ def _weigh_codes(encoded: Encoded) -> int:
 
 
 _MOST_CODES = 1 << 24
-"""Codes that are decoded to see whether they are a table."""
+"""Elements that are read, or decoded, to see whether they are a table."""
 
 
 def _number(tensor: StoredTensor) -> bytes:

@@ -11,6 +11,7 @@ from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
 from analyzer.manifest import Parameter
+from analyzer.opaque import FEW
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
@@ -79,7 +80,7 @@ def settle_fillers(books: Books) -> None:
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
-        elif is_free and not is_weight and array.size > 1 and is_known_table(array):
+        elif is_free and not is_weight and array.size > FEW and is_known_table(array):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
 
