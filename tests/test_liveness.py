@@ -255,11 +255,13 @@ def test_function_that_nobody_calls_holds_nothing_that_is_live(tmp_path: Path) -
 
 def test_bodies_of_loop_keep_what_they_use(tmp_path: Path) -> None:
     proto = model(
-        """y, scans = Loop (trips, go, x) <body = b (int64 i, bool more, float[1,4] s) => (bool on, float[1,4] t, float[1,4] z) {
-            on = Identity(more)
-            t = MatMul(s, w)
-            z = MatMul(s, v)
-        }>""",
+        """y, scans = Loop (trips, go, x) <
+            body = b (int64 i, bool more, float[1,4] s) => (bool on, float[1,4] t, float[1,4] z) {
+                on = Identity(more)
+                t = MatMul(s, w)
+                z = MatMul(s, v)
+            }
+        >""",
         w=W,
         v=OTHER,
         trips=np.asarray(3),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -147,12 +147,12 @@ def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
     """Weights that stand in one layer as another weight of that shape stands in the others, and not as they do."""
     around = {each.parameter.name: _surroundings(books, each.reader) for each in read}
     layers: dict[tuple[str, str], dict[str, _Read]] = defaultdict(dict)
-    places: dict[str, set[object]] = defaultdict(set)
+    places: dict[str, Counter[object]] = defaultdict(Counter)
     for each in read:
         pattern, layer = _pattern(each.parameter.name)
         layers[layer][pattern] = each
-        places[pattern].add(around[each.parameter.name])
-    told: set[str] = set()
+        places[pattern][around[each.parameter.name]] += 1
+    told: dict[frozenset[str], dict[str, bool]] = defaultdict(dict)
     for found in layers.values():
         for pattern, each in found.items():
             mine = around[each.parameter.name]
@@ -165,9 +165,18 @@ def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
                 if mine == theirs or _is_equal(books, each.parameter, other.parameter):
                     continue
                 # In some other layer each of the two stands where, in this one, the other does.
-                if mine in places[other_pattern] - {theirs} and theirs in places[pattern] - {mine}:
-                    told.add(each.parameter.name)
-    yield from sorted(told)
+                if mine in places[other_pattern] and theirs in places[pattern]:
+                    is_rare = places[other_pattern][mine] > places[pattern][mine]
+                    told[frozenset((pattern, other_pattern))][each.parameter.name] = is_rare
+    # Those of the fewer layers; where neither way is the usual one all of them.
+    yield from sorted(
+        {
+            name
+            for names in told.values()
+            for name, is_rare in names.items()
+            if is_rare or not any(names.values())
+        }
+    )
 
 
 def _pattern(name: str) -> tuple[str, tuple[str, str]]:
