@@ -11,6 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from analyzer.content import sample_positions
 from analyzer.decoding.encodings import CODES, Encoded, find_encoding
 from analyzer.evaluation import Evaluator
 from analyzer.ledger import Opaque
@@ -72,6 +75,7 @@ def find_opaque(
     claims: Collection[Key] = (),
     *,
     reads: bool = True,
+    whole: bool = False,
 ) -> Opaque:
     """What of a model computes and is not explained. Values are read of what would be told, and of nothing else.
 
@@ -82,6 +86,7 @@ def find_opaque(
         is_explained: whether a stored tensor needs no other explanation.
         claims: tensors that a name alone makes PyTorch's: of these no few numbers are let pass.
         reads: whether values may be read. Where not, no table is known, and what is told is what may be opaque.
+        whole: whether a tensor of many million elements is read whole, to see that it has one value.
     """
     walk = _Walk(model, wiring, live, is_explained)
     for part in model.parts:
@@ -93,7 +98,7 @@ def find_opaque(
                     walk.meet(part.path, name, value)
     if not reads:
         return Opaque(_weigh_unread(walk))
-    return _judge(model, wiring, walk, claims)
+    return _judge(model, wiring, walk, claims, whole=whole)
 
 
 def _weigh_unread(walk: _Walk) -> frozenset[Key]:
@@ -358,7 +363,7 @@ def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
     )
 
 
-def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key]) -> Opaque:
+def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *, whole: bool) -> Opaque:
     """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
     weights: dict[Source, int] = {}
     evaluator = Evaluator(model, wiring)
@@ -368,7 +373,7 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key]) -
             tensor = walk.stored.get(source) if isinstance(source[1], str) else None
             encoded = None if tensor is None else find_encoding(tensor, wiring)
             if tensor is None or encoded is None:
-                weights[source] = 0 if tensor is None else _weigh(tensor)
+                weights[source] = 0 if tensor is None else _weigh(tensor, model.salt, whole=whole)
             else:
                 weights[source] = weight = _weigh_codes(encoded)
                 if not weight:
@@ -405,13 +410,23 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key]) -
     return Opaque(frozenset(tensors), numbers)
 
 
-def _weigh(tensor: StoredTensor) -> int:
+def _weigh(tensor: StoredTensor, salt: str, *, whole: bool) -> int:
     if tensor.dtype.name == "STRING":
         return max(tensor.numel, tensor.nbytes)
-    if tensor.numel <= 1 or tensor.numel > _MOST_CODES:
+    if tensor.numel <= 1:
         return tensor.numel
+    if tensor.numel > _MOST_CODES:
+        return 1 if _is_one_value(tensor, salt, whole=whole) else tensor.numel
     array = tensor.payload.array()
     return tensor.numel if array is None else count_free(array)
+
+
+def _is_one_value(tensor: StoredTensor, salt: str, *, whole: bool) -> bool:
+    """Whether a large tensor has one value throughout: at samples, and where `whole` everywhere."""
+    look = tensor.payload.at(sample_positions(tensor.numel, salt))
+    if look is None or not look.size or not bool((look == look[0]).all()):
+        return False
+    return not whole or all(bool((part == look[0]).all()) for part in tensor.payload.parts())
 
 
 def _weigh_codes(encoded: Encoded) -> int:
@@ -431,5 +446,8 @@ _MOST_CODES = 1 << 24
 
 
 def _number(tensor: StoredTensor) -> bytes:
-    array = tensor.payload.array()
+    if tensor.numel > FEW:  # one number, again and again
+        array = tensor.payload.at(np.zeros(1, dtype=np.int64))
+    else:
+        array = tensor.payload.array()
     return tensor.name.encode() if array is None else array.tobytes()

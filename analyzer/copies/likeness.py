@@ -58,6 +58,10 @@ _REALS = {
 """Types that stand for themselves: the distance of neighbours, relative to the number, and the least that matters."""
 
 
+_MOST_HALF = 65504.0
+"""The largest float16."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
     """A learned tensor that no other repeats byte by byte, and how its numbers are had."""
@@ -342,4 +346,7 @@ def _as_reals(array: Array, dtype: DType) -> tuple[Reals, Reals]:
     with np.errstate(invalid="ignore"):  # a NaN that signals
         values = array.astype(np.float64)
     relative, least = _REALS[dtype]
-    return values, np.maximum(np.abs(values) * relative, least)
+    rooms = np.maximum(np.abs(values) * relative, least)
+    if dtype is DType.FLOAT16:  # a converter clamps to its largest number whatever is larger
+        rooms[np.abs(values) >= _MOST_HALF] = np.inf
+    return values, rooms

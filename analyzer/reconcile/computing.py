@@ -35,6 +35,7 @@ def settle_opaque(books: Books) -> None:
         ledger.live,
         lambda tensor: tensor.key in explained or tensor.key not in books.entries,
         claims,
+        whole=books.contents.mode == "full",
     )
     for key in found.tensors:
         books.entries[key] = replace(
