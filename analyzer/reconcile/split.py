@@ -15,11 +15,11 @@ from analyzer.model import Key
 from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.layouts import Layout, layouts
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.reconcile.sums import compare_sums
 
-__all__ = ["match_split"]
+__all__ = ["match_split", "match_split_copies"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -56,6 +56,30 @@ def match_split(books: Books) -> None:
             if slices and _is_whole(books, tensor, axis, slices):
                 _settle(books, tensor, axis, slices)
                 break
+
+
+def match_split_copies(books: Books) -> None:
+    """Explain free entries that make up, end to end, a tensor which the file holds elsewhere: a tied table, say."""
+    if books.contents.mode == "none" or not any(_is_free(entry) for entry in books.free_entries()):
+        return
+    firsts, statistics = _Firsts(books), _Statistics(books)
+    for tensor in books.manifest.parameters:
+        settled, samples = books.parameters.get(tensor.name), books.contents.originals.samples(tensor)
+        if settled is None or not settled.entries or samples is None or len(tensor.shape) < 2:
+            continue
+        is_known = samples.size > 0 and firsts.has(float(samples[0]))
+        if MEANINGS[settled.line].unbalanced or not is_known or books.contents.originals.is_constant(tensor):
+            continue
+        for axis in range(len(tensor.shape)):
+            slices = _fill(books, tensor, axis, statistics)
+            if slices and _is_whole(books, tensor, axis, slices):
+                for piece in slices:
+                    books.copy(tensor, piece.entry, f"{books.contents.evidence}:pieces")
+                break
+
+
+def _is_free(entry: Entry) -> bool:
+    return entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and len(entry.tensor.shape) > 1
 
 
 _FULL = 4
