@@ -133,8 +133,13 @@ class Contents:
             self._precisions[key] = dtype
             look = self.at(entry, self.originals.positions(self.numel(entry))) if dtype.bits > 16 else None
             values = None if look is None or look[1] is not None else np.unique(look[0])
-            for half in (DType.BFLOAT16, DType.FLOAT16):  # the coarser one first
-                is_evidence = values is not None and values.size >= _FEW and dtype.is_floating
+            for half in (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT):  # the coarser one first
+                is_evidence = (
+                    values is not None
+                    and values.size >= _FEW
+                    and dtype.is_floating
+                    and half.bits < dtype.bits
+                )
                 if is_evidence and values is not None and narrow(values, half) is not None:
                     self._precisions[key] = half
                     break
