@@ -124,7 +124,7 @@ class Contents:
         return answers.pop() if len(answers) == 1 else None
 
     def precision(self, entry: Entry) -> DType:
-        """The type to which an entry's numbers were rounded: its own, or the half type that has those looked at.
+        """The type to which an entry's numbers were rounded: its own, or a narrower one that has those looked at.
 
         Few numbers, or round ones, say nothing of that.
         """

@@ -12,6 +12,7 @@ from analyzer.content import Array, cast_digest, channel_statistics, digest, rou
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key
+from analyzer.model.operators import DECODES, MOVES
 from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.layouts import Layout, layouts
@@ -234,6 +235,8 @@ def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int
 
 def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> bool:
     """Whether all elements agree, where all are compared."""
+    if not _is_in_order(books, slices):
+        return False
     is_open = any(books.contents.is_open(piece.entry, tensor, piece.layout) for piece in slices)
     if books.contents.mode != "full" and not is_open:
         return True
@@ -251,6 +254,20 @@ def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) 
         return digest(whole) == books.contents.originals.digest(tensor)
     expected = books.contents.originals.cast_digest(tensor, dtype)
     return cast_digest(whole, dtype) == expected if expected is not None else not is_open
+
+
+_BEFORE_JOINED = (MOVES | DECODES) - {"Concat"}
+
+
+def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
+    """Whether the file, where one node joins all pieces, joins them in this order."""
+    found = [books.ledger.wiring.readers(piece.entry.tensor, past=_BEFORE_JOINED) for piece in slices]
+    joined = [
+        {reader.node.place: reader.slot for reader in readers if reader.node.op_type == "Concat"}
+        for readers in found
+    ]
+    common = set(joined[0]).intersection(*joined[1:])
+    return all((slots := [each[place] for each in joined]) == sorted(slots) for place in common)
 
 
 def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice], *, is_open: bool) -> bool:
