@@ -24,15 +24,9 @@ BASES = (Base("bert-masked-lm", "dynamic"), Base("bert-masked-lm", "int8"), Base
 SAMPLE = {base: [*REWRITES][place :: len(BASES)] for place, base in enumerate(BASES)}
 
 RED: dict[str, tuple[str, ...]] = {
-    "A graph in a function: readers and folds are not followed through the call.": (
-        "bert-masked-lm/dynamic/graph in a function",
-        "bert-masked-lm/int8/graph in two functions, one in the other",
-    ),
-    "A fold is not sought behind a Cast.": ("net/legacy/weights in float64, through Cast",),
     "A gain moved into the weights behind it is no fold that a rule knows.": (
         "net/legacy/gains moved into the weights behind (SmoothQuant)",
     ),
-    "Blocked convolutions hold their weights in tiles.": ("net/legacy/onnxruntime, all optimizations",),
 }
 """What does not balance yet, by its reason."""
 

@@ -59,7 +59,7 @@ from analyzer.reconcile.recurrent import match_recurrent
 from analyzer.reconcile.remarks import find_remarks, remark_wiring
 from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
-from analyzer.reconcile.split import match_split
+from analyzer.reconcile.split import match_split, match_split_copies
 from analyzer.reconcile.wired import compare_wiring
 from analyzer.units import format_many
 
@@ -93,6 +93,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_by_shape,
     match_copies,
     match_packed_copies,
+    match_split_copies,
     match_deduplicated,
     match_rotary,
     settle_turned,

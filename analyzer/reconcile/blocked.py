@@ -18,7 +18,7 @@ from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
 from analyzer.model import Key, Node, StoredTensor
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.lines import MEANINGS, Line, name_of
+from analyzer.reconcile.lines import Line, name_of
 from analyzer.reconcile.tiles import Tiles
 
 __all__ = ["find_tiles", "mark_tiles"]
@@ -45,8 +45,8 @@ def find_tiles(books: Books) -> None:
             tiles = None if array is None else _find(books, entry, node, array, block)
             if tiles is not None:
                 found[entry.tensor.key] = tiles
-    block = max(_BLOCKS, key=lambda each: len(ways[each]))  # one file is for one machine
-    books.contents.tiles.update(ways[block])
+    best = max(_BLOCKS, key=lambda block: len(ways[block]))  # one file is for one machine
+    books.contents.tiles.update(ways[best])
     for entry in books.ledger.entries:
         node = _reader(books, entry, _BIAS)
         if node is not None and len(entry.tensor.shape) == 1:
@@ -63,13 +63,11 @@ def mark_tiles(books: Books) -> None:
         is_blocked = any(piece.tiles is not None and len(piece.shape) > 1 for piece in pieces)
         rest = tuple(line for line in settled.chain if line not in (Line.RENAMED, Line.IDENTICAL, *_MOVED))
         chain = (*_MOVED, *rest) if is_blocked else settled.chain
-        # What is dead, misplaced or changed stays so, whatever else became of it.
-        line = settled.line if MEANINGS[settled.line].unbalanced else name_of(chain)
-        books.parameters[name] = replace(settled, pieces=pieces, chain=chain, line=line)
+        books.parameters[name] = replace(settled, pieces=pieces, chain=chain, line=name_of(chain))
         for key in settled.entries:
             held = books.entries[key]
             if is_blocked and held.parameter == name and held.line is settled.line:
-                books.entries[key] = replace(held, line=line)
+                books.entries[key] = replace(held, line=name_of(chain))
 
 
 _MOVED = (Line.TRANSPOSED, Line.RESHAPED)

@@ -124,7 +124,7 @@ class Contents:
         return answers.pop() if len(answers) == 1 else None
 
     def precision(self, entry: Entry) -> DType:
-        """The type to which an entry's numbers were rounded: its own, or the half type that has all those looked at.
+        """The type to which an entry's numbers were rounded: its own, or a narrower one that has those looked at.
 
         Few numbers, or round ones, say nothing of that.
         """
@@ -133,8 +133,13 @@ class Contents:
             self._precisions[key] = dtype
             look = self.at(entry, self.originals.positions(self.numel(entry))) if dtype.bits > 16 else None
             values = None if look is None or look[1] is not None else np.unique(look[0])
-            for half in (DType.BFLOAT16, DType.FLOAT16):  # the coarser one first
-                is_evidence = values is not None and values.size >= _FEW and dtype.is_floating
+            for half in (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT):  # the coarser one first
+                is_evidence = (
+                    values is not None
+                    and values.size >= _FEW
+                    and dtype.is_floating
+                    and half.bits < dtype.bits
+                )
                 if is_evidence and values is not None and narrow(values, half) is not None:
                     self._precisions[key] = half
                     break

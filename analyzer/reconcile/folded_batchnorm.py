@@ -136,7 +136,8 @@ class _Scales:
         expected = samples.astype(np.float64) * self._scales[size][:, channels]  # (norms, samples)
         tolerance = 2 * tolerance_of(books.contents, entry)
         for layout in layouts(weight.shape, books.contents.shape(entry)):
-            look = books.contents.look(entry, layout) if layout.is_plain else None
+            is_known = layout.is_plain or books.contents.mode == "full"
+            look = books.contents.look(entry, layout) if is_known else None
             if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
                 continue
             room = tolerance * np.abs(expected).max(axis=1, keepdims=True) + 1e-6

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter, split_name
-from analyzer.model import Node, Place
+from analyzer.model import Graph, Node, Place
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import MEANINGS, Line
@@ -250,16 +250,33 @@ def _exchanged(books: Books, found: Sequence[tuple[int, int, _Read]]) -> Iterato
 
 
 def _depths(books: Books) -> Mapping[Place, int]:
-    """For each node of a sorted graph the longest way to it, in nodes; bodies go on from the node that holds them."""
+    """For each node of a sorted graph the longest way to it, in nodes.
+
+    A node with bodies comes after all that these read from outside; its bodies start there, and what reads it comes
+    after them.
+    """
     depths: dict[Place, int] = {}
+    starts: dict[Place, int] = {}
     wiring = books.ledger.wiring
+    bodies: dict[Place, list[Graph]] = defaultdict(list)
     for graph in books.ledger.model.graphs:
-        start = depths.get(graph.parent, 0) if graph.parent is not None else 0
+        if graph.parent is not None:
+            bodies[graph.parent].append(graph)
+
+    def inside(node: Node) -> Iterator[Node]:
+        yield node
+        for graph in bodies.get(node.place, ()):
+            for inner in graph.nodes:
+                yield from inside(inner)
+
+    for graph in books.ledger.model.graphs:
+        start = starts.get(graph.parent, 0) if graph.parent is not None else 0
         for node in graph.nodes:
-            deepest = start
-            for name in node.inputs:
-                source = wiring.find(node.graph_path, name) if name else None
-                if isinstance(source, Node):
-                    deepest = max(deepest, depths.get(source.place, 0))
-            depths[node.place] = deepest + 1
+            parts = [*inside(node)] if node.place in bodies else [node]
+            sources = (wiring.find(part.graph_path, name) for part in parts for name in part.inputs if name)
+            starts[node.place] = max(
+                (depths.get(source.place, 0) for source in sources if isinstance(source, Node)), default=0
+            )
+            starts[node.place] = max(start, starts[node.place])
+            depths[node.place] = starts[node.place] + len(parts)
     return depths

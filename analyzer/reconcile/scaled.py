@@ -59,7 +59,8 @@ def fit_scaled(
     expected = samples.astype(np.float64) * scale[channels_of(contents, weight, axis, group)]
     tolerance = tolerance_of(contents, entry)
     for layout in contents.layouts(entry, weight.shape, is_computed=True):
-        look = contents.look(entry, layout) if layout.is_plain else None
+        is_known = layout.is_plain or contents.mode == "full"  # then all elements are compared below
+        look = contents.look(entry, layout) if is_known else None
         if look is None:
             continue
         error = _error(look[0], look[1], expected, tolerance * np.abs(expected))

@@ -12,14 +12,15 @@ from analyzer.content import Array, cast_digest, channel_statistics, digest, rou
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key
+from analyzer.model.operators import DECODES, MOVES
 from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.layouts import Layout, layouts
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.reconcile.sums import compare_sums
 
-__all__ = ["match_split"]
+__all__ = ["match_split", "match_split_copies"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -56,6 +57,30 @@ def match_split(books: Books) -> None:
             if slices and _is_whole(books, tensor, axis, slices):
                 _settle(books, tensor, axis, slices)
                 break
+
+
+def match_split_copies(books: Books) -> None:
+    """Explain free entries that make up, end to end, a tensor which the file holds elsewhere: a tied table, say."""
+    if books.contents.mode == "none" or not any(_is_free(entry) for entry in books.free_entries()):
+        return
+    firsts, statistics = _Firsts(books), _Statistics(books)
+    for tensor in books.manifest.parameters:
+        settled, samples = books.parameters.get(tensor.name), books.contents.originals.samples(tensor)
+        if settled is None or not settled.entries or samples is None or len(tensor.shape) < 2:
+            continue
+        is_known = samples.size > 0 and firsts.has(float(samples[0]))
+        if MEANINGS[settled.line].unbalanced or not is_known or books.contents.originals.is_constant(tensor):
+            continue
+        for axis in range(len(tensor.shape)):
+            slices = _fill(books, tensor, axis, statistics)
+            if slices and _is_whole(books, tensor, axis, slices):
+                for piece in slices:
+                    books.copy(tensor, piece.entry, f"{books.contents.evidence}:pieces")
+                break
+
+
+def _is_free(entry: Entry) -> bool:
+    return entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and len(entry.tensor.shape) > 1
 
 
 _FULL = 4
@@ -210,6 +235,8 @@ def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int
 
 def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> bool:
     """Whether all elements agree, where all are compared."""
+    if not _is_in_order(books, slices):
+        return False
     is_open = any(books.contents.is_open(piece.entry, tensor, piece.layout) for piece in slices)
     if books.contents.mode != "full" and not is_open:
         return True
@@ -227,6 +254,20 @@ def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) 
         return digest(whole) == books.contents.originals.digest(tensor)
     expected = books.contents.originals.cast_digest(tensor, dtype)
     return cast_digest(whole, dtype) == expected if expected is not None else not is_open
+
+
+_BEFORE_JOINED = (MOVES | DECODES) - {"Concat"}
+
+
+def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
+    """Whether the file, where one node joins all pieces, joins them in this order."""
+    found = [books.ledger.wiring.readers(piece.entry.tensor, past=_BEFORE_JOINED) for piece in slices]
+    joined = [
+        {reader.node.place: reader.slot for reader in readers if reader.node.op_type == "Concat"}
+        for readers in found
+    ]
+    common = set(joined[0]).intersection(*joined[1:])
+    return all((slots := [each[place] for each in joined]) == sorted(slots) for place in common)
 
 
 def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice], *, is_open: bool) -> bool:
