@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -147,11 +147,11 @@ def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
     """Weights that stand in one layer as another weight of that shape stands in the others, and not as they do."""
     around = {each.parameter.name: _surroundings(books, each.reader) for each in read}
     layers: dict[tuple[str, str], dict[str, _Read]] = defaultdict(dict)
-    places: dict[str, set[object]] = defaultdict(set)
+    places: dict[str, Counter[object]] = defaultdict(Counter)
     for each in read:
         pattern, layer = _pattern(each.parameter.name)
         layers[layer][pattern] = each
-        places[pattern].add(around[each.parameter.name])
+        places[pattern][around[each.parameter.name]] += 1
     told: set[str] = set()
     for found in layers.values():
         for pattern, each in found.items():
@@ -164,8 +164,10 @@ def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
                 theirs = around[other.parameter.name]
                 if mine == theirs or _is_equal(books, each.parameter, other.parameter):
                     continue
-                # In some other layer each of the two stands where, in this one, the other does.
-                if mine in places[other_pattern] - {theirs} and theirs in places[pattern] - {mine}:
+                # In other layers, and in most, each of the two stands where, in this one, the other does.
+                as_here = places[pattern][mine] + places[other_pattern][theirs]
+                turned = places[other_pattern][mine], places[pattern][theirs]
+                if all(turned) and as_here <= sum(turned):
                     told.add(each.parameter.name)
     yield from sorted(told)
 
