@@ -25,7 +25,7 @@ from analyzer.findings.values import look_at_values
 from analyzer.functions import count_calls
 from analyzer.ledger import Entry, Ledger, Opaque, Role
 from analyzer.liveness import Live, find_live
-from analyzer.model import Carrier, Key, Model
+from analyzer.model import Carrier, Model
 from analyzer.opaque import find_opaque
 from analyzer.process.collector import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
@@ -123,7 +123,9 @@ def _find_opaque(
 
     What decodes their codes is explained, what a BatchNormalization keeps, and the other lists of a learned tree.
     """
-    explained: set[Key] = set()
+    explained = {
+        key for _, key, _ in model.unread
+    }  # an error says already that nobody can tell what it holds
     trees = {
         (entry.tensor.graph_path, entry.tensor.node)
         for entry in entries

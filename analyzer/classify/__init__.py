@@ -253,7 +253,7 @@ def _is_filler(tensor: StoredTensor, context: _Context) -> bool:
 
 
 _MADE_UP = re.compile(r"val_\d+")
-"""What PyTorch's exporter calls a value that no name is known of; a dot before it is of a tool that prefixed all names."""
+"""What PyTorch's exporter calls a value without a name; a dot before it is of a tool that prefixed all names."""
 
 
 def _is_state(tensor: StoredTensor, context: _Context) -> bool:

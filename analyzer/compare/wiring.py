@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.compare.record import WiringPair
+from analyzer.errors import ModelReadError
 from analyzer.fingerprint import Fingerprint, take_fingerprint
 from analyzer.ledger import Ledger, Role
 from analyzer.model import Key
@@ -37,4 +38,7 @@ def _take(ledger: Ledger, *, is_named: bool) -> Fingerprint | None:
         for entry in ledger.entries
         if entry.role in (Role.PARAMETER, Role.BUFFER)
     }
-    return take_fingerprint(ledger.model, ledger.wiring, ledger.live, weights, ledger.traced_scopes)
+    try:
+        return take_fingerprint(ledger.model, ledger.wiring, ledger.live, weights, ledger.traced_scopes)
+    except ModelReadError:  # the file is not any more what was counted
+        return None

@@ -45,7 +45,8 @@ def find_tiles(books: Books) -> None:
             tiles = None if array is None else _find(books, entry, node, array, block)
             if tiles is not None:
                 found[entry.tensor.key] = tiles
-    books.contents.tiles.update(max(ways.values(), key=len))  # one file is for one machine
+    block = max(_BLOCKS, key=lambda each: len(ways[each]))  # one file is for one machine
+    books.contents.tiles.update(ways[block])
     for entry in books.ledger.entries:
         node = _reader(books, entry, _BIAS)
         if node is not None and len(entry.tensor.shape) == 1:

@@ -152,7 +152,7 @@ def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
         pattern, layer = _pattern(each.parameter.name)
         layers[layer][pattern] = each
         places[pattern][around[each.parameter.name]] += 1
-    told: set[str] = set()
+    told: dict[frozenset[str], dict[str, bool]] = defaultdict(dict)
     for found in layers.values():
         for pattern, each in found.items():
             mine = around[each.parameter.name]
@@ -164,12 +164,19 @@ def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
                 theirs = around[other.parameter.name]
                 if mine == theirs or _is_equal(books, each.parameter, other.parameter):
                     continue
-                # In other layers, and in most, each of the two stands where, in this one, the other does.
-                as_here = places[pattern][mine] + places[other_pattern][theirs]
-                turned = places[other_pattern][mine], places[pattern][theirs]
-                if all(turned) and as_here <= sum(turned):
-                    told.add(each.parameter.name)
-    yield from sorted(told)
+                # In some other layer each of the two stands where, in this one, the other does.
+                if mine in places[other_pattern] and theirs in places[pattern]:
+                    is_rare = places[other_pattern][mine] > places[pattern][mine]
+                    told[frozenset((pattern, other_pattern))][each.parameter.name] = is_rare
+    # Those of the fewer layers; where neither way is the usual one all of them.
+    yield from sorted(
+        {
+            name
+            for names in told.values()
+            for name, is_rare in names.items()
+            if is_rare or not any(names.values())
+        }
+    )
 
 
 def _pattern(name: str) -> tuple[str, tuple[str, str]]:

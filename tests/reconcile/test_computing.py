@@ -1,0 +1,66 @@
+"""A weight that a node changes when the model runs, before it is multiplied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from models import lines_of, manifest_of, noise, parameter, parameters_of, reconcile, text_model
+
+WEIGHTS = {f"l{number}.weight": noise(6, 6, seed=number) for number in range(3)}
+
+
+def run(folder: Path, change: str, modules: dict[str, str] | None) -> dict[str, str]:
+    """Three layers one after another, of which the second one's weight goes through `change` first."""
+    text = f"""g (float[2,6] x) => (float[2,6] y) {{
+        h0 = Gemm <transB = 1> (x, "l0.weight") {change}
+        h1 = Gemm <transB = 1> (h0, c) y = Gemm <transB = 1> (h1, "l2.weight")
+    }}"""
+    used = dict(WEIGHTS)
+    return lines_of(
+        reconcile(folder, text_model(text, used), manifest_of(*parameters_of(used), modules=modules))
+    )
+
+
+def plain(class_: str) -> dict[str, str]:
+    return {f"l{number}": class_ for number in range(3)}
+
+
+CHANGES = ('c = Neg("l1.weight")', 'c = Abs("l1.weight")', 'a = Neg("l1.weight") c = Exp(a)')
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("modules", [plain("Linear"), None], ids=["Linear", "no class known"])
+def test_what_a_node_makes_of_a_linears_weight_is_another_weight(
+    change: str, modules: dict[str, str] | None, tmp_path: Path
+) -> None:
+    lines = run(tmp_path, change, modules)
+
+    assert lines == {"l0.weight": "identical", "l1.weight": "differing", "l2.weight": "identical"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_class_of_its_own_may_compute_with_its_weight_as_it_likes(change: str, tmp_path: Path) -> None:
+    assert set(run(tmp_path, change, plain("MyLinear")).values()) == {"identical"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    ['c = Identity("l1.weight")', 'a = Cast <to = 10> ("l1.weight") c = Cast <to = 1> (a)'],
+    ids=["nothing", "casts"],
+)
+def test_what_only_moves_or_casts_a_weight_changes_nothing(change: str, tmp_path: Path) -> None:
+    assert set(run(tmp_path, change, plain("Linear")).values()) == {"identical"}
+
+
+def test_a_parameter_that_is_not_described_is_not_compared(tmp_path: Path) -> None:
+    text = 'g (float[2,6] x) => (float[2,6] y) { h = MatMul(x, "l0.weight") y = MatMul(h, "l1.weight") }'
+    held = {name: WEIGHTS[name] for name in ("l0.weight", "l1.weight")}
+    manifest = manifest_of(
+        parameter("l0.weight", held["l0.weight"]), parameter("l1.weight", held["l1.weight"], content=None)
+    )
+
+    result = reconcile(tmp_path, text_model(text, held), manifest)
+
+    assert lines_of(result) == {"l0.weight": "identical", "l1.weight": "not-compared"}
+    assert not result.balanced
