@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from analyzer.read import read_model as read_model
     from analyzer.reconcile import Reconciliation as Reconciliation
     from analyzer.reconcile import reconcile_ledger as reconcile_ledger
+    from analyzer.reconcile.wired import keep_wiring as keep_wiring
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
     from analyzer.recover.ownnames import read_own_names as read_own_names
@@ -161,6 +162,7 @@ __all__ = [
     "group_by",
     "group_by_patterns",
     "judge_findings",
+    "keep_wiring",
     "label_members",
     "label_own",
     "load_config",
@@ -246,6 +248,7 @@ _MODULES = {
     "group_by": "group",
     "group_by_patterns": "group.patterns",
     "judge_findings": "budget.gate",
+    "keep_wiring": "reconcile.wired",
     "label_members": "group.keys",
     "label_own": "collapse.own",
     "load_config": "config",

@@ -192,6 +192,10 @@ class _Slice:
             self._want_slot(holder, slot + shift)
             if slot < states:
                 self._want_output(graph, slot)
+        elif holder.op_type == "If":
+            self.want(
+                holder.graph_path, name
+            )  # a branch takes nothing: what it declares is the value around it
         else:
             for other in range(len(holder.inputs)):
                 self._want_slot(holder, other)

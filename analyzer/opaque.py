@@ -215,7 +215,14 @@ class _Walk:
             return []
         if node.op_type == "If":
             condition = operands[0] if operands else _GIVEN
-            branches = [self.follow(body, {}, depth + 1) for body in bodies if self._runs(body)]
+            branches = [
+                # A branch takes nothing: what it declares is the value around it.
+                self.follow(
+                    body, {name: self._find(node.graph_path, name) for name in body.inputs}, depth + 1
+                )
+                for body in bodies
+                if self._runs(body)
+            ]
             return [_join(values, condition.is_fixed) for values in zip(*branches, strict=False)]
         is_fixed = all(value.is_fixed for value in operands)
         outputs: list[_Value] = []

@@ -251,7 +251,7 @@ def pictures() -> Iterator[Picture]:
     yield Picture({"fc.weight": W}, {"val_1": other}, product("val_1", other))
     yield Picture(
         {"fc.weight": W},
-        {"fc.weight": W, "val_9": W[1]},
+        {"fc.weight": W, "val_9": floats(4, 9, 5)[()]},
         'g (float[1,2] x) => (float[1,3] y) { h = MatMul(x, "fc.weight") y = acme.Gate(h, val_9) }',
     )
     yield from wired()

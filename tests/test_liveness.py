@@ -194,6 +194,18 @@ def test_a_stored_condition_that_a_caller_may_replace_keeps_both_branches(tmp_pa
     assert live(tmp_path, proto) >= {"w", "v"}
 
 
+def test_what_the_branch_reads_that_is_not_taken_is_needed_to_load_the_model(tmp_path: Path) -> None:
+    assert unused(tmp_path, model(BRANCHES, w=W, v=OTHER, k=np.asarray(False))) == set()
+
+
+def test_an_input_that_a_branch_declares_is_the_value_around_it(tmp_path: Path) -> None:
+    """Exporters of no standard write them; a branch takes nothing."""
+    branches = BRANCHES.replace("a () =>", "a (float[1,4] h) =>").replace("MatMul(x, w)", "MatMul(h, w)")
+    proto = model(f"h = MatMul(x, u) {branches.replace('(k)', '(c)')}", u=noise(4, 4, seed=2), w=W, v=OTHER)
+
+    assert live(tmp_path, proto) == {"u", "w", "v"}
+
+
 def test_a_weight_of_the_branch_that_is_not_taken_is_dead(tmp_path: Path) -> None:
     known = {"w": W, "v": OTHER}
     proto = model(BRANCHES, **known, k=np.asarray(False))
