@@ -79,13 +79,16 @@ def settle_fillers(books: Books) -> None:
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
-        elif is_free and not is_weight and array.size > 1 and is_known_table(array):
+        elif is_free and not is_weight and array.size >= _LEAST_TABLE and is_known_table(array):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
 
 
 _MOST_FILLER = 1 << 24
 """Elements up to which an entry that nothing explains is looked at once more."""
+
+_LEAST_TABLE = 8
+"""Elements from which numbers may be known for a table: two or three are a count, or have one ratio, by themselves."""
 
 _MAY_BE_MASKS = ("structure:Add-vector", "provenance:folded-from", "provenance:folded-with")
 """Of what seems learned: what is added to scores, and what has a weight's shape and not its values."""
