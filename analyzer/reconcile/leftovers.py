@@ -11,7 +11,6 @@ from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
 from analyzer.manifest import Parameter
-from analyzer.opaque import FEW
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
@@ -80,13 +79,16 @@ def settle_fillers(books: Books) -> None:
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
-        elif is_free and not is_weight and array.size > FEW and is_known_table(array):
+        elif is_free and not is_weight and array.size >= _LEAST_TABLE and is_known_table(array):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
 
 
 _MOST_FILLER = 1 << 24
 """Elements up to which an entry that nothing explains is looked at once more."""
+
+_LEAST_TABLE = 8
+"""Elements from which numbers may be known for a table: two or three are a count, or have one ratio, by themselves."""
 
 _MAY_BE_MASKS = ("structure:Add-vector", "provenance:folded-from", "provenance:folded-with")
 """Of what seems learned: what is added to scores, and what has a weight's shape and not its values."""

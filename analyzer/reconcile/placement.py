@@ -166,7 +166,8 @@ def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
                     continue
                 # In some other layer each of the two stands where, in this one, the other does.
                 if mine in places[other_pattern] and theirs in places[pattern]:
-                    is_rare = places[other_pattern][mine] > places[pattern][mine]
+                    as_here = places[pattern][mine] + places[other_pattern][theirs]
+                    is_rare = places[other_pattern][mine] + places[pattern][theirs] > as_here
                     told[frozenset((pattern, other_pattern))][each.parameter.name] = is_rare
     # Those of the fewer layers; where neither way is the usual one all of them.
     yield from sorted(

@@ -280,6 +280,18 @@ def test_table_that_the_exporter_folded_and_adds_is_added(tmp_path, note, matrix
     assert result.balanced
 
 
+@pytest.mark.parametrize(("count", "line"), [(3, "unexplained"), (7, "unexplained"), (8, "added")])
+def test_few_numbers_are_a_count_by_themselves_and_no_table(tmp_path, count, line):
+    proto = text_model(
+        'g (float[1,3] x) => (float[1,2] y) { h = MatMul(x, "fc.weight") y = acme.Gate(h, v) }',
+        {"fc.weight": FC, "v": ramp(count)},
+    )
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("fc.weight", FC)))
+
+    assert [entry.line for entry in result.entries if entry.key[1] == "v"] == [line]
+
+
 @pytest.mark.parametrize("note", ["folded", "CONSTANT_TENSOR"])
 def test_no_note_makes_numbers_that_are_added_and_no_table_the_exporters(tmp_path, note):
     result = extra(tmp_path, note, "i = Relu(h) y = Add(i, v)")
