@@ -84,7 +84,7 @@ def is_affine(values: Reals, error: float = 0.0) -> bool:
             shape = [1] * values.ndim
             shape[axis] = length
             expected = expected + step * np.arange(length).reshape(shape)
-    room = 1e-6 * max(1.0, float(np.abs(values).max())) + 3 * error
+    room = 1e-6 * float(np.abs(values).max()) + 3 * error
     return bool((np.abs(values - expected) <= room).all())
 
 

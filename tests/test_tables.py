@@ -175,6 +175,17 @@ def noises(draw: st.DrawFn) -> Array:
     return np.asarray(values).astype(draw(st.sampled_from(["f4", "f8", "f2"])))
 
 
+@pytest.mark.parametrize("size", [1e-6, 1e-7, 1e-9, 1e-30])
+def test_noise_is_no_table_however_small_it_is(size: float) -> None:
+    noise = np.random.default_rng(0).standard_normal((64, 64)) * size
+
+    assert not is_known_table(noise.astype(np.float32))
+
+
+def test_small_counts_are_counts() -> None:
+    assert is_known_table((np.arange(64) * 1e-9).astype(np.float32))
+
+
 @steady
 @given(noise=noises())
 def test_noise_is_never_a_table(noise: Array) -> None:
