@@ -243,6 +243,9 @@ that in part."""
 _STARTS = range(3)
 """The first position: 0, or 1 or 2 where those before are for padding."""
 
+_LOOKED_AT = 16
+"""Positions of a first look."""
+
 _PEEKED = 4
 """Positions by which a table is told from most others."""
 
@@ -253,6 +256,8 @@ _ORDERS = ("s", "c", "ss", "cc", "sc", "cs", "ccss", "sscc")
 def _are_waves(waves: Reals, slack: float) -> bool:
     """Whether a table (positions, columns) is the sines and cosines of a series of frequencies, in a usual order."""
     positions, columns = waves.shape
+    if not _may_be_waves(waves[:_LOOKED_AT], slack):
+        return False
     speeds = _speeds(waves)
     for order in _ORDERS:
         count, rest = divmod(columns, len(order))
@@ -273,6 +278,14 @@ def _are_waves(waves: Reals, slack: float) -> bool:
             if len(order) == 1:
                 break  # both are the same
     return False
+
+
+def _may_be_waves(waves: Reals, slack: float) -> bool:
+    """Whether of each column t[p + 1] + t[p - 1] is one number times t[p], as it is of every wave: a first look."""
+    middle, around = waves[1:-1], waves[2:] + waves[:-2]
+    power = (middle * middle).sum(axis=0)
+    twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
+    return bool((np.abs(around - twice * middle) <= 8 * slack * np.abs(waves).max()).all())
 
 
 def _speeds(waves: Reals) -> Reals:
@@ -313,5 +326,5 @@ def _is_wave_table(
     size = float((expected * expected).sum())
     amplitude = float((expected * waves).sum()) / size if size else 0.0
     # Angles are rounded before their sine is taken, and large ones more than small ones.
-    room = slack * (1 + rows / 64) * abs(amplitude)
+    room = slack * (1 + rows / 64) * float(np.abs(amplitude * expected).max())
     return amplitude != 0 and bool((np.abs(waves - amplitude * expected) <= room).all())

@@ -230,6 +230,14 @@ def test_waves_of_any_slope_frequency_or_phase_carry_them(kind: str) -> None:
     assert count_free(made[kind]) == made[kind].size
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_signs_are_no_waves_of_half_a_turn(seed: int) -> None:
+    """Whose sines are nothing but rounding, in proportion to which all is near."""
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (3, 16))
+
+    assert count_free(signs) == signs.size
+
+
 def test_a_second_mask_has_no_room_for_others_numbers() -> None:
     masks = np.stack(
         [causal(12, -1e4), causal(12, -1e4) + np.random.default_rng(0).standard_normal((12, 12))]
