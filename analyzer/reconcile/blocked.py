@@ -18,7 +18,7 @@ from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
 from analyzer.model import Key, Node, StoredTensor
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.lines import Line, name_of
+from analyzer.reconcile.lines import MEANINGS, Line, name_of
 from analyzer.reconcile.tiles import Tiles
 
 __all__ = ["find_tiles", "mark_tiles"]
@@ -63,11 +63,13 @@ def mark_tiles(books: Books) -> None:
         is_blocked = any(piece.tiles is not None and len(piece.shape) > 1 for piece in pieces)
         rest = tuple(line for line in settled.chain if line not in (Line.RENAMED, Line.IDENTICAL, *_MOVED))
         chain = (*_MOVED, *rest) if is_blocked else settled.chain
-        books.parameters[name] = replace(settled, pieces=pieces, chain=chain, line=name_of(chain))
+        # What is dead, misplaced or changed stays so, whatever else became of it.
+        line = settled.line if MEANINGS[settled.line].unbalanced else name_of(chain)
+        books.parameters[name] = replace(settled, pieces=pieces, chain=chain, line=line)
         for key in settled.entries:
             held = books.entries[key]
             if is_blocked and held.parameter == name and held.line is settled.line:
-                books.entries[key] = replace(held, line=name_of(chain))
+                books.entries[key] = replace(held, line=line)
 
 
 _MOVED = (Line.TRANSPOSED, Line.RESHAPED)
