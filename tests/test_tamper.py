@@ -29,63 +29,8 @@ MUST = [name for name, kind in KINDS.items() if kind.group in CERTAIN]
 SAMPLE = {base: MUST[place :: 2 * len(BASES)] for place, base in enumerate(BASES)}
 
 SILENT: dict[str, tuple[str, ...]] = {
-    "A tensor that no output depends on holds its parameter.": (
-        "bert-masked-lm/dynamic/unread/product bypassed, its node dead",
-        "bert-masked-lm/dynamic/unread/every residual's branch left out",
-        "bert-masked-lm/int8/unread/bias of a norm taken off",
-        "net/legacy/unread/bias Add bypassed, its node dead",
-        "net/legacy/unread/norm bypassed",
-        "net/legacy/unread/weight replaced by one already there",
-    ),
-    "A function of the weights is taken for a fold, whatever tensor it stands in.": (
-        "bert-masked-lm/dynamic/folded-factor/w / sqrt(64) of one weight",
-        "bert-masked-lm/int8/folded-factor/exp(w) of one weight",
-        "net/legacy/folded-factor/-exp(w) of one weight",
-    ),
-    "What stands between a tensor and its product is not looked at.": (
-        "bert-masked-lm/dynamic/folded-factor/Exp of a weight at run time",
-        "bert-masked-lm/dynamic/folded-factor/w / sqrt(8) at run time",
-        "bert-masked-lm/int8/orientation/square weight transposed under its name",
-        "net/legacy/orientation/square matrix turned by Gemm with transB",
-        "net/legacy/folded-factor/Abs of a weight at run time",
-    ),
-    "Integers, bools, scalars, attributes and what is made at run time are not followed to where they compute.": (
-        "bert-masked-lm/dynamic/planted/bools",
-        "bert-masked-lm/dynamic/planted/RandomUniform",
-        "bert-masked-lm/dynamic/planted/int64 through Cast, as a bias",
-        "bert-masked-lm/int8/planted/int64 through Cast",
-        "bert-masked-lm/int8/planted/int8 chunks of 64",
-        "bert-masked-lm/int8/planted/LabelEncoder's values",
-        "bert-masked-lm/int8/planted/value_ints",
-        "bert-masked-lm/int8/planted/sines at run time",
-        "bert-masked-lm/int8/planted/RandomNormalLike",
-        "bert-masked-lm/int8/planted/indices into even steps",
-        "bert-masked-lm/int8/planted/bools, as a bias",
-        "net/legacy/planted/int32 through Cast",
-        "net/legacy/planted/1,024 scalars",
-        "net/legacy/planted/LabelEncoder's keys",
-        "net/legacy/planted/remainders at run time",
-        "net/legacy/planted/Bernoulli",
-    ),
-    "A name or a note settles what flows into arithmetic.": (
-        "bert-masked-lm/dynamic/forged/note folded_from naming a parameter, as integers",
-        "bert-masked-lm/dynamic/forged/name position_ids, as a bias",
-        "bert-masked-lm/dynamic/forged/name token_type_ids, as integers",
-        "bert-masked-lm/int8/forged/note InputSpec kind BUFFER, as a bias",
-        "bert-masked-lm/int8/forged/name inv_freq, as a bias",
-        "bert-masked-lm/int8/forged/name num_batches_tracked, as integers",
-        "net/legacy/forged/note InputSpec kind BUFFER, as integers",
-        "net/legacy/forged/name running_mean, as a bias",
-        "net/legacy/forged/name attn.bias, as integers",
-    ),
-    "What computes is no tensor that a rule looks at, and PyTorch's weights compute nothing.": (
-        "bert-masked-lm/dynamic/hollow/int64 tables, weights in dead products",
-        "bert-masked-lm/dynamic/hollow/int64 tables, weights never chosen by Where",
-        "bert-masked-lm/dynamic/hollow/int8 chunks, weights times zero",
-        "bert-masked-lm/dynamic/hollow/sines, weights times zero",
-        "bert-masked-lm/dynamic/hollow/indices into even steps, weights in dead nodes",
+    "Dropout in training mode draws its mask when the model runs, and is no operator that makes numbers.": (
         "bert-masked-lm/dynamic/hollow/weights averaged with noise that Dropout's mask gives",
-        "net/legacy/hollow/half of the products, int64 tables, weights in dead nodes",
     ),
 }
 """What is not told yet, by its reason."""
