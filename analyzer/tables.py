@@ -326,5 +326,5 @@ def _is_wave_table(
     size = float((expected * expected).sum())
     amplitude = float((expected * waves).sum()) / size if size else 0.0
     # Angles are rounded before their sine is taken, and large ones more than small ones.
-    room = slack * (1 + rows / 64) * float(np.abs(amplitude * expected).max())
+    room = np.minimum(slack * (1 + rows / 64), max(slack, 0.05)) * float(np.abs(amplitude * expected).max())
     return amplitude != 0 and bool((np.abs(waves - amplitude * expected) <= room).all())
