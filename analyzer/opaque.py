@@ -37,6 +37,9 @@ _DEEPEST = 64
 _MOST_VISITS = 8
 """How often a node is looked at, on average, because its body is called with other data."""
 
+_DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
+"""Operators that drop elements at random, and the input that says whether they do. Without it they do not."""
+
 Source = Key | Place
 """A stored tensor by its key, or by its place a node that makes numbers when the model runs."""
 
@@ -183,6 +186,8 @@ class _Walk:
             self._set(node, values, self._call(node, self.graphs[body], operands, depth))
         elif nested:
             self._set(node, values, self._hold(node, nested, operands, depth))
+        elif self._may_draw(node):
+            self._set(node, values, self._draw(node, operands))
         else:
             value = self._compute(node, operands)
             if value is not _GIVEN:
@@ -250,6 +255,22 @@ class _Walk:
             or any(node.place in self.live.nodes for node in body.nodes)
             or any(tensor.key in self.live.tensors for tensor in body.tensors)
         )
+
+    def _may_draw(self, node: Node) -> bool:
+        """Whether a node drops elements at random: it is Dropout, and no stored `training_mode` is false."""
+        slot = _DROPS.get(node.op_type)
+        if slot is None or not node.is_standard or len(node.inputs) <= slot or not node.inputs[slot]:
+            return False
+        mode = self.wiring.find(node.graph_path, node.inputs[slot])
+        array = mode.payload.array() if isinstance(mode, StoredTensor) and mode.numel == 1 else None
+        return array is None or bool(array.any())
+
+    def _draw(self, node: Node, operands: Sequence[_Value]) -> list[_Value]:
+        """Dropout at work: what is fixed comes out as noise, and its mask is noise whatever comes in."""
+        data = operands[:1]
+        is_fixed = all(value.is_fixed for value in data)
+        noise = _Value(_union(data) | {node.place}, is_fixed, is_plain=False, is_held=any(v.is_held for v in data))
+        return [noise if is_fixed else _GIVEN, *[noise] * (len(node.outputs) - 1)]
 
     def _compute(self, node: Node, operands: Sequence[_Value]) -> _Value:
         known = operator_of(node)

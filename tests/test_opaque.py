@@ -126,6 +126,14 @@ CARRIERS: dict[str, ModelProto] = {
     "a sparse initializer": of_sparse(),
     "a list that a call gives": of_call(),
     "random numbers": model(f"s = RandomNormal <shape = [{SIDE}, {SIDE}], seed = 1.0> () y = Add(h, s)", {}),
+    "a weight that Dropout drops from": model(
+        "g = Dropout <seed = 3> (w, half, yes) n = MatMul(x, g) y = Add(h, n)",
+        {"half": np.array(0.5, "f4"), "yes": np.array(True)},
+    ),
+    "Dropout's mask of an activation": model(
+        "d, m = Dropout <seed = 3> (h, half, yes) f = Cast <to = 1> (m) g = Mul(w, f) y = MatMul(h, g)",
+        {"half": np.array(0.5, "f4"), "yes": np.array(True)},
+    ),
     "sines of a count, at run time": model(
         "n = Range(first, last, one) f = Cast <to = 1> (n) g = Mul(f, f) s0 = Sin(g) "
         "s = Reshape(s0, shape) y = Add(h, s)",
@@ -195,7 +203,14 @@ HONEST: dict[str, ModelProto] = {
         {"cos": np.cos(np.arange(SIDE)[:, None] * 1e4 ** (-np.arange(SIDE) / SIDE)).astype("f4")},
     ),
     "1 + w at run time": model("g = Add(w, one) y = MatMul(h, g)", {"one": np.array(1, "f4")}),
+    "Dropout that is off": model(
+        "g = Dropout <seed = 3> (w, half, no) d, m = Dropout(h) n = MatMul(d, g) y = Add(n, h)",
+        {"half": np.array(0.5, "f4"), "no": np.array(False)},
+    ),
     "shapes": model("r = Reshape(h, shape) y = Reshape(r, shape)", {"shape": np.array([SIDE, SIDE])}),
+    "Dropout of an activation, in an export for training": model(
+        "y = Dropout(h, half, yes)", {"half": np.array(0.5, "f4"), "yes": np.array(True)}
+    ),
     "an activation's scale": model(
         "q = QuantizeLinear(h, step, zero) y = DequantizeLinear(q, step, zero)",
         {"step": np.array(0.037, "f4"), "zero": np.array(3, "u1")},

@@ -28,11 +28,7 @@ BASES = (Base("bert-masked-lm", "dynamic"), Base("bert-masked-lm", "int8"), Base
 MUST = [name for name, kind in KINDS.items() if kind.group in CERTAIN]
 SAMPLE = {base: MUST[place :: 2 * len(BASES)] for place, base in enumerate(BASES)}
 
-SILENT: dict[str, tuple[str, ...]] = {
-    "Dropout in training mode draws its mask when the model runs, and is no operator that makes numbers.": (
-        "bert-masked-lm/dynamic/hollow/weights averaged with noise that Dropout's mask gives",
-    ),
-}
+SILENT: dict[str, tuple[str, ...]] = {}
 """What is not told yet, by its reason."""
 
 
