@@ -269,7 +269,9 @@ class _Walk:
         """Dropout at work: what is fixed comes out as noise, and its mask is noise whatever comes in."""
         data = operands[:1]
         is_fixed = all(value.is_fixed for value in data)
-        noise = _Value(_union(data) | {node.place}, is_fixed, is_plain=False, is_held=any(v.is_held for v in data))
+        noise = _Value(
+            _union(data) | {node.place}, is_fixed, is_plain=False, is_held=any(v.is_held for v in data)
+        )
         return [noise if is_fixed else _GIVEN, *[noise] * (len(node.outputs) - 1)]
 
     def _compute(self, node: Node, operands: Sequence[_Value]) -> _Value:

@@ -49,6 +49,7 @@ from analyzer.reconcile.lines import (
     ParameterLine,
     Reconciliation,
 )
+from analyzer.reconcile.moved_gain import match_moved_gain
 from analyzer.reconcile.names import align
 from analyzer.reconcile.nearest import find_nearest
 from analyzer.reconcile.orientation import settle_turned
@@ -82,6 +83,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_by_name,
     match_folded_batchnorm,
     match_folded_weightnorm,
+    match_moved_gain,
     match_recurrent,
     match_rows,
     match_by_content,

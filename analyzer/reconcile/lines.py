@@ -70,7 +70,8 @@ class Line(enum.StrEnum):
     FOLDED_WEIGHTNORM = "folded-weightnorm"
     """A direction and a length (`weight_v`, `weight_g`), multiplied out."""
     FOLDED_POINTWISE = "folded-pointwise"
-    """A function of each element: 1 + w, exp(w), -exp(w), a constant times w."""
+    """A function of each element: 1 + w, exp(w), -exp(w), a constant times w; a factor for each channel that moved from
+    a norm into the weights behind it."""
     CAST = "cast"
     """In another floating-point type, rounded to it."""
     QUANTIZED = "quantized"
