@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from models import convolution, lines_of, manifest_of, noise, parameter, reconcile, text_model
 
+from analyzer.reconcile import Reconciliation
 from analyzer.reconcile.tiles import Tiles
 
 
@@ -44,3 +48,60 @@ def test_what_stands_behind_the_last_channel_has_to_be_zeros() -> None:
 
     assert not Tiles(weight.shape, stored.shape, 8, is_deep=True).fills_with_zeros(stored)
     assert not Tiles((20,), (24,), 8, is_deep=False).fills_with_zeros(np.arange(24.0))
+
+
+KNOWN = {
+    "layers.0.weight": noise(16, 16, 3, 3),
+    "layers.0.bias": noise(16, seed=1),
+    "layers.1.weight": noise(20, 16, 3, 3, seed=2),
+    "layers.1.bias": noise(20, seed=3),
+}
+FIRST = 'a = com.microsoft.nchwc.Conv <kernel_shape = [3, 3]> (r, "0_nchwc", "layers.0.bias")'
+SECOND = 'b = com.microsoft.nchwc.Conv <kernel_shape = [3, 3]> (a, "1_nchwc", "1_bias")'
+END = "y = com.microsoft.nchwc.ReorderOutput <channels = 20> (b)"
+
+
+def run(folder: Path, *, element: float = 0.0, nodes: str = f"{FIRST} {SECOND} {END}") -> Reconciliation:
+    """What onnxruntime makes of two convolutions for a machine with vectors of 8 floats."""
+    stored = {
+        "0_nchwc": blocked(KNOWN["layers.0.weight"], 8, is_deep=True),
+        "layers.0.bias": KNOWN["layers.0.bias"],
+        "1_nchwc": blocked(KNOWN["layers.1.weight"], 8, is_deep=True),
+        "1_bias": np.pad(KNOWN["layers.1.bias"], (0, 4)),
+    }
+    stored["1_nchwc"].reshape(-1)[100] += np.float32(element)
+    head = '<ir_version: 10, opset_import: ["" : 17, "com.microsoft.nchwc" : 1]> '
+    head += "g (float[1,16,9,9] x) => (float[1,20,5,5] y)"
+    text = f"{head} {{ r = com.microsoft.nchwc.ReorderInput (x) {nodes} }}"
+    known = [(convolution if array.ndim > 1 else parameter)(name, array) for name, array in KNOWN.items()]
+    return reconcile(folder, text_model(text, stored), manifest_of(*known))
+
+
+def test_a_file_of_blocked_convolutions_balances_and_says_what_moved(tmp_path: Path) -> None:
+    result = run(tmp_path)
+
+    assert result.balanced
+    assert lines_of(result) == {
+        "layers.0.weight": "reshaped",
+        "layers.0.bias": "identical",
+        "layers.1.weight": "reshaped",
+        "layers.1.bias": "renamed",
+    }
+    assert result.onnx_parameters == sum(array.size for array in KNOWN.values())
+
+
+def test_another_element_in_the_tiles_is_found(tmp_path: Path) -> None:
+    assert not run(tmp_path, element=0.01).balanced
+
+
+def test_tiles_that_no_output_depends_on_are_dead_and_not_only_moved(tmp_path: Path) -> None:
+    end = END.replace("20", "16").replace("(b)", "(a)")
+
+    result = run(tmp_path, nodes=f"{FIRST} {SECOND} {end}")
+
+    assert lines_of(result) == {
+        "layers.0.weight": "reshaped",
+        "layers.0.bias": "identical",
+        "layers.1.weight": "dead",
+        "layers.1.bias": "dead",
+    }

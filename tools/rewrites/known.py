@@ -8,8 +8,6 @@ from fnmatch import fnmatchcase
 __all__ = ["KNOWN", "reason_of"]
 
 KNOWN: Mapping[str, str] = {
-    "*/gains moved into the weights behind (SmoothQuant)": "A gain that moved into the weights behind it "
-    "is no fold that a rule knows.",
     "*/fp16/weights in bfloat16, through Cast": "Rounded to float16 and then to bfloat16, which is not always "
     "the nearest bfloat16; only single roundings are known.",
     "resnet/*/weights stored in two halves, with a Concat": "Pieces of a weight that a BatchNorm scaled.",
