@@ -60,7 +60,9 @@ def _match_parameter(books: Books, entry: Entry, parameter: Parameter, fit: Fit)
     if parameter.name in books.parameters:
         books.copy(parameter, entry, decided_by)
         return
-    as_it_stands = Line.IDENTICAL if entry.tensor.name in parameter.names else Line.RENAMED
+    as_it_stands = Line.RENAMED
+    if entry.tensor.name in parameter.names:
+        as_it_stands = Line.NAMED if fit.evidence == "shape" else Line.IDENTICAL
     chain = fit.chain or (as_it_stands,)
     books.hold(parameter, entry, chain, decided_by, fit.error, pieces=(piece_of(entry, fit),))
 

@@ -199,7 +199,7 @@ def settle_dead(books: Books) -> None:
 
 def mark_ties(books: Books) -> None:
     """A parameter of several names that is stored once, whole, is `tied`; the line it had stays in its chain."""
-    storing = {Line.IDENTICAL, Line.RENAMED, Line.TRANSPOSED, Line.RESHAPED}
+    storing = {Line.IDENTICAL, Line.NAMED, Line.RENAMED, Line.TRANSPOSED, Line.RESHAPED}
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
         if parameter.tied and settled.line in storing and len(settled.entries) == 1:

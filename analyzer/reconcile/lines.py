@@ -48,6 +48,8 @@ class Line(enum.StrEnum):
     """What became of a PyTorch parameter, or where a stored tensor came from. In the order of the report."""
 
     IDENTICAL = "identical"
+    NAMED = "named"
+    """The same name and shape; values were not compared."""
     RENAMED = "renamed"
     TRANSPOSED = "transposed"
     RESHAPED = "reshaped"
@@ -137,6 +139,7 @@ _ROWS = "of a table of which the file has some rows only"
 
 MEANINGS: Mapping[Line, Meaning] = {
     Line.IDENTICAL: Meaning(values="kept"),
+    Line.NAMED: Meaning(values="kept"),
     Line.RENAMED: Meaning(values="kept"),
     Line.TRANSPOSED: Meaning(values="kept"),
     Line.RESHAPED: Meaning(values="kept"),
