@@ -13,7 +13,7 @@ import numpy as np
 
 from analyzer.content import Array
 from analyzer.dtypes import DType
-from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model import GraphPath, Key, Model, Node, StoredTensor
 from analyzer.wiring import Wiring
 
 __all__ = ["Evaluator"]
@@ -32,11 +32,9 @@ class Evaluator:
     wiring: Wiring
     most: int = _MOST
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
-    _called: dict[Place, GraphPath] = field(default_factory=dict)
     _given: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._called = self.wiring.calls
         self._given = {(graph.path, name) for graph in self.model.graphs for name in graph.overridable}
 
     def value(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
@@ -62,7 +60,7 @@ class Evaluator:
         if (
             not isinstance(provider, Node)
             or provider.domain not in ("", "ai.onnx")
-            or provider.place in self._called
+            or provider.place in self.wiring.calls
         ):
             return None
         way = _WAYS.get(provider.op_type)
@@ -85,7 +83,7 @@ class Evaluator:
         """The tensor in a ConstantOfShape's `value`."""
         if node.op_type != "ConstantOfShape":
             return None
-        graph = next(graph for graph in self.model.graphs if graph.path == node.graph_path)
+        graph = self.wiring.graphs[node.graph_path]
         carried = next((tensor for tensor in graph.tensors if tensor.node == node.position), None)
         return np.zeros(1, np.float32) if carried is None else carried.payload.array()
 

@@ -61,7 +61,7 @@ def take_fingerprint(
     walk = _Walk(model, wiring, live, weights, scopes)
     hasher = hashlib.blake2b(digest_size=_SIZE)
     for part in model.parts:
-        graph = walk.graphs.get(part.path)
+        graph = wiring.graphs.get(part.path)
         if graph is None:
             continue
         types = {known.name: f"{known.kind}:{known.dtype.name}" for known in graph.signature}
@@ -98,29 +98,17 @@ class _Walk:
     live: Live
     weights: Mapping[Key, str]
     scopes: Mapping[Place, str]
-    graphs: dict[GraphPath, Graph] = field(default_factory=dict)
     found: dict[str, set[bytes]] = field(default_factory=dict)
     """Digests of what the nodes of each module compute."""
     is_lost: bool = False
     _values: dict[GraphPath, dict[str, bytes]] = field(default_factory=dict)
-    _nested: dict[Place, list[Graph]] = field(default_factory=lambda: defaultdict(list))
-    _called: dict[Place, GraphPath] = field(default_factory=dict)
-    _carried: dict[Place, list[StoredTensor]] = field(default_factory=lambda: defaultdict(list))
     _orders: dict[GraphPath, list[Node]] = field(default_factory=dict)
     _answers: dict[tuple[GraphPath, bytes], list[bytes]] = field(default_factory=dict)
     _contents: dict[Key, bytes] = field(default_factory=dict)
     _left: int = 0
 
     def __post_init__(self) -> None:
-        for graph in self.model.graphs:
-            self.graphs.setdefault(graph.path, graph)
-            if graph.parent is not None:
-                self._nested[graph.parent].append(graph)
-            for tensor in graph.tensors:
-                if tensor.carrier not in NAMED and tensor.node is not None:
-                    self._carried[graph.path, tensor.node].append(tensor)
-            self._left += _MOST_VISITS * len(graph.nodes)
-        self._called = self.wiring.calls
+        self._left = _MOST_VISITS * sum(len(graph.nodes) for graph in self.model.graphs)
 
     def follow(
         self, graph: Graph, given: Mapping[str, bytes], settings: Mapping[str, object], depth: int
@@ -157,9 +145,9 @@ class _Walk:
         ]
         while operands and not operands[-1]:
             operands.pop()
-        body = self._called.get(node.place)
+        body = self.wiring.calls.get(node.place)
         if body is not None:
-            outputs = self._call(node, self.graphs[body], operands, settings, depth)
+            outputs = self._call(node, self.wiring.graphs[body], operands, settings, depth)
         elif node.op_type == "Identity" and node.domain in ("", "ai.onnx") and operands:
             outputs = [operands[0]]
         else:
@@ -195,9 +183,9 @@ class _Walk:
             for name, value in (*node.integers.items(), *node.settings.items())
         }
         words: list[object] = [domain, node.op_type, *(f"{name}={told[name]!r}" for name in sorted(told))]
-        for tensor in self._carried.get(node.place, ()):
+        for tensor in self.wiring.carried.get(node.place, ()):
             words += [tensor.name.rpartition(".")[2], self._of(tensor)]
-        for body in self._nested.get(node.place, ()):
+        for body in self.wiring.nested.get(node.place, ()):
             if depth >= _DEEPEST:
                 self.is_lost = True
                 break
@@ -247,7 +235,7 @@ class _Walk:
     def _reads(self, node: Node) -> set[str]:
         """What a node reads, and the bodies that it holds read from around them."""
         names = set(node.inputs)
-        for body in self._nested.get(node.place, ()):
+        for body in self.wiring.nested.get(node.place, ()):
             names.update(body.outputs)
             for inner in body.nodes:
                 names |= self._reads(inner)

@@ -55,7 +55,7 @@ def find_live(
     live, needed = (_Slice(model, wiring, is_learned, is_needed) for is_needed in (False, True))
     for slice_ in (live, needed):
         for part in model.parts:
-            graph = slice_.graphs.get(part.path)
+            graph = wiring.graphs.get(part.path)
             for name in graph.outputs if graph is not None else ():
                 slice_.want(part.path, name)
         slice_.run()
@@ -77,13 +77,10 @@ class _Slice:
     is_learned: Callable[[StoredTensor], bool]
     is_needed: bool
     """Whether sizes count too, and what is shut out."""
-    graphs: dict[GraphPath, Graph] = field(default_factory=dict)
     nodes: set[Place] = field(default_factory=set)
     tensors: set[Key] = field(default_factory=set)
     _waiting: list[tuple[GraphPath, str]] = field(default_factory=list)
     _wanted: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _nested: dict[Place, list[Graph]] = field(default_factory=lambda: defaultdict(list))
-    _called: dict[Place, GraphPath] = field(default_factory=dict)
     _sites: dict[GraphPath, dict[Place, Node]] = field(default_factory=lambda: defaultdict(dict))
     """Live calls of each function's body."""
     _given: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -92,13 +89,6 @@ class _Slice:
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.model, self.wiring, _MOST_FOLDED)
-
-    def __post_init__(self) -> None:
-        for graph in self.model.graphs:
-            self.graphs.setdefault(graph.path, graph)
-            if graph.parent is not None:
-                self._nested[graph.parent].append(graph)
-        self._called = self.wiring.calls
 
     def want(self, path: GraphPath, name: str) -> None:
         """Ask for a value, as seen from a graph."""
@@ -128,8 +118,8 @@ class _Slice:
 
     def _follow_node(self, node: Node, name: str) -> None:
         self.nodes.add(node.place)
-        body = self._called.get(node.place)
-        nested = self._nested.get(node.place, ())
+        body = self.wiring.calls.get(node.place)
+        nested = self.wiring.nested.get(node.place, ())
         index = node.outputs.index(name)
         if body is not None:
             self._follow_call(node, body, index)
@@ -156,7 +146,7 @@ class _Slice:
         return every
 
     def _follow_call(self, node: Node, body: GraphPath, index: int) -> None:
-        graph = self.graphs[body]
+        graph = self.wiring.graphs[body]
         if node.place not in self._sites[body]:
             self._sites[body][node.place] = node
             for name in self._given[body]:
@@ -173,8 +163,8 @@ class _Slice:
         """A graph's own input: of a main graph the caller's; of a function each live call's; of a body its holder's."""
         self._given[path].add(name)
         for node in self._sites.get(path, {}).values():
-            self._want_argument(node, self.graphs[path], name)
-        graph = self.graphs.get(path)
+            self._want_argument(node, self.wiring.graphs[path], name)
+        graph = self.wiring.graphs.get(path)
         if graph is None or graph.parent is None:
             return
         holder = self._node(graph.parent)
@@ -238,7 +228,7 @@ class _Slice:
             self.want(graph.path, graph.outputs[index])
 
     def _node(self, place: Place) -> Node | None:
-        graph = self.graphs.get(place[0])
+        graph = self.wiring.graphs.get(place[0])
         return graph.nodes[place[1]] if graph is not None and place[1] < len(graph.nodes) else None
 
     def _condition(self, path: GraphPath, name: str) -> bool | None:

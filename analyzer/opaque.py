@@ -7,7 +7,6 @@ whoever asks: parameters, compared buffers, scales of codes that are held; or by
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -93,7 +92,7 @@ def find_opaque(
     """
     walk = _Walk(model, wiring, live, is_explained)
     for part in model.parts:
-        graph = walk.graphs.get(part.path)
+        graph = wiring.graphs.get(part.path)
         if graph is not None:
             outputs = walk.follow(graph, {}, 0)
             for name, value in zip(graph.outputs, outputs, strict=True):
@@ -122,27 +121,16 @@ class _Walk:
     wiring: Wiring
     live: Live
     is_explained: Callable[[StoredTensor], bool]
-    graphs: dict[GraphPath, Graph] = field(default_factory=dict)
     meetings: dict[_Meeting, None] = field(default_factory=dict)
     stored: dict[Key, StoredTensor] = field(default_factory=dict)
     _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
-    _nested: dict[Place, list[Graph]] = field(default_factory=lambda: defaultdict(list))
-    _called: dict[Place, GraphPath] = field(default_factory=dict)
-    _carried: dict[Place, list[StoredTensor]] = field(default_factory=lambda: defaultdict(list))
     _answers: dict[tuple[GraphPath, tuple[_Value, ...]], list[_Value]] = field(default_factory=dict)
     _left: int = 0
 
     def __post_init__(self) -> None:
         for graph in self.model.graphs:
-            self.graphs.setdefault(graph.path, graph)
-            if graph.parent is not None:
-                self._nested[graph.parent].append(graph)
-            for tensor in graph.tensors:
-                self.stored[tensor.key] = tensor
-                if tensor.carrier not in NAMED and tensor.node is not None:
-                    self._carried[graph.path, tensor.node].append(tensor)
+            self.stored.update((tensor.key, tensor) for tensor in graph.tensors)
             self._left += _MOST_VISITS * len(graph.nodes)
-        self._called = self.wiring.calls
 
     def follow(
         self, graph: Graph, given: Mapping[str, _Value], depth: int, told: Mapping[str, Sources] = NOTHING
@@ -180,10 +168,10 @@ class _Walk:
     def _follow_node(self, node: Node, values: dict[str, _Value], depth: int) -> None:
         path = node.graph_path
         operands = [values[name] if name in values else self._find(path, name) for name in node.inputs]
-        body = self._called.get(node.place)
-        nested = self._nested.get(node.place, ())
+        body = self.wiring.calls.get(node.place)
+        nested = self.wiring.nested.get(node.place, ())
         if body is not None:
-            self._set(node, values, self._call(node, self.graphs[body], operands, depth))
+            self._set(node, values, self._call(node, self.wiring.graphs[body], operands, depth))
         elif nested:
             self._set(node, values, self._hold(node, nested, operands, depth))
         elif self._may_draw(node):
@@ -205,7 +193,7 @@ class _Walk:
         given = tuple([*operands, *[_FIXED] * (len(body.inputs) - len(operands))][: len(body.inputs)])
         carried: dict[str, Sources] = {
             f"@{tensor.name.rpartition('.')[2]}": frozenset((tensor.key,))
-            for tensor in self._carried.get(node.place, ())
+            for tensor in self.wiring.carried.get(node.place, ())
             if tensor.numel and not self.is_explained(tensor)
         }
         carried.update({f"@{name}": frozenset((node.place,)) for name in _long_lists(node)})
@@ -346,7 +334,7 @@ class _Walk:
         return bool(codes) and operands[codes[-1]].is_fixed
 
     def _carry(self, node: Node) -> Sources:
-        tensors = self._carried.get(node.place, ())
+        tensors = self.wiring.carried.get(node.place, ())
         found: Sources = frozenset(t.key for t in tensors if t.numel and not self.is_explained(t))
         return found | {node.place} if node.settings and any(_long_lists(node)) else found
 

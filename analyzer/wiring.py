@@ -91,6 +91,12 @@ class Wiring:
     _readers: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
     """By the graph that provides a value, and its name; in file order."""
 
+    graphs: dict[GraphPath, Graph] = field(default_factory=dict)
+    """By path; of several under one path the first."""
+    nested: dict[Place, list[Graph]] = field(default_factory=dict)
+    """The bodies that a node holds (If, Loop, Scan), of those that hold one."""
+    carried: dict[Place, list[StoredTensor]] = field(default_factory=dict)
+    """The tensors in a node's own attributes, of those that have one and give it no value's name."""
     calls: dict[Place, GraphPath] = field(default_factory=dict)
     """The function that each node calls, of those that call one (`analyzer.functions.called_bodies`)."""
     _bodies: dict[GraphPath, Graph] = field(default_factory=dict)
@@ -274,6 +280,12 @@ def _call(wiring: Wiring, model: Model) -> None:
 
 def _provide(wiring: Wiring, part: Graph) -> None:
     path = part.path
+    wiring.graphs.setdefault(path, part)
+    if part.parent is not None:
+        wiring.nested.setdefault(part.parent, []).append(part)
+    for tensor in part.tensors:
+        if tensor.carrier not in NAMED and tensor.node is not None:
+            wiring.carried.setdefault((path, tensor.node), []).append(tensor)
     provided: dict[str, Provider] = {name: GraphInput(path, name) for name in part.inputs}
     stored = {t.name: t for t in part.tensors if t.occurrence == 1 and t.carrier in NAMED}
     provided.update((name, tensor) for name, tensor in stored.items() if tensor.carrier in _INITIALIZERS)

@@ -61,7 +61,9 @@ def mark_tiles(books: Books) -> None:
             continue
         pieces = tuple(replace(piece, tiles=found.get(piece.key)) for piece in settled.pieces)
         is_blocked = any(piece.tiles is not None and len(piece.shape) > 1 for piece in pieces)
-        rest = tuple(line for line in settled.chain if line not in (Line.RENAMED, Line.IDENTICAL, Line.NAMED, *_MOVED))
+        rest = tuple(
+            line for line in settled.chain if line not in (Line.RENAMED, Line.IDENTICAL, Line.NAMED, *_MOVED)
+        )
         chain = (*_MOVED, *rest) if is_blocked else settled.chain
         # What is dead, misplaced or changed stays so, whatever else became of it.
         line = settled.line if MEANINGS[settled.line].unbalanced else name_of(chain)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter, split_name
-from analyzer.model import Graph, Node, Place
+from analyzer.model import Node, Place
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import MEANINGS, Line
@@ -259,10 +259,7 @@ def _depths(books: Books) -> Mapping[Place, int]:
     depths: dict[Place, int] = {}
     starts: dict[Place, int] = {}
     wiring = books.ledger.wiring
-    bodies: dict[Place, list[Graph]] = defaultdict(list)
-    for graph in books.ledger.model.graphs:
-        if graph.parent is not None:
-            bodies[graph.parent].append(graph)
+    bodies = wiring.nested
 
     def inside(node: Node) -> Iterator[Node]:
         yield node

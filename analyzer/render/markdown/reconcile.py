@@ -51,7 +51,9 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> Iter
     yield Fold(
         "Groups", tuple(show_group_table(report.grouping, result.onnx_parameters, rows, is_pytorch=True))
     )
-    settled = [each for each in result.parameters if each.line not in (BridgeLine.IDENTICAL, BridgeLine.NAMED)]
+    settled = [
+        each for each in result.parameters if each.line not in (BridgeLine.IDENTICAL, BridgeLine.NAMED)
+    ]
     if settled:
         title = f"{format_many(len(settled), 'parameter')} not stored as PyTorch has them"
         yield Fold(title, (_parameters(settled, result, rows),))
