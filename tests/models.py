@@ -309,6 +309,11 @@ def bridge_of(result: Reconciliation) -> dict[str, tuple[int, int, int, int]]:
     }
 
 
+def as_it_stands(content: str) -> str:
+    """The line of what has PyTorch's name and shape, by how far contents are compared."""
+    return "named" if content == "none" else "identical"
+
+
 def lines_of(result: Reconciliation) -> dict[str, str]:
     """Each PyTorch parameter's line."""
     return {settled.name: settled.line.value for settled in result.parameters}

@@ -131,9 +131,7 @@ def pictures() -> Iterator[Picture]:
     """In the order of the page."""
     yield Picture({"fc.weight": W}, {"fc.weight": W}, product("fc.weight", W))
     nines = np.full_like(W, 9)
-    yield Picture(
-        {"fc.weight": W}, {"fc.weight": nines}, product("fc.weight", W), undescribed=("fc.weight",)
-    )
+    yield Picture({"fc.weight": W}, {"fc.weight": nines}, product("fc.weight", W), undescribed=("fc.weight",))
     yield Picture({"fc.weight": W}, {"val_9": W}, product("val_9", W))
     turned = np.ascontiguousarray(W.T)
     yield Picture({"fc.weight": W}, {"onnx::MatMul_9": turned}, product("onnx::MatMul_9", turned))

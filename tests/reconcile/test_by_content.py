@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from models import (
     FX_NODE,
+    as_it_stands,
     bridge_of,
     buffer,
     lines_of,
@@ -162,7 +163,7 @@ def test_parameter_that_is_read_in_its_module_from_anothers_tensor_is_deduplicat
         tmp_path, proto, manifest_of(*parameters_of({"a.bias": bias, "b.bias": bias})), content
     )
 
-    assert bridge_of(result) == {"identical": (1, 3, 0, 0), "deduplicated": (1, 3, -3, -3)}
+    assert bridge_of(result) == {as_it_stands(content): (1, 3, 0, 0), "deduplicated": (1, 3, -3, -3)}
     assert result.balanced
     assert result.parameters[1].entries == (((), "a.bias"),)
 
@@ -175,7 +176,7 @@ def test_zero_bias_that_was_cut_out_is_missing_although_others_are_zero(tmp_path
         tmp_path, proto, manifest_of(*parameters_of({"a.bias": ZEROS, "b.bias": ZEROS})), content
     )
 
-    assert bridge_of(result) == {"identical": (1, 3, 0, 0), "missing": (1, 3, -3, -3)}
+    assert bridge_of(result) == {as_it_stands(content): (1, 3, 0, 0), "missing": (1, 3, -3, -3)}
     assert not result.balanced
     assert [(f.id, f.subjects) for f in result.findings] == [("missing", ("b.bias",))]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from models import (
     Floats,
+    as_it_stands,
     bridge_of,
     buffer,
     dynamo_like,
@@ -39,10 +40,10 @@ def with_one_changed(array: Floats, position: int = 0, by: float = 0.5) -> Float
 
 
 @pytest.mark.parametrize("content", ["none", "sampled", "full"])
-def test_same_name_and_content_is_identical(tmp_path, content):
+def test_same_name_and_content_is_identical_and_without_content_named(tmp_path, content):
     result = reconcile(tmp_path, linear("fc.weight", FC), manifest_of(parameter("fc.weight", FC)), content)
 
-    assert bridge_of(result) == {"identical": (1, 6, 0, 0)}
+    assert bridge_of(result) == {as_it_stands(content): (1, 6, 0, 0)}
     assert result.balanced
     assert result.parameters[0].max_abs_error == (None if content == "none" else 0.0)
 

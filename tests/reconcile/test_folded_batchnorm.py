@@ -193,7 +193,7 @@ def test_each_norm_is_folded_once(tmp_path):
 def test_shapes_alone_presume_a_fold(tmp_path):
     result = reconcile(tmp_path, stored(**fold()), known(), "none")
 
-    assert bridge_of(result) == {"identical": (1, 24, 0, 0), "folded-batchnorm": (2, 4, -2, -2)}
+    assert bridge_of(result) == {"named": (1, 24, 0, 0), "folded-batchnorm": (2, 4, -2, -2)}
     assert result.parameters[1].decided_by == "structure:shape-batchnorm bn"
 
 
@@ -307,8 +307,7 @@ def test_fold_into_a_transposed_convolution_scales_its_second_axis(tmp_path, gro
 
     result = run(tmp_path, proto, at_hand, manifest, {**ARRAYS, "conv.weight": weight})
 
-    # A manifest has statistics along the first axis, which say nothing of factors along the second.
-    assert result.balanced == (not is_changed or (group == 1 and not at_hand))
+    assert result.balanced == (not is_changed)
 
 
 # in its place

@@ -65,7 +65,7 @@ def test_the_lines_that_keep_an_account_from_balancing_are_these() -> None:
     [
         (
             "kept",
-            "identical renamed transposed reshaped sliced gathered broadcast concatenated tied deduplicated "
+            "identical named renamed transposed reshaped sliced gathered broadcast concatenated tied deduplicated "
             "copied duplicated-file",
         ),
         ("cast", "cast"),
