@@ -26,16 +26,19 @@ _DEEPEST = 200
 
 @dataclass
 class Evaluator:
-    """Works values out, each once. Reads nothing of a remote file, and takes no value that a caller may replace."""
+    """Works values out, each once. Reads nothing of a remote file."""
 
     model: Model
     wiring: Wiring
     most: int = _MOST
+    by_default: bool = False
+    """Whether a caller may be taken to replace nothing: what has a default has that value."""
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _given: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._given = {(graph.path, name) for graph in self.model.graphs for name in graph.overridable}
+        if not self.by_default:
+            self._given = {(graph.path, name) for graph in self.model.graphs for name in graph.overridable}
 
     def value(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
         """The numbers of a value, seen from a graph; None where an input of the model has a part in it."""
@@ -168,6 +171,20 @@ def _decode(call: _Call) -> Array:
     return (codes - shift.reshape(shape if shift.size > 1 else -1)) * scale.reshape(shape)
 
 
+def _quantize(call: _Call) -> Array:
+    data, scale, zero = call.array(0).astype(np.float32), call.array(1).astype(np.float32), call.optional(2)
+    shape = [1] * data.ndim
+    if scale.size > 1:
+        shape[call.node.integers.get("axis", 1)] = scale.size
+    element = np.dtype(np.uint8) if zero is None else zero.dtype
+    codes = np.rint(data / scale.reshape(shape))
+    if zero is not None:
+        codes = codes + zero.astype(np.float32).reshape(shape if zero.size > 1 else [1] * data.ndim)
+    if element.kind in "iu":
+        codes = np.clip(codes, np.iinfo(element).min, np.iinfo(element).max)
+    return codes.astype(element)
+
+
 def _divide(call: _Call) -> Array:
     first = call.array(0)
     found = _both(np.divide)(call)
@@ -295,7 +312,8 @@ def _matmul(call: _Call) -> Array:
 
 
 def _shape(call: _Call) -> Array:
-    return np.asarray(call.array(0).shape, dtype=np.int64)
+    shape, settings = call.array(0).shape, call.node.integers
+    return np.asarray(shape[settings.get("start", 0) : settings.get("end", len(shape))], dtype=np.int64)
 
 
 def _reduce(function: Callable[..., Any]) -> Callable[[_Call], Array]:
@@ -344,6 +362,7 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Not": _truth(np.logical_not),
     "Or": _both(np.logical_or),
     "Pow": _power,
+    "QuantizeLinear": _quantize,
     "Range": _range,
     "Reciprocal": _each(lambda value: 1 / value),
     "ReduceMax": _reduce(np.max),
@@ -356,6 +375,7 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Sigmoid": _each(lambda value: 1 / (1 + np.exp(-value))),
     "Sign": _each(np.sign),
     "Sin": _each(np.sin),
+    "Size": lambda call: np.asarray(call.array(0).size, dtype=np.int64),
     "Slice": _slice,
     "Sqrt": _each(np.sqrt),
     "Squeeze": _squeeze,

@@ -267,7 +267,7 @@ class _Walk:
         is_fixed = all(value.is_fixed for value in operands)
         kind = None if known is None else known.kind
         if kind is Kind.MEASURES:
-            return _FIXED if is_fixed else _GIVEN
+            return self._measure(node, operands) if is_fixed else _GIVEN
         if kind in (Kind.MAKES, Kind.RANDOM):
             if not is_fixed:
                 return _GIVEN
@@ -311,6 +311,12 @@ class _Walk:
         for slot in slots:
             self.meet(node.graph_path, node.inputs[slot], operands[slot])
         return _Value(carried, is_fixed, is_plain=True, is_held=is_held) if carried or is_fixed else _GIVEN
+
+    def _measure(self, node: Node, operands: Sequence[_Value]) -> _Value:
+        """Sizes are numbers too, where somebody chose them: those of what is not explained, or has no element."""
+        stored = self.wiring.find(node.graph_path, node.inputs[0]) if node.inputs else None
+        is_chosen = _union(operands) or (isinstance(stored, StoredTensor) and not stored.numel)
+        return _Value(frozenset({node.place}), is_fixed=True, is_plain=False) if is_chosen else _FIXED
 
     def _counts(self, node: Node, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
         """Whether an input's numbers have a part in the result."""
@@ -377,7 +383,7 @@ def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
 def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *, whole: bool) -> Opaque:
     """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
     weights: dict[Source, int] = {}
-    evaluator = Evaluator(model, wiring)
+    evaluator = Evaluator(model, wiring, by_default=True)
 
     def weigh(source: Source) -> int:
         if source not in weights:
@@ -405,10 +411,8 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
         total = sum(weigh(key) for key in stored)
         is_formula = total <= FEW and (bool(made) or not is_plain)
         value = evaluator.value(path, name) if is_formula else None
-        if is_formula and (value is not None or made):
-            total += (
-                count_free(value) if value is not None else FEW + 1
-            )  # what cannot be worked out is not known
+        if is_formula:  # what cannot be worked out is not known
+            total += FEW + 1 if value is None else count_free(value)
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
             continue

@@ -102,6 +102,47 @@ def of_call() -> ModelProto:
     return with_lists(proto, "shift", "local", "y", taps=FLAT.tolist())
 
 
+def of_slopes() -> ModelProto:
+    """Each number is what an operator makes of -1 by a setting of its own."""
+    steps = " ".join(
+        f"a{index} = LeakyRelu <alpha = {-number!r}> (minus)" for index, number in enumerate(FLAT.tolist())
+    )
+    joined = ", ".join(f"a{index}" for index in range(FLAT.size))
+    body = f"{steps} s0 = Concat <axis = 0> ({joined}) s = Reshape(s0, shape) y = Add(h, s)"
+    return model(body, {"minus": np.array([-1], "f4"), "shape": np.array([SIDE, SIDE])})
+
+
+def of_sizes() -> ModelProto:
+    """The numbers are dimensions of tensors that have no element."""
+    sizes = np.abs(np.round(FLAT * 100)).astype(int).tolist()
+    empty = {f"e{index}": np.zeros((0, size), "f4") for index, size in enumerate(sizes)}
+    steps = " ".join(f"n{index} = Shape <start = 1, end = 2> (e{index})" for index in range(len(sizes)))
+    joined = ", ".join(f"n{index}" for index in range(len(sizes)))
+    body = f"{steps} c = Concat <axis = 0> ({joined}) f = Cast <to = 1> (c) s = Reshape(f, shape) y = Add(h, s)"
+    return model(body, {**empty, "shape": np.array([SIDE, SIDE])})
+
+
+def of_steps() -> ModelProto:
+    """A Loop whose state is the next of a series of numbers."""
+    text = f"""last, found = Loop (count, , first) <body = b
+        (int64 i, bool c, float p) => (bool d, float q, float v) {{
+            d = Identity(c)
+            m = Mul(p, large)
+            k = Floor(m)
+            q = Sub(m, k)
+            v = Identity(q)
+        }}> s = Reshape(found, shape) y = Add(h, s)"""
+    return model(
+        text,
+        {
+            "count": np.array(SIDE * SIDE),
+            "first": np.array(0.3, "f4"),
+            "large": np.array(917.3, "f4"),
+            "shape": np.array([SIDE, SIDE]),
+        },
+    )
+
+
 def of_codes_of_ones() -> ModelProto:
     codes = np.ones((SIDE, SIDE), "i1")
     body = "s = DequantizeLinear <axis = 1> (codes, scales) y = Mul(h, s)"
@@ -125,6 +166,9 @@ CARRIERS: dict[str, ModelProto] = {
     "a Constant's list": of_constant_list(),
     "a sparse initializer": of_sparse(),
     "a list that a call gives": of_call(),
+    "slopes of 256 nodes": of_slopes(),
+    "sizes of tensors without elements": of_sizes(),
+    "the steps of a Loop": of_steps(),
     "random numbers": model(f"s = RandomNormal <shape = [{SIDE}, {SIDE}], seed = 1.0> () y = Add(h, s)", {}),
     "a weight that Dropout drops from": model(
         "g = Dropout <seed = 3> (w, half, yes) n = MatMul(x, g) y = Add(h, n)",
