@@ -16,7 +16,7 @@ from analyzer.dtypes import DType
 from analyzer.model import GraphPath, Key, Model, Node, StoredTensor
 from analyzer.wiring import Wiring
 
-__all__ = ["Evaluator"]
+__all__ = ["Evaluator", "track"]
 
 _MOST = 1 << 22
 """Elements of a value that is worked out."""
@@ -33,6 +33,8 @@ class Evaluator:
     most: int = _MOST
     by_default: bool = False
     """Whether a caller may be taken to replace nothing: what has a default has that value."""
+    tracked: Mapping[Key, Array] = field(default_factory=dict)
+    """What stands for the elements of some stored tensors: then nothing is cast or decoded, and other weights are 0."""
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _given: set[Key] = field(default_factory=set)
 
@@ -57,6 +59,11 @@ class Evaluator:
         provider = self.wiring.find(*key)
         if not isinstance(provider, StoredTensor):
             provider = self.wiring.look_up(*key)  # of a node in a function it is not said which output
+        if isinstance(provider, StoredTensor) and self.tracked:
+            if provider.key in self.tracked:
+                return self.tracked[provider.key]
+            if provider.dtype not in _WHOLE:
+                return np.broadcast_to(np.int32(0), provider.shape)
         if isinstance(provider, StoredTensor):
             is_small = provider.key not in self._given and provider.numel <= self.most
             return provider.payload.array() if is_small else None
@@ -66,8 +73,9 @@ class Evaluator:
             or provider.place in self.wiring.calls
         ):
             return None
-        way = _WAYS.get(provider.op_type)
-        if way is None or provider.outputs[0] != key[1]:
+        way = (_TRACKED if self.tracked else _WAYS).get(provider.op_type)
+        index = provider.outputs.index(key[1]) if key[1] in provider.outputs else 0
+        if way is None or (index and way is not _split):
             return None
         operands: list[Array | None] = []
         for name in provider.inputs[: 1 if provider.op_type == "CastLike" else None]:
@@ -77,7 +85,7 @@ class Evaluator:
             operands.append(operand)
         try:
             with np.errstate(all="ignore"):
-                found = way(_Call(provider, operands, self._fill(provider), self.most))
+                found = way(_Call(provider, operands, self._fill(provider), self.most, index))
         except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
             return None
         return found if found.size <= self.most else None
@@ -99,6 +107,8 @@ class _Call:
     operands: Sequence[Array | None]
     fill: Array | None
     most: int
+    index: int = 0
+    """Which of its outputs is asked for."""
 
     def array(self, slot: int) -> Array:
         """An operand; it has to be there."""
@@ -181,8 +191,9 @@ def _quantize(call: _Call) -> Array:
     if zero is not None:
         codes = codes + zero.astype(np.float32).reshape(shape if zero.size > 1 else [1] * data.ndim)
     if element.kind in "iu":
-        codes = np.clip(codes, np.iinfo(element).min, np.iinfo(element).max)
-    return codes.astype(element)
+        bounds = np.iinfo(element.name)
+        codes = np.clip(codes, bounds.min, bounds.max)
+    return np.asarray(codes.astype(element))
 
 
 def _divide(call: _Call) -> Array:
@@ -277,6 +288,46 @@ def _slice(call: _Call) -> Array:
     return data[tuple(cuts)]
 
 
+def _split(call: _Call) -> Array:
+    data, sizes = call.array(0), call.ints(1, "split")
+    axis, count = call.node.integers.get("axis", 0), len(call.node.outputs)
+    if sizes is None:
+        each = -(-data.shape[axis] // count)
+        sizes = (*[each] * (count - 1), data.shape[axis] - each * (count - 1))
+    return np.split(data, np.cumsum(sizes)[:-1].tolist(), axis=axis)[call.index]
+
+
+def _pad(call: _Call) -> Array:
+    data, pads, axes = call.array(0), call.ints(1, "pads") or (), call.ints(3, "axes")
+    if call.node.settings.get("mode", "constant") != "constant" or axes is not None or min(pads) < 0:
+        raise ValueError("another padding")
+    filled = call.optional(2)
+    return np.pad(
+        data,
+        [*zip(pads[: data.ndim], pads[data.ndim :], strict=True)],
+        constant_values=0 if filled is None else filled.reshape(-1)[0],
+    )
+
+
+def _scatter(call: _Call) -> Array:
+    data, axis = call.array(0).copy(), call.node.integers.get("axis", 0)
+    index = np.moveaxis(call.array(1), axis, 0)
+    if call.node.settings.get("reduction", "none") != "none":
+        raise ValueError("a reduction")
+    others = np.indices(index.shape)
+    moved = np.moveaxis(data, axis, 0)
+    moved[(index, *others[1:])] = np.moveaxis(call.array(2), axis, 0)
+    return data
+
+
+def _scatter_nd(call: _Call) -> Array:
+    data, index = call.array(0).copy(), call.array(1)
+    if call.node.settings.get("reduction", "none") != "none":
+        raise ValueError("a reduction")
+    data[tuple(np.moveaxis(index, -1, 0))] = call.array(2)
+    return data
+
+
 def _gather(call: _Call) -> Array:
     data, index = call.array(0), call.array(1)
     axis = call.node.integers.get("axis", 0)
@@ -361,6 +412,7 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Neg": _each(np.negative),
     "Not": _truth(np.logical_not),
     "Or": _both(np.logical_or),
+    "Pad": _pad,
     "Pow": _power,
     "QuantizeLinear": _quantize,
     "Range": _range,
@@ -371,12 +423,15 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "ReduceSum": _reduce(np.sum),
     "Reshape": _reshape,
     "Round": _each(np.round),
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter_nd,
     "Shape": _shape,
     "Sigmoid": _each(lambda value: 1 / (1 + np.exp(-value))),
     "Sign": _each(np.sign),
     "Sin": _each(np.sin),
     "Size": lambda call: np.asarray(call.array(0).size, dtype=np.int64),
     "Slice": _slice,
+    "Split": _split,
     "Sqrt": _each(np.sqrt),
     "Squeeze": _squeeze,
     "Sub": _both(np.subtract),
@@ -389,3 +444,28 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Xor": _both(np.logical_xor),
 }
 """What each operator gives."""
+
+_TRACKED: Mapping[str, Callable[[_Call], Array]] = {
+    **_WAYS,
+    **dict.fromkeys(
+        ("Cast", "CastLike", "DequantizeLinear", "Dropout", "QuantizeLinear"), lambda call: call.array(0)
+    ),
+}
+"""The same of numbers that say where an element comes from."""
+
+_WHOLE = frozenset({DType.BOOL, DType.INT32, DType.INT64})
+"""Types of indices, shapes and conditions."""
+
+_MOST_TRACKED = 1 << 26
+"""Elements of a tensor that is tracked."""
+
+
+def track(model: Model, wiring: Wiring, tensor: StoredTensor, path: GraphPath, name: str) -> Array | None:
+    """Where each element of a value comes from: 1 + its place in a stored tensor, row-major, or 0 from anywhere else.
+
+    None where the value is computed, and not only moved, or depends on an input, or nobody can follow.
+    """
+    if tensor.numel > _MOST_TRACKED:
+        return None
+    places = np.arange(1, tensor.numel + 1, dtype=np.int32).reshape(tensor.shape)
+    return Evaluator(model, wiring, _MOST_TRACKED, tracked={tensor.key: places}).value(path, name)

@@ -118,20 +118,22 @@ def of_sizes() -> ModelProto:
     empty = {f"e{index}": np.zeros((0, size), "f4") for index, size in enumerate(sizes)}
     steps = " ".join(f"n{index} = Shape <start = 1, end = 2> (e{index})" for index in range(len(sizes)))
     joined = ", ".join(f"n{index}" for index in range(len(sizes)))
-    body = f"{steps} c = Concat <axis = 0> ({joined}) f = Cast <to = 1> (c) s = Reshape(f, shape) y = Add(h, s)"
+    body = (
+        f"{steps} c = Concat <axis = 0> ({joined}) f = Cast <to = 1> (c) s = Reshape(f, shape) y = Add(h, s)"
+    )
     return model(body, {**empty, "shape": np.array([SIDE, SIDE])})
 
 
 def of_steps() -> ModelProto:
     """A Loop whose state is the next of a series of numbers."""
-    text = f"""last, found = Loop (count, , first) <body = b
-        (int64 i, bool c, float p) => (bool d, float q, float v) {{
+    text = """last, found = Loop (count, , first) <body = b
+        (int64 i, bool c, float p) => (bool d, float q, float v) {
             d = Identity(c)
             m = Mul(p, large)
             k = Floor(m)
             q = Sub(m, k)
             v = Identity(q)
-        }}> s = Reshape(found, shape) y = Add(h, s)"""
+        }> s = Reshape(found, shape) y = Add(h, s)"""
     return model(
         text,
         {

@@ -9,13 +9,18 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
+
+from analyzer.content import Array
+from analyzer.evaluation import track
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter, split_name
-from analyzer.model import Key, Node, StoredTensor
+from analyzer.model import GraphPath, Key, Node, StoredTensor
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.opaque import find_opaque
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import MEANINGS, Line
+from analyzer.wiring import Reader
 
 __all__ = ["settle_changed", "settle_opaque"]
 
@@ -87,13 +92,11 @@ def settle_changed(books: Books) -> None:
         module, leaf = split_name(parameter.name)
         class_ = books.manifest.modules.get(module)
         is_plain = len(parameter.shape) > 1 if class_ is None else _PLAIN.fullmatch(class_) is not None
-        if (
-            is_plain
-            and leaf == "weight"
-            and len(settled.entries) == 1
-            and not MEANINGS[settled.line].unbalanced
-        ):
-            found.append((parameter, _find_change(books, books.entry(settled.entries[0]))))
+        if is_plain and leaf == "weight" and settled.entries and not MEANINGS[settled.line].unbalanced:
+            entries = [books.entry(key) for key in settled.entries]
+            change = _find_change(books, entries[0]) if len(entries) == 1 else None
+            moves = (_find_move(books, entry) for entry in entries)
+            found.append((parameter, change or next(filter(None, moves), None)))
     changed = [(parameter, operator) for parameter, operator in found if operator is not None]
     if not books.manifest.modules and 2 * len(changed) > len(found):
         return
@@ -101,36 +104,83 @@ def settle_changed(books: Books) -> None:
         settled = books.parameters[parameter.name]
         rule, chain = f"structure:changed-by-{operator}", (*settled.chain, Line.DIFFERING)
         books.parameters[parameter.name] = replace(settled, line=Line.DIFFERING, chain=chain, decided_by=rule)
-        held = books.entries[settled.entries[0]]
-        books.entries[held.key] = replace(held, line=Line.DIFFERING, decided_by=rule)
+        for key in settled.entries:
+            books.entries[key] = replace(books.entries[key], line=Line.DIFFERING, decided_by=rule)
 
 
 def _find_change(books: Books, entry: Entry) -> str | None:
-    """The operator that computes something else of a weight alone, if that is what is multiplied."""
+    """The operator that computes something else of a weight, and of no input, if that is what is multiplied."""
     wiring = books.ledger.wiring
-    changed: str | None = None
-    readers = wiring.readers(entry.tensor, past=MOVES | DECODES)
+    waiting = [(reader, "") for reader in wiring.readers(entry.tensor, past=MOVES | DECODES)]
     for _ in range(_MOST_STEPS):
-        if len(readers) != 1:
-            return None
-        node, slot = readers[0]
-        known = operator_of(node)
-        if known is None:
-            return None
-        if known.kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.LOOKS_UP, Kind.NORMALIZES):
-            return changed if known.slot(slot) in (Slot.LEARNED, Slot.TABLE) else None
-        if known.kind is not Kind.ELEMENTWISE or not _is_alone(books, node):
-            return None
-        changed = node.op_type
-        readers = wiring.readers(node, past=MOVES)
+        onwards: list[tuple[Reader, str]] = []
+        for (node, slot), changed in waiting:
+            known = operator_of(node)
+            if known is None:
+                continue
+            if known.kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.LOOKS_UP, Kind.NORMALIZES):
+                if changed and known.slot(slot) in (Slot.LEARNED, Slot.TABLE):
+                    return changed
+            elif known.kind is Kind.ELEMENTWISE and _is_alone(books, node):
+                onwards += [(reader, node.op_type) for reader in wiring.readers(node, past=MOVES)]
+        waiting = onwards[:_MOST_READERS]
     return None
 
 
-def _is_alone(books: Books, node: Node) -> bool:
-    """Whether all else that a node reads are stored numbers of nobody's."""
+_MOST_READERS = 64
+"""Readers of one step that are followed."""
+
+_STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Unsqueeze"}
+"""Operators that leave the order of elements along each axis as it is."""
+
+
+def _find_move(books: Books, entry: Entry) -> str | None:
+    """The operator that puts a weight's elements in an order that is none of its axes, before it is multiplied."""
+    wiring, model = books.ledger.wiring, books.ledger.model
+    for node, slot in wiring.readers(entry.tensor, past=MOVES | DECODES):
+        known = operator_of(node)
+        if known is None or known.kind not in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.LOOKS_UP):
+            continue
+        operator = _first_move(books, entry, node, slot)
+        if operator is None:
+            continue
+        places = track(model, wiring, entry.tensor, node.graph_path, node.inputs[slot])
+        if places is not None and not _is_in_order(places):
+            return operator
+    return None
+
+
+def _first_move(books: Books, entry: Entry, node: Node, slot: int) -> str | None:
+    """The last operator before a node that may change the order in which a tensor arrives there."""
     wiring = books.ledger.wiring
-    held = {key for line in books.parameters.values() for key in line.entries}
-    stored = [part for part in wiring.producers(node) if isinstance(part, StoredTensor)]
-    given = sum(bool(name) for name in node.inputs)
-    others = [part for part in stored if part.key not in held]
-    return given - len(others) <= 1
+    provider = wiring.find(node.graph_path, node.inputs[slot])
+    while isinstance(provider, Node):
+        if provider.op_type not in _STRAIGHT or not provider.inputs:
+            return provider.op_type
+        provider = wiring.find(provider.graph_path, provider.inputs[0])
+    return None
+
+
+def _is_in_order(places: Array) -> bool:
+    """Whether what comes from a tensor is a box of it: along each axis one step, onwards."""
+    found = np.nonzero(places)
+    if not found[0].size:
+        return True
+    box = places[tuple(slice(int(axis.min()), int(axis.max()) + 1) for axis in found)]
+    steps = [np.diff(box, axis=axis) for axis in range(box.ndim) if box.shape[axis] > 1]
+    return bool(box.all()) and all(
+        bool((step == step.flat[0]).all()) and int(step.flat[0]) > 0 for step in steps
+    )
+
+
+def _is_alone(books: Books, node: Node) -> bool:
+    """Whether no input of the model has a part in what a node reads."""
+    return all(_is_fixed(books, node.graph_path, name, 0) for name in node.inputs if name)
+
+
+def _is_fixed(books: Books, path: GraphPath, name: str, depth: int) -> bool:
+    provider = books.ledger.wiring.find(path, name)
+    if isinstance(provider, Node) and depth < _MOST_STEPS:
+        given = [each for each in provider.inputs if each]
+        return all(_is_fixed(books, provider.graph_path, each, depth + 1) for each in given)
+    return isinstance(provider, StoredTensor)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from models import lines_of, manifest_of, noise, parameter, parameters_of, reconcile, text_model
+
+from analyzer.reconcile import Reconciliation
 
 WEIGHTS = {f"l{number}.weight": noise(6, 6, seed=number) for number in range(3)}
 
@@ -64,3 +68,65 @@ def test_a_parameter_that_is_not_described_is_not_compared(tmp_path: Path) -> No
 
     assert lines_of(result) == {"l0.weight": "identical", "l1.weight": "not-compared"}
     assert not result.balanced
+
+
+MOVED = {
+    "turned round": 'c = Slice("l1.weight", minus, least, zero, minus)',
+    "rolled": """a = Slice("l1.weight", two, six, zero) b = Slice("l1.weight", zero, two, zero)
+        c = Concat <axis = 0> (a, b)""",
+    "cut anew": 't = Transpose <perm = [1, 0]> ("l1.weight") c = Reshape(t, shape)',
+    "a row written over another": """r = Slice("l1.weight", two, three, zero)
+        c = ScatterElements <axis = 0> ("l1.weight", zeros, r)""",
+    "two halves exchanged": """a, b = Split <axis = 1, num_outputs = 2> ("l1.weight")
+        c = Concat <axis = 1> (b, a)""",
+    "another layer's added": 'c = Add("l1.weight", "l0.weight")',
+    "the larger one of two layers'": """g = Greater("l1.weight", "l0.weight")
+        c = Where(g, "l1.weight", "l0.weight")""",
+}
+"""What leaves no element as it is, or puts it in another place."""
+
+KEPT = {
+    "cut and joined again": """a, b = Split <axis = 1, num_outputs = 2> ("l1.weight")
+        c = Concat <axis = 1> (a, b)""",
+    "flat and back": 'f = Reshape("l1.weight", flat) c = Reshape(f, shape)',
+    "axes put in and taken out": 'f = Reshape("l1.weight", deep) c = Reshape(f, shape)',
+}
+"""What gives each element back in its place."""
+
+NUMBERS = {
+    "minus": np.array([-1]),
+    "least": np.array([-(1 << 40)]),
+    "zero": np.array([0]),
+    "two": np.array([2]),
+    "three": np.array([3]),
+    "six": np.array([6]),
+    "zeros": np.zeros((1, 6), "i8"),
+    "shape": np.array([6, 6]),
+    "flat": np.array([-1]),
+    "deep": np.array([2, 3, 1, 6]),
+}
+
+
+def moved(folder: Path, change: str) -> Reconciliation:
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] y) {{
+        h0 = Gemm <transB = 1> (x, "l0.weight") {change}
+        h1 = Gemm <transB = 1> (h0, c) y = Gemm <transB = 1> (h1, "l2.weight")
+    }}"""
+    manifest = manifest_of(*parameters_of(WEIGHTS), modules=plain("Linear"))
+    used = {name: array for name, array in NUMBERS.items() if re.search(rf"\b{name}\b", change)}
+    return reconcile(folder, text_model(text, WEIGHTS | used), manifest)
+
+
+@pytest.mark.parametrize("change", MOVED)
+def test_a_weight_whose_elements_arrive_in_another_order_is_another_weight(
+    change: str, tmp_path: Path
+) -> None:
+    result = moved(tmp_path, MOVED[change])
+
+    assert lines_of(result)["l1.weight"] == "differing"
+    assert not result.balanced
+
+
+@pytest.mark.parametrize("change", KEPT)
+def test_a_weight_whose_elements_arrive_where_they_were_is_the_same(change: str, tmp_path: Path) -> None:
+    assert moved(tmp_path, KEPT[change]).balanced
