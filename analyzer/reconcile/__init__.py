@@ -32,6 +32,8 @@ from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
 from analyzer.reconcile.folded_pointwise import match_folded_pointwise
 from analyzer.reconcile.folded_weightnorm import match_folded_weightnorm
+from analyzer.reconcile.frozen_batchnorm import match_frozen_batchnorm
+from analyzer.reconcile.layer_scale import match_layer_scale
 from analyzer.reconcile.leftovers import (
     mark_ties,
     settle_dead,
@@ -53,6 +55,7 @@ from analyzer.reconcile.lines import (
 from analyzer.reconcile.moved_gain import match_moved_gain
 from analyzer.reconcile.names import align
 from analyzer.reconcile.nearest import find_nearest
+from analyzer.reconcile.normalized import match_spectralnorm, match_standardized
 from analyzer.reconcile.orientation import settle_turned
 from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.outside import settle_outside
@@ -85,6 +88,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_by_name,
     match_folded_batchnorm,
     match_folded_weightnorm,
+    match_spectralnorm,
     match_moved_gain,
     match_recurrent,
     match_split_tables,
@@ -93,8 +97,11 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_numbers,
     match_concatenated,
     match_split,
+    match_frozen_batchnorm,
     match_folded_pointwise,
     match_added_rows,
+    match_standardized,
+    match_layer_scale,
     match_by_reader,
     match_by_shape,
     match_copies,

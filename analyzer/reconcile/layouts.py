@@ -126,7 +126,8 @@ def _merged(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
     """The one order of axes, some of them joined in PyTorch's order, that gives fewer axes of these sizes.
 
     A table of channels, rows and columns becomes one of positions and channels. Where several orders give the sizes,
-    nothing says which of them is PyTorch's, and none does, but for a weight of three axes that of `Bilinear`.
+    the one that joins neighbours alone does, or of three axes that of `Bilinear`; where even PyTorch's own order gives
+    them, nothing says which it is, and none does.
     """
     long = [axis for axis, size in enumerate(shape) if size != 1]
     if len(long) <= len(wanted) or len(wanted) < 2:
@@ -141,10 +142,20 @@ def _merged(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
         parts = [axes[start:stop] for start, stop in itertools.pairwise(groups)]
         if all(list(part) == sorted(part) for part in parts):
             found.append(axes)
-    if len(found) > 1:
+    if len(found) > 1 and len(shape) == len(_BILINEAR) == len(long):
         found = [axes for axes in found if axes == _BILINEAR]
+    elif len(found) > 1:
+        is_open = _groups([shape[axis] for axis in long], wanted) is not None
+        found = [] if is_open else [axes for axes in found if _is_neighbourly(axes, shape, wanted)]
     ones = tuple(axis for axis, size in enumerate(shape) if size == 1)
-    return [(*ones, *axes) for axes in found]
+    return [(*ones, *axes) for axes in found] if len(found) == 1 else []
+
+
+def _is_neighbourly(axes: tuple[int, ...], shape: tuple[int, ...], wanted: list[int]) -> bool:
+    """Whether only axes are joined that are neighbours in PyTorch's order."""
+    groups = _groups([shape[axis] for axis in axes], wanted) or []
+    parts = (axes[start:stop] for start, stop in itertools.pairwise(groups))
+    return all(part[-1] - part[0] == len(part) - 1 for part in parts)
 
 
 def _groups(sizes: list[int], wanted: list[int]) -> list[int] | None:
