@@ -62,8 +62,8 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
     """Find the prefix that makes most of the file's names PyTorch names: dropped, or put before them.
 
     Exports through a wrapper module prefix every name (`model.bert...`); a bare model's file lacks the prefix that a
-    model with a head has (`embeddings...` for `bert.embeddings...`). What tools put before the names of a file that they
-    merge with others (`enc_`, `m1/`) is dropped too, for each part of the file, and PyTorch may have a prefix there.
+    model with a head has (`embeddings...` for `bert.embeddings...`). What tools put before the names of files that they
+    merge (`enc_`, `m1/`) is dropped too, for each part of the file, and PyTorch may have a prefix there.
 
     >>> align(["model.fc.weight", "model.fc.bias"], ["fc.weight", "fc.bias"]).strip
     'model.'
