@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analyzer.checkpoints.buffers import is_known_state, is_power_iteration
 from analyzer.checkpoints.weights import Original, Weights
 from analyzer.dtypes import DType
 from analyzer.manifest import BatchNorm, Buffer, Manifest, Parameter, WeightNorm
@@ -93,7 +94,8 @@ def describe_by_names(
 
     Every parameter counts as trainable, and ties are those that `tensors` says.
     """
-    buffers = {tensor.name for tensor in tensors if is_buffer(tensor, weights)}
+    shapes = {name: tensor.shape for tensor in tensors for name in (tensor.name, *tensor.tied)}
+    buffers = {tensor.name for tensor in tensors if is_buffer(tensor, weights, shapes)}
     norms = tuple(_batch_norms({tensor.name for tensor in tensors}))
     manifest = Manifest(
         parameters=tuple(
@@ -125,18 +127,24 @@ def because(original: Original, path: Path, reason: str) -> Original:
     return dataclasses.replace(original, notes=(note, *original.notes))
 
 
-def is_buffer(tensor: NamedTensor, weights: Weights | None = None) -> bool:
+def is_buffer(
+    tensor: NamedTensor, weights: Weights | None = None, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> bool:
     """Whether a tensor that no module accounts for is state that is not learned.
 
     Its name is that of a buffer; or it is of integers or booleans and no quantized `weight`, as nothing else that is
-    learned is of integers; or it is a causal mask, which GPT-2 and those after it call `attn.bias`.
+    learned is of integers; or it is a causal mask, which GPT-2 and those after it call `attn.bias`; or its values, or
+    what stands beside it in `shapes`, say so (`analyzer.checkpoints.buffers`).
     """
     if any(is_buffer_name(name) for name in (tensor.name, *tensor.tied)):
         return True
     leaf = tensor.name.rpartition(".")[2]
     if tensor.dtype.is_integer or tensor.dtype is DType.BOOL:
         return leaf != "weight"
-    return leaf == "bias" and _is_causal_mask(tensor, weights)
+    if leaf == "bias" and _is_causal_mask(tensor, weights):
+        return True
+    values = weights.array(tensor.name) if weights is not None else None
+    return is_known_state(tensor.name, values) or is_power_iteration(tensor.name, values, shapes or {})
 
 
 def _is_causal_mask(tensor: NamedTensor, weights: Weights | None) -> bool:

@@ -14,6 +14,7 @@ from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
 from analyzer.model import Key, Place, StoredTensor, label
+from analyzer.reconcile.added_rows import match_added_rows
 from analyzer.reconcile.blocked import find_tiles, mark_tiles
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.by_content import (
@@ -31,6 +32,8 @@ from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
 from analyzer.reconcile.folded_pointwise import match_folded_pointwise
 from analyzer.reconcile.folded_weightnorm import match_folded_weightnorm
+from analyzer.reconcile.frozen_batchnorm import match_frozen_batchnorm
+from analyzer.reconcile.layer_scale import match_layer_scale
 from analyzer.reconcile.leftovers import (
     mark_ties,
     settle_dead,
@@ -52,15 +55,17 @@ from analyzer.reconcile.lines import (
 from analyzer.reconcile.moved_gain import match_moved_gain
 from analyzer.reconcile.names import align
 from analyzer.reconcile.nearest import find_nearest
+from analyzer.reconcile.normalized import match_spectralnorm, match_standardized
 from analyzer.reconcile.orientation import settle_turned
 from analyzer.reconcile.originals import Originals
 from analyzer.reconcile.outside import settle_outside
 from analyzer.reconcile.placement import settle_misplaced
 from analyzer.reconcile.recurrent import match_recurrent
 from analyzer.reconcile.remarks import find_remarks, remark_wiring
+from analyzer.reconcile.roots import with_roots
 from analyzer.reconcile.rotary import match_rotary
 from analyzer.reconcile.rows import match_rows
-from analyzer.reconcile.split import match_split, match_split_copies
+from analyzer.reconcile.split import match_split, match_split_copies, match_split_tables
 from analyzer.reconcile.wired import compare_wiring
 from analyzer.units import format_many
 
@@ -83,14 +88,20 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_by_name,
     match_folded_batchnorm,
     match_folded_weightnorm,
+    match_spectralnorm,
     match_moved_gain,
     match_recurrent,
+    match_split_tables,
     match_rows,
     match_by_content,
     match_numbers,
     match_concatenated,
     match_split,
+    match_frozen_batchnorm,
     match_folded_pointwise,
+    match_added_rows,
+    match_standardized,
+    match_layer_scale,
     match_by_reader,
     match_by_shape,
     match_copies,
@@ -150,14 +161,14 @@ def reconcile_ledger(
     known = [name for tensor in manifest.tensors for name in tensor.names]
     is_local = ledger.model.traffic is None
     contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes, is_local)
-    books = Books(ledger, manifest, contents, align(names, known))
+    books = Books(with_roots(ledger, manifest), manifest, contents, align(names, known))
     for rule in RULES:
         rule(books)
-    return _close(books)
+    return _close(books, ledger)
 
 
-def _close(books: Books) -> Reconciliation:
-    manifest, ledger, originals = books.manifest, books.ledger, books.contents.originals
+def _close(books: Books, ledger: Ledger) -> Reconciliation:
+    manifest, originals = books.manifest, books.contents.originals
     parameters = tuple(books.parameters[parameter.name] for parameter in manifest.parameters)
     entries = tuple(books.entries[entry.tensor.key] for entry in ledger.entries)
     bridge = _bridge(books)

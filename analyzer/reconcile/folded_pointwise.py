@@ -19,7 +19,7 @@ from analyzer.manifest import Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import is_like, least_difference
 from analyzer.reconcile.layouts import Layout, layouts
-from analyzer.reconcile.leash import is_allowed
+from analyzer.reconcile.leash import is_allowed, is_offset
 from analyzer.reconcile.lines import Computed, Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.reconcile.stacks import Stacks, Tensor
@@ -102,12 +102,13 @@ def match_folded_pointwise(books: Books) -> None:
 def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
     """What was folded from a suspect, beside it; a nameless entry beside the free tensors of its size.
 
-    What stands under the parameter's own name is no function of it: an exporter gives a computed tensor a new name.
+    What stands under the parameter's own name is no function of it: an exporter gives a computed tensor a new name. But
+    builders that load a checkpoint write the gain 1 + w under the name of w (onnxruntime-genai's, of Gemma).
     """
     for suspect in books.suspects:
-        own = suspect.entry.tensor.name
-        is_renamed = own not in suspect.tensor.names and books.aligned(own) not in suspect.tensor.names
-        if isinstance(suspect.tensor, Parameter) and is_renamed:
+        is_renamed = not _bears_its_name(books, suspect.entry, suspect.tensor)
+        is_vector = sum(dim != 1 for dim in suspect.tensor.shape) <= 1
+        if isinstance(suspect.tensor, Parameter) and (is_renamed or is_vector):
             yield suspect.entry, [suspect.tensor]
     stacks = Stacks(books.contents, (p for p in books.free_parameters() if p.dtype.is_floating))
     for entry in books.free_entries():
@@ -121,6 +122,11 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
             like = named or [p for p in _like(books, entry, stacks) if isinstance(p, Parameter)]
             like = [tensor for tensor in like if not books.is_elsewhere(entry, tensor)]
             yield entry, sorted(like, key=lambda p: module_of(p.name) not in modules)
+
+
+def _bears_its_name(books: Books, entry: Entry, tensor: Tensor) -> bool:
+    own = entry.tensor.name
+    return own in tensor.names or books.aligned(own) in tensor.names
 
 
 def _like(books: Books, entry: Entry, stacks: Stacks) -> Iterator[Tensor]:
@@ -169,7 +175,10 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
         stored = look[0].astype(np.float64)
         tolerance = tolerance_of(books.contents, entry)
         least = least_difference(look[0])
+        is_own = _bears_its_name(books, entry, tensor)
         for rule, way in _ways(expected, stored, tensor.shape):
+            if is_own and (rule != _SHIFTED or not is_offset(books, tensor)):
+                continue
             with np.errstate(over="ignore", invalid="ignore"):
                 wanted = way(expected)
                 # Each relative to itself; but 1 + w rounds as 1 does, and exp(w) errs as w does.

@@ -110,10 +110,65 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
             if order not in seen and [shape[axis] for axis in order] == wanted:
                 seen.add(order)
                 yield Layout(shape, axes, stored)
+        merged = _merged(shape, wanted)
+        yield from (Layout(shape, axes, stored) for axes in merged)
     if not first.is_plain and sorted(_without_ones(shape)) != sorted(_without_ones(stored)):
         yield first  # no reshape puts dims in another order: that is a transposed tensor, or a scrambled one
         if len(shape) == 2 and min(shape) > 1:
             yield Layout(shape, (1, 0), stored)
+
+
+_BILINEAR = (1, 0, 2)
+"""How PyTorch's decomposition of `Bilinear` has the weight's axes (out, in1, in2) before it joins the last two."""
+
+
+def _merged(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
+    """The one order of axes, some of them joined in PyTorch's order, that gives fewer axes of these sizes.
+
+    A table of channels, rows and columns becomes one of positions and channels. Where several orders give the sizes,
+    the one that joins neighbours alone does, or of three axes that of `Bilinear`; where even PyTorch's own order gives
+    them, nothing says which it is, and none does.
+    """
+    long = [axis for axis, size in enumerate(shape) if size != 1]
+    if len(long) <= len(wanted) or len(wanted) < 2:
+        return []
+    found = []
+    for axes in itertools.permutations(long):
+        if list(axes) == long:
+            continue
+        groups = _groups([shape[axis] for axis in axes], wanted)
+        if groups is None:
+            continue
+        parts = [axes[start:stop] for start, stop in itertools.pairwise(groups)]
+        if all(list(part) == sorted(part) for part in parts):
+            found.append(axes)
+    if len(found) > 1 and len(shape) == len(_BILINEAR) == len(long):
+        found = [axes for axes in found if axes == _BILINEAR]
+    elif len(found) > 1:
+        is_open = _groups([shape[axis] for axis in long], wanted) is not None
+        found = [] if is_open else [axes for axes in found if _is_neighbourly(axes, shape, wanted)]
+    ones = tuple(axis for axis, size in enumerate(shape) if size == 1)
+    return [(*ones, *axes) for axes in found] if len(found) == 1 else []
+
+
+def _is_neighbourly(axes: tuple[int, ...], shape: tuple[int, ...], wanted: list[int]) -> bool:
+    """Whether only axes are joined that are neighbours in PyTorch's order."""
+    groups = _groups([shape[axis] for axis in axes], wanted) or []
+    parts = (axes[start:stop] for start, stop in itertools.pairwise(groups))
+    return all(part[-1] - part[0] == len(part) - 1 for part in parts)
+
+
+def _groups(sizes: list[int], wanted: list[int]) -> list[int] | None:
+    """Where to cut sizes so that the products of the parts are those wanted; None where that cannot be."""
+    cuts, product = [0], 1
+    for place, size in enumerate(sizes, 1):
+        product *= size
+        if len(cuts) > len(wanted) or product > wanted[len(cuts) - 1]:
+            return None
+        if product == wanted[len(cuts) - 1]:
+            cuts.append(place)
+            product = 1
+    return cuts if len(cuts) == len(wanted) + 1 and product == 1 else None
 
 
 def _order(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from analyzer.classify.structure import scales_norm
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
@@ -17,7 +19,7 @@ from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import MEANINGS, Line
 from analyzer.scopes import module_of
 
-__all__ = ["is_allowed"]
+__all__ = ["is_allowed", "is_offset"]
 
 _SHIFTED_CLASSES = re.compile(
     r"Gemma|Nemotron|Qwen3Next|Qwen3_5|Qwen4|Muse|Step3p|MiniMaxM3|VideoPrism|1P(?![a-z])|OnePlus|UnitOffset"
@@ -54,6 +56,35 @@ def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
         return _SHIFTED_CLASSES.search(books.manifest.modules.get(module, "")) is not None
     has_bias = isinstance(books.tensor(f"{module}.bias"), Parameter)
     return not has_bias  # a LayerNorm's gain is no shift of one
+
+
+_NOT_POSITIVE = 1 / 16
+"""The part of a norm's gains that are 0 or below only where they are offsets from 1: plain ones keep their sign."""
+
+
+def is_offset(books: Books, tensor: Parameter) -> bool:
+    """Whether PyTorch's side says that a norm's gain is what is added to 1: by its class, or by all gains' values.
+
+    Without classes, gains of this name in all layers (its numbers aside) must lie around 0, not around 1.
+    """
+    module = module_of(tensor.name)
+    if books.manifest.modules:
+        return _SHIFTED_CLASSES.search(books.manifest.modules.get(module, "")) is not None
+    pattern = _NUMBER.sub("#", tensor.name)
+    gains = [p for p in books.manifest.parameters if _NUMBER.sub("#", p.name) == pattern]
+    values = [books.contents.originals.vector(gain.name) for gain in gains]
+    known = [value.reshape(-1) for value in values if value is not None]
+    if len(known) < len(gains) or len(known) < _FEWEST:
+        return False
+    every = np.concatenate(known)
+    return bool((every <= 0).mean() >= _NOT_POSITIVE) and float(np.median(np.abs(every))) < _NEAR_ONE
+
+
+_FEWEST = 2
+"""Gains without which nothing says that it is the way of the whole model."""
+
+_NEAR_ONE = 0.75
+"""The size that most plain gains of a norm exceed."""
 
 
 def _stands_plain(books: Books, tensor: Parameter) -> bool:

@@ -1,15 +1,28 @@
-"""Names in the file <-> names in PyTorch, where one side has a prefix that the other lacks."""
+"""Names in the file <-> names in PyTorch, where one side has prefixes that the other lacks."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 __all__ = ["Alignment", "align"]
 
 _DEEPEST_PREFIX = 3
 """Parts of a wrapper's prefix that are tried (`model.`, `base_model.model.`)."""
+
+_LONGEST_PREFIX = 64
+"""Characters of a prefix that a tool puts before names, with or without a dot (`enc_`, `m1/`)."""
+
+_FEWEST = 2
+"""Names that have to have a second prefix, one that only a part of the file has."""
+
+_MOST_PARTS = 4
+"""Parts of a file of which each has a prefix of its own."""
+
+_TOOLS = re.compile(r"[A-Za-z0-9]+[_/:-]+")
+"""A prefix that `onnx.compose.add_prefix` is given: a word, and what parts it from the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,30 +32,43 @@ class Alignment:
     known: frozenset[str]
     strip: str = ""
     add: str = ""
+    others: tuple[tuple[str, str], ...] = ()
+    """What other parts of the file drop, and put before what is left."""
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """All prefixes, each with what stands in its place; the most usual first."""
+        first = ((self.strip, self.add),) if self.strip or self.add else ()
+        return (*first, *self.others)
 
     def __call__(self, name: str) -> str | None:
         """The PyTorch name, None if there is none. A name that PyTorch knows as it is stays."""
         if name in self.known:
             return name
-        if self.strip and name.startswith(self.strip) and name[len(self.strip) :] in self.known:
-            return name[len(self.strip) :]
-        return self.add + name if self.add and self.add + name in self.known else None
+        for strip, add in self.pairs:
+            if name.startswith(strip) and add + name[len(strip) :] in self.known:
+                return add + name[len(strip) :]
+        return None
 
     def module(self, scope: str) -> str:
         """A module path of the file in PyTorch's terms."""
-        if self.strip and (scope + ".").startswith(self.strip):
-            return scope[len(self.strip) :]
-        return f"{self.add}{scope}".rstrip(".") if self.add else scope
+        for strip, add in self.pairs:
+            if not strip or (scope + ".").startswith(strip):
+                return f"{add}{(scope + '.')[len(strip) :]}".rstrip(".")
+        return scope
 
 
 def align(names: Iterable[str], known: Collection[str]) -> Alignment:
-    """Find the one prefix that makes most of the file's names PyTorch names: dropped, or put before them.
+    """Find the prefix that makes most of the file's names PyTorch names: dropped, or put before them.
 
     Exports through a wrapper module prefix every name (`model.bert...`); a bare model's file lacks the prefix that a
-    model with a head has (`embeddings...` for `bert.embeddings...`).
+    model with a head has (`embeddings...` for `bert.embeddings...`). What tools put before the names of files that they
+    merge (`enc_`, `m1/`) is dropped too, for each part of the file, and PyTorch may have a prefix there.
 
     >>> align(["model.fc.weight", "model.fc.bias"], ["fc.weight", "fc.bias"]).strip
     'model.'
+    >>> align(["m1/fc.weight", "m1/fc.bias"], ["fc.weight", "fc.bias"])("m1/fc.bias")
+    'fc.bias'
     """
     targets = frozenset(known)
     endings: dict[str, set[str]] = defaultdict(set)
@@ -50,20 +76,64 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
         head, dot, tail = name.partition(".")
         if dot:
             endings[tail].add(f"{head}.")
+    head = _common_head(targets)
+    left = [name for name in names if name not in targets]
     stripped: Counter[str] = Counter()
     added: Counter[str] = Counter()
-    for name in names:
-        if name in targets:
-            continue
+    for name in left:
         parts = name.split(".")
         for depth in range(1, min(_DEEPEST_PREFIX + 1, len(parts))):
             if ".".join(parts[depth:]) in targets:
                 stripped[".".join(parts[:depth]) + "."] += 1
         if len(parts) > 1:  # `bias` alone may be any module's
             added.update(endings.get(name, ()))
+            added.update({head} if head.count(".") > 1 and head + name in targets else ())
     strip, strip_count = _best(stripped)
     add, add_count = _best(added)
-    return Alignment(targets, strip=strip) if strip_count >= add_count else Alignment(targets, add=add)
+    first = Alignment(targets, strip=strip) if strip_count >= add_count else Alignment(targets, add=add)
+    others = tuple(_prefixes_of_tools([name for name in left if first(name) is None], targets, endings))
+    return Alignment(targets, first.strip, first.add, others)
+
+
+def _prefixes_of_tools(
+    names: Collection[str], targets: Collection[str], endings: Mapping[str, Collection[str]]
+) -> Iterator[tuple[str, str]]:
+    """Prefixes that several names share, of which no two lead to one PyTorch name."""
+    left = list(dict.fromkeys(names))
+    taken: set[str] = set()
+    for _ in range(_MOST_PARTS):
+        found: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        for name in left:
+            prefix = _TOOLS.match(name[:_LONGEST_PREFIX])
+            rest = name[prefix.end() :] if prefix else ""
+            if not prefix or "." not in rest:
+                continue
+            for add in ("", *sorted(endings.get(rest, ()))):
+                if add + rest in targets and add + rest not in taken:
+                    found[prefix.group(), add][name] = add + rest
+        if not found:
+            return
+        pair, mapped = max(found.items(), key=lambda item: (len(item[1]), item[0]))
+        if len(mapped) < _FEWEST:
+            return
+        yield pair
+        taken.update(mapped.values())
+        left = [name for name in left if name not in mapped]
+
+
+def _common_head(names: Collection[str]) -> str:
+    """The modules that all names begin with: what a trainer wrapped a model in.
+
+    >>> _common_head(["net.inner.fc.weight", "net.inner.norm.weight"])
+    'net.inner.'
+    """
+    paths = [name.split(".")[:-1] for name in names]
+    common: list[str] = []
+    for parts in zip(*paths, strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return ".".join([*common, ""]) if common else ""
 
 
 def _best(counter: Counter[str]) -> tuple[str, int]:

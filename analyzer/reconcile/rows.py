@@ -67,7 +67,9 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
     for suspect in books.suspects:
         table, entry = suspect.tensor, suspect.entry
         is_folded = entry.decided_by in _FOLDED and entry.tensor.name not in table.names
-        if isinstance(table, Parameter) and is_folded and not _is_read_whole(books, entry):
+        if not isinstance(table, Parameter) or len(table.shape) < 2:
+            continue
+        if is_folded and not _is_read_whole(books, entry):
             yield entry, [table]
     if books.contents.mode == "none":
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy.typing as npt
 from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
-from analyzer.model import Key
+from analyzer.model import Key, Node
 from analyzer.model.operators import DECODES, MOVES
 from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.closeness import is_like
@@ -20,7 +22,7 @@ from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.reconcile.sums import compare_sums
 
-__all__ = ["match_split", "match_split_copies"]
+__all__ = ["match_split", "match_split_copies", "match_split_tables"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -40,14 +42,28 @@ class _Slice:
     changed: tuple[Line, ...]
 
 
+def match_split_tables(books: Books) -> None:
+    """Explain free tables of which the export cut all parts, before any of these is taken for all that is left."""
+    named = {suspect.tensor.name for suspect in books.suspects}
+    free = (p for p in books.free_parameters() if len(p.shape) > 1)
+    _match(books, named | {p.name for p in free if p.name.rpartition(".")[2] != "weight"})
+
+
 def match_split(books: Books) -> None:
     """Explain free PyTorch tensors that free entries make up, end to end along one axis."""
-    if books.contents.mode == "none":
+    _match(books)
+
+
+def _match(books: Books, names: Collection[str] | None = None) -> None:
+    """The same of parameters with these names alone, where any are given."""
+    if books.contents.mode == "none" or (names is not None and not names):
         return
     firsts, statistics = _Firsts(books), _Statistics(books)
     for tensor in list(books.free_parameters()):
+        if names is not None and tensor.name not in names:
+            continue
         samples = books.contents.originals.samples(tensor)
-        if samples is None or len(tensor.shape) < 2 or books.contents.originals.is_constant(tensor):
+        if samples is None or not tensor.shape or books.contents.originals.is_constant(tensor):
             continue
         # Whatever the axis and the order of axes, the first piece begins with the first element.
         if not samples.size or not firsts.has(float(samples[0])):
@@ -267,7 +283,46 @@ def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
         for readers in found
     ]
     common = set(joined[0]).intersection(*joined[1:])
-    return all((slots := [each[place] for each in joined]) == sorted(slots) for place in common)
+    if not all((slots := [each[place] for each in joined]) == sorted(slots) for place in common):
+        return False
+    alike: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+    is_packed = len(slices[0].layout.shape) <= _PACKED and len(slices) <= _MOST_PARTS and not common
+    for piece in slices if is_packed else ():
+        alike[piece.layout.shape].append(_meeting(books, piece.entry))
+    return all(places == sorted(places) for places in alike.values())
+
+
+_PACKED = 2
+"""Axes of a packed projection, or of its bias: its parts are no choice of experts, and each has a place of its own."""
+
+_MOST_PARTS = 4
+"""Parts of a packed projection: query, key and value; the gates of an LSTM."""
+
+_MOST_STEPS = 16
+
+
+def _meeting(books: Books, entry: Entry) -> tuple[int, int]:
+    """Where what is computed with a piece first meets something else that is computed: (position of the node, input).
+
+    Queries and keys meet in a product, in that order; values meet their weights behind it; a gate meets what it gates.
+    What meets nothing is in its place by the node that reads it.
+    """
+    wiring = books.ledger.wiring
+    readers = wiring.readers(entry.tensor, past=MOVES | DECODES)
+    first = min((reader.node.position for reader in readers), default=-1)
+    if len(readers) != 1:
+        return first, 0
+    node = readers[0].node
+    for _ in range(_MOST_STEPS):
+        onwards = wiring.readers(node, past=MOVES)
+        nodes = {reader.node.place: reader for reader in onwards}
+        if len(nodes) != 1:
+            return first, 0
+        node, slot = onwards[0]
+        others = [part for part in wiring.producers(node) if isinstance(part, Node)]
+        if len(others) > 1:
+            return node.position, slot
+    return first, 0
 
 
 def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice], *, is_open: bool) -> bool:

@@ -19,6 +19,7 @@ __all__ = [
     "Provenance",
     "common_scope",
     "float_name",
+    "folded_from",
     "is_buffer_name",
     "is_dotted",
     "is_root_buffer_name",
@@ -84,7 +85,7 @@ def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Proven
     if kind in _KINDS:
         role = _KINDS[kind]
         return Origin(role, (name,) if role is not Role.CONSTANT else (), "provenance:input-spec")
-    sources = list_of(props.get(_FOLDED_FROM))
+    sources = folded_from(props)
     if not sources:
         return None
     roles = {source: _source_role(source, provenance) for source in sources}
@@ -97,6 +98,11 @@ def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Proven
     if named:
         return Origin(Role.BUFFER, tuple(sorted(named)), "provenance:folded-from")
     return Origin(Role.CONSTANT, (), "provenance:folded-constant")
+
+
+def folded_from(props: Mapping[str, str] | None) -> list[str]:
+    """The values that a value was folded from, as the exporter notes it; none where it notes nothing."""
+    return [] if props is None else list_of(props.get(_FOLDED_FROM)) or []
 
 
 def mangle(name: str) -> str:

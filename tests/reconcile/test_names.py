@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from models import lines_of, manifest_of, parameters_of, ramp, reconcile, text_model
 
@@ -93,3 +94,75 @@ def test_of_equally_good_prefixes_always_the_same_is_taken():
     assert {align(names, order).add for order in (known, known[::-1], sorted(known, key=hash))} == {
         "encoder."
     }
+
+
+# prefixes of tools, without a dot, and of each part of a merged file
+
+
+@pytest.mark.parametrize("prefix", ["enc_", "m1/", "m1::", "part-"])
+def test_prefix_of_a_tool_needs_no_dot(prefix):
+    known = ["fc.weight", "fc.bias", "norm.weight"]
+
+    aligned = align([prefix + name for name in known], known)
+
+    assert [aligned(prefix + name) for name in known] == known
+
+
+def test_each_part_of_a_merged_file_has_its_prefix():
+    known = [f"{side}.fc.{leaf}" for side in ("decoder", "encoder") for leaf in ("weight", "bias")]
+    names = [f"{side}_fc.{leaf}" for side in ("dec", "enc") for leaf in ("weight", "bias")]
+
+    aligned = align(names, known)
+
+    assert sorted({aligned(name) for name in names}) == sorted(known)
+
+
+def test_two_parts_of_a_merged_file_are_never_one_model():
+    known = ["fc.weight", "fc.bias"]
+
+    aligned = align(["a_fc.weight", "a_fc.bias", "b_fc.weight", "b_fc.bias"], known)
+
+    assert {aligned("a_fc.weight"), aligned("b_fc.weight")} == {"fc.weight", None}
+
+
+def test_one_name_makes_no_prefix():
+    assert align(["enc_fc.weight"], ["fc.weight", "fc.bias"])("enc_fc.weight") is None
+
+
+@pytest.mark.parametrize("head", ["net.", "trainer.model.", "a.b.c.d."])
+def test_what_a_trainer_wrapped_is_found_at_any_depth(head):
+    names = ["fc.weight", "fc.bias", "norm.weight"]
+
+    aligned = align(names, [head + name for name in names])
+
+    assert [aligned(name) for name in names] == [head + name for name in names]
+
+
+ONES, ZEROS = np.ones(4, np.float32), np.zeros(4, np.float32)
+MERGED = {"encoder.fc.weight": ramp(4, 4), "encoder.fc.bias": ZEROS, "encoder.norm.weight": ONES}
+MERGED |= {"decoder.fc.weight": ramp(4, 4, start=50), "decoder.fc.bias": ZEROS, "decoder.norm.weight": ONES}
+
+
+def merged(**changed):
+    stored = {name.replace("encoder.", "enc_").replace("decoder.", "dec_"): a for name, a in MERGED.items()}
+    stored |= {name.replace("__", "."): array for name, array in changed.items()}
+    nodes = " ".join(
+        f'{part}1 = MatMul(x, "{part}_fc.weight") {part}2 = Add({part}1, "{part}_fc.bias") '
+        f'{part} = Mul({part}2, "{part}_norm.weight")'
+        for part in ("enc", "dec")
+    )
+    return text_model(f"g (float[1,4] x) => (float[1,4] enc, float[1,4] dec) {{ {nodes} }}", stored)
+
+
+def test_merged_file_balances_by_its_prefixes_and_nothing_else_does(tmp_path):
+    """Its biases of zeros and gains of ones are known by names alone, and have PyTorch's values."""
+    manifest = manifest_of(*parameters_of(MERGED))
+
+    result = reconcile(tmp_path, merged(), manifest)
+    turned = reconcile(tmp_path, merged(dec_norm__weight=2 * ONES), manifest)
+    crossed = reconcile(tmp_path, merged(dec_fc__weight=MERGED["encoder.fc.weight"]), manifest)
+
+    assert result.balanced
+    assert set(lines_of(result).values()) == {"renamed"}
+    assert not turned.balanced
+    assert not crossed.balanced

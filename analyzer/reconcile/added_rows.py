@@ -1,0 +1,110 @@
+"""Rule: a token of its own (a class token) to which an export has added a row of a table of positions.
+
+What is stored is token + table[r] (Dosovitskiy et al. 2021, equation 1), perhaps once for each example. The row is the
+first of the table that stands nowhere else in the file: with any other row it is another model.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Parameter
+from analyzer.reconcile.books import Books
+from analyzer.reconcile.closeness import is_rounded
+from analyzer.reconcile.lines import Computed, Line, Piece
+from analyzer.reconcile.scaled import tolerance_of
+
+__all__ = ["match_added_rows"]
+
+Reals = npt.NDArray[np.float64]
+
+_FEWEST = 8
+"""Elements of a token, at least: of fewer, a sum of two numbers may be chance."""
+
+_MOST_TABLES = 16
+_MOST_ROWS = 1 << 16
+
+
+def match_added_rows(books: Books) -> None:
+    """Settle each free token of which the file holds the sum with a row of positions, and nothing else."""
+    if books.contents.mode == "none":
+        return
+    tokens = [p for p in books.free_parameters() if _is_token(books, p)]
+    tables = [p for p in books.manifest.parameters if _is_table(p)] if tokens else []
+    for token in tokens:
+        width = token.shape[-1]
+        like = [table for table in tables if table.shape[-1] == width][:_MOST_TABLES]
+        for entry in _candidates(books, width) if like else ():
+            table = next((table for table in like if _is_sum(books, entry, token, table)), None)
+            if table is not None:
+                rule = f"{books.contents.evidence}:w+{table.name}"
+                axes = tuple(range(len(token.shape)))
+                piece = Piece(entry.tensor.key, token.shape, axes, computed=Computed(rule))
+                books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
+                books.hold(token, entry, (Line.FOLDED_POINTWISE,), rule, 0.0, width, (piece,))
+                break
+
+
+def _is_token(books: Books, parameter: Parameter) -> bool:
+    is_row = len(parameter.shape) > 1 and parameter.numel == parameter.shape[-1] >= _FEWEST
+    return is_row and parameter.dtype.is_floating and not books.contents.originals.is_constant(parameter)
+
+
+def _is_table(parameter: Parameter) -> bool:
+    is_long = len(parameter.shape) > 1 and parameter.numel > parameter.shape[-1]
+    return is_long and (parameter.name.rpartition(".")[2] != "weight" or _is_position(parameter))
+
+
+def _is_position(parameter: Parameter) -> bool:
+    return len(parameter.shape) == 2 and "pos" in parameter.name.lower()  # an embedding's `weight`
+
+
+def _candidates(books: Books, width: int) -> list[Entry]:
+    """Unsettled entries of which the last axis is as wide."""
+    suspected = [suspect.entry for suspect in books.suspects]
+    roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
+    return [
+        entry
+        for entry in (*suspected, *books.free_entries())
+        if entry.tensor.key not in books.entries
+        and entry.role in roles
+        and entry.tensor.dtype.is_floating
+        and entry.tensor.shape[-1:] == (width,)
+        and entry.tensor.numel <= width * _MOST_ROWS
+        and books.contents.encoding(entry) is None
+    ]
+
+
+def _is_sum(books: Books, entry: Entry, token: Parameter, table: Parameter) -> bool:
+    array = books.contents.array(entry)
+    values, rows = books.contents.originals.values(token), books.contents.originals.values(table)
+    if array is None or values is None or rows is None or not array.size:
+        return False
+    stored = array.reshape(-1, token.numel)
+    if not bool((stored == stored[0]).all()):
+        return False
+    place = _first_left(books, table, rows.reshape(-1, token.numel))
+    if place is None:
+        return False
+    row = rows.reshape(-1, token.numel)[place]
+    expected = values.reshape(-1) + row
+    if expected.dtype == stored.dtype and is_rounded(stored[0], expected, entry.tensor.dtype):
+        return True
+    sizes = np.abs(values.reshape(-1).astype(np.float64)) + np.abs(row.astype(np.float64))
+    error = np.abs(stored[0].astype(np.float64) - (values.reshape(-1).astype(np.float64) + row))
+    return bool((error <= tolerance_of(books.contents, entry) * sizes).all())
+
+
+def _first_left(books: Books, table: Parameter, rows: npt.NDArray[np.generic]) -> int | None:
+    """The first row of a table that no entry holds which is the table's; the first of all where none is."""
+    settled = books.parameters.get(table.name)
+    held: set[bytes] = set()
+    for key in settled.entries if settled is not None else ():
+        array = books.contents.array(books.entry(key))
+        if array is None or array.dtype != rows.dtype or array.shape[-1:] != rows.shape[-1:]:
+            return None
+        held.update(row.tobytes() for row in np.ascontiguousarray(array).reshape(-1, rows.shape[-1]))
+    left = (place for place in range(len(rows)) if rows[place].tobytes() not in held)
+    return next(left, 0)

@@ -1,0 +1,299 @@
+"""Weights that forward normalizes: spectral norm, weight standardization, frozen BatchNorms, LayerScale; by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models import dynamo_like, lines_of, noise, outs, save, text_model
+from safetensors.numpy import save_file
+
+from analyzer.audit import audit_model
+from analyzer.checkpoints.checkpoint import open_checkpoint
+from analyzer.reconcile import reconcile_ledger
+
+
+def run(tmp_path, proto, known):
+    """Against a state dict that is all that there is of PyTorch's side."""
+    path = tmp_path / "w.safetensors"
+    save_file({name: np.ascontiguousarray(array) for name, array in known.items()}, path)
+    original = open_checkpoint(path)
+    return reconcile_ledger(audit_model(save(tmp_path, proto)), original.manifest, weights=original.weights)
+
+
+def unit(size, seed):
+    vector = noise(size, seed=seed)
+    return vector / np.linalg.norm(vector)
+
+
+def f32(array):
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+# spectral norm
+
+MATRIX, LEFT, RIGHT = noise(6, 4, 3), unit(6, 1), unit(12, 2)
+SIGMA = LEFT.astype("f8") @ MATRIX.reshape(6, 12).astype("f8") @ RIGHT
+OLD = {"c.weight_orig": MATRIX, "c.weight_u": LEFT, "c.weight_v": RIGHT}
+NEW = {
+    "c.parametrizations.weight.original": MATRIX,
+    "c.parametrizations.weight.0._u": LEFT,
+    "c.parametrizations.weight.0._v": RIGHT,
+}
+
+
+def convolved(weight):
+    return text_model("g (float[1,4,9] x) => (float[1,6,7] y) { y = Conv(x, w) }", {"w": f32(weight)})
+
+
+@pytest.mark.parametrize("known", [OLD, NEW], ids=["old", "new"])
+def test_spectral_norm_is_one_factor(tmp_path, known):
+    result = run(tmp_path, convolved(MATRIX / SIGMA), known)
+
+    assert result.balanced
+    assert set(lines_of(result).values()) == {"folded-pointwise"}
+    assert result.parameters[0].decided_by.startswith("content:spectralnorm c.")
+    restored = result.parameters[0].pieces[0].computed
+    assert restored.factor == pytest.approx(1 / SIGMA, rel=1e-5)
+
+
+def test_no_other_factor_is_the_spectral_norms(tmp_path):
+    changed = MATRIX / SIGMA
+    changed[2, 1, 1] *= 1.001
+
+    for number, weight in enumerate((MATRIX / SIGMA * 1.001, MATRIX / 2, changed, -MATRIX / SIGMA)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert not run(folder, convolved(weight), OLD).balanced
+    other = {"c.weight_orig": MATRIX, "c.weight_u": unit(6, 5), "c.weight_v": RIGHT}
+    assert not run(tmp_path, convolved(MATRIX / SIGMA), other).balanced
+    assert not run(tmp_path, convolved(MATRIX / SIGMA), {"c.weight_orig": MATRIX}).balanced
+
+
+# weight standardization
+
+FIRST, SECOND = noise(8, 3, 3, 3, seed=3), noise(8, 8, 3, 3, seed=4)
+
+
+def standardized(weight, eps=1e-6, ddof=0, root=True):
+    rows = weight.reshape(len(weight), -1).astype("f8")
+    spread = rows.var(1, ddof=ddof, keepdims=True)
+    size = np.sqrt(spread + eps) if root else np.sqrt(spread) + eps
+    return f32(((rows - rows.mean(1, keepdims=True)) / size).reshape(weight.shape))
+
+
+def two_layers(first, second, names=("v1", "v2")):
+    return text_model(
+        f"""g (float[1,3,9,9] x) => (float[1,8,5,5] y) {{
+            a = Conv(x, {names[0]})  b = Relu(a)  y = Conv(b, {names[1]})
+        }}""",
+        {names[0]: f32(first), names[1]: f32(second)},
+    )
+
+
+LAYERS = {"c1.weight": FIRST, "c2.weight": SECOND}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"eps": 1e-5}, {"eps": 1e-10}, {"ddof": 1, "root": False, "eps": 1e-5}, {"ddof": 1, "eps": 1e-5}],
+)
+def test_standardized_convolutions_are_known(tmp_path, how):
+    result = run(tmp_path, two_layers(standardized(FIRST, **how), standardized(SECOND, **how)), LAYERS)
+
+    assert result.balanced
+    assert lines_of(result) == {"c1.weight": "folded-weightnorm", "c2.weight": "folded-weightnorm"}
+    assert result.parameters[0].decided_by == "content:standardized c1"
+
+
+def test_one_layer_normalized_or_one_element_changed_is_another_model(tmp_path):
+    changed = standardized(SECOND)
+    changed[3, 2, 1, 1] += 1e-3
+    files = (
+        two_layers(standardized(FIRST), SECOND),
+        two_layers(standardized(FIRST), changed),
+        two_layers(standardized(FIRST), standardized(SECOND, eps=0.02)),
+        two_layers(standardized(FIRST), standardized(SECOND) * 2),
+    )
+
+    for number, proto in enumerate(files):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert not run(folder, proto, LAYERS).balanced
+
+
+def test_what_bears_the_weights_own_name_was_not_normalized_by_an_exporter(tmp_path):
+    proto = two_layers(standardized(FIRST), standardized(SECOND))
+    for tensor, node, name in zip(
+        proto.graph.initializer, [proto.graph.node[0], proto.graph.node[2]], LAYERS, strict=True
+    ):
+        tensor.name = node.input[1] = name
+
+    assert not run(tmp_path, proto, LAYERS).balanced
+
+
+# frozen BatchNorms
+
+
+def norm_of(seed):
+    return {
+        "weight": np.abs(noise(8, seed=seed)) + 0.5,
+        "bias": noise(8, seed=seed + 1),
+        "running_mean": noise(8, seed=seed + 2),
+        "running_var": np.abs(noise(8, seed=seed + 3)) + 0.5,
+    }
+
+
+NORMS = {f"bn{n}.{leaf}": array for n in (1, 2) for leaf, array in norm_of(10 * n).items()}
+
+
+def scale_and_shift(number, eps=1e-5):
+    weight, bias, mean, var = (
+        NORMS[f"bn{number}.{leaf}"].astype("f8") for leaf in ("weight", "bias", "running_mean", "running_var")
+    )
+    scale = weight / np.sqrt(var + eps)
+    return f32(scale.reshape(1, 8, 1, 1)), f32((bias - mean * scale).reshape(1, 8, 1, 1))
+
+
+def frozen(first, second):
+    stored = dict(zip(("s1", "t1", "s2", "t2"), (*first, *second), strict=True)) | {"w1": FIRST, "w2": SECOND}
+    return text_model(
+        """g (float[1,3,9,9] x) => (float[1,8,5,5] y) {
+            a = Conv(x, w1)  b = Mul(a, s1)  c = Add(b, t1)  d = Relu(c)
+            e = Conv(d, w2)  f = Mul(e, s2)  y = Add(f, t2)
+        }""",
+        stored,
+    )
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.0, 1e-3])
+def test_a_frozen_batch_norm_is_two_vectors(tmp_path, eps):
+    result = run(tmp_path, frozen(scale_and_shift(1, eps), scale_and_shift(2, eps)), LAYERS | NORMS)
+
+    assert result.balanced
+    assert lines_of(result)["bn1.weight"] == lines_of(result)["bn2.bias"] == "folded-batchnorm"
+    assert {line.decided_by for line in result.parameters if line.name.startswith("bn1")} == {
+        "content:batchnorm bn1"
+    }
+
+
+def test_vectors_of_other_norms_or_other_values_are_told(tmp_path):
+    first, second = scale_and_shift(1), scale_and_shift(2)
+    changed = second[1].copy()
+    changed[0, 3] += 1e-3
+    files = (
+        frozen(second, first),
+        frozen((first[0], second[1]), (second[0], first[1])),
+        frozen(first, (second[0], changed)),
+        frozen(first, (second[0] * 2, second[1])),
+        frozen(first, (second[0], np.zeros_like(changed))),
+    )
+
+    for number, proto in enumerate(files):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert not run(folder, proto, LAYERS | NORMS).balanced
+
+
+# LayerScale
+
+GAMMAS = {"blocks.0.ls1.gamma": noise(8, seed=30), "blocks.0.ls2.gamma": noise(8, seed=31)}
+LINEARS = {
+    "blocks.0.attn.proj.weight": noise(8, 8, seed=32),
+    "blocks.0.attn.proj.bias": noise(8, seed=33),
+    "blocks.0.mlp.fc2.weight": noise(8, 8, seed=34),
+    "blocks.0.mlp.fc2.bias": noise(8, seed=35),
+}
+
+
+def blocks(one, two, gamma_one=None, gamma_two=None, bias=1.0):
+    (weight1, bias1, weight2, bias2), (gamma1, gamma2) = LINEARS.values(), GAMMAS.values()
+    one = gamma1 if gamma_one is None else gamma_one
+    two = gamma2 if gamma_two is None else gamma_two
+    return text_model(
+        """g (float[2,8] x) => (float[2,8] y) {
+            a = MatMul(x, w1)  b = Add(a, b1)  c = Add(x, b)
+            d = Relu(c)  e = MatMul(d, w2)  f = Add(e, b2)  y = Add(c, f)
+        }""",
+        {
+            "w1": f32((weight1 * one[:, None]).T),
+            "b1": f32(bias1 * one),
+            "w2": f32((weight2 * two[:, None]).T),
+            "b2": f32(bias2 * two * bias),
+        },
+    )
+
+
+def test_a_layer_scale_may_be_multiplied_out(tmp_path):
+    result = run(tmp_path, blocks(None, None), LINEARS | GAMMAS)
+
+    assert result.balanced
+    assert set(lines_of(result).values()) == {"folded-weightnorm"}
+    assert {line.decided_by.partition(" ")[0] for line in result.parameters} == {"content:layerscale"}
+
+
+def test_exchanged_or_other_factors_are_told(tmp_path):
+    first, second = GAMMAS.values()
+    files = (
+        blocks(None, None, second, first),
+        blocks(None, None, first * 2, second),
+        blocks(None, None, first, first),
+        blocks(None, None, bias=1.001),
+    )
+
+    for number, proto in enumerate(files):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert not run(folder, proto, LINEARS | GAMMAS).balanced
+
+
+def test_the_factor_of_another_block_is_another_model(tmp_path):
+    known = {name.replace("blocks.0.ls1", "blocks.1.ls1"): array for name, array in GAMMAS.items()}
+
+    assert not run(tmp_path, blocks(None, None), LINEARS | known).balanced
+
+
+# 1 + w under its own name
+
+GAINS = {f"layers.{n}.norm.weight": noise(8, seed=40 + n) * np.float32(0.1) for n in range(2)}
+
+
+def norms(first, second):
+    proto = text_model(
+        f"""<ir_version: 10, opset_import: ["" : 23]> g (float[2,8] x) => ({outs(1)}) {{
+            a = RMSNormalization<axis=-1>(x, n0)  b = MatMul(a, w)  y0 = RMSNormalization<axis=-1>(b, n1)
+        }}""",
+        {"n0": f32(first), "n1": f32(second), "w": noise(8, 8, seed=50)},
+    )
+    for tensor, node, name in zip(
+        proto.graph.initializer, [proto.graph.node[0], proto.graph.node[2]], GAINS, strict=False
+    ):
+        tensor.name = node.input[1] = name
+    return proto
+
+
+OTHER = {"layers.0.fc.weight": noise(8, 8, seed=50).T}
+
+
+def test_one_plus_w_may_keep_the_name_of_w(tmp_path):
+    result = run(tmp_path, norms(*(1 + gain for gain in GAINS.values())), GAINS | OTHER)
+
+    assert result.balanced
+    assert lines_of(result)["layers.0.norm.weight"] == "folded-pointwise"
+
+
+def test_one_plus_a_gain_that_is_no_offset_is_another_model(tmp_path):
+    """One norm of two; gains around 1, as all others have them; another element."""
+    first, second = GAINS.values()
+    changed = 1 + second
+    changed[3] += 1e-3
+    plain = {name: 1 + gain for name, gain in GAINS.items()}
+
+    assert not run(tmp_path, norms(1 + first, second), GAINS | OTHER).balanced
+    assert not run(tmp_path, norms(1 + first, changed), GAINS | OTHER).balanced
+    assert not run(tmp_path, norms(*(1 + gain for gain in plain.values())), plain | OTHER).balanced
+
+
+def test_a_note_of_the_exporter_is_no_proof(tmp_path):
+    proto = dynamo_like(convolved(MATRIX / 2), folded={"w": ["c.weight_orig"]})
+
+    assert not run(tmp_path, proto, OLD).balanced
