@@ -6,11 +6,11 @@ import functools
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from matrix.architectures import ARCHITECTURES, WITH_BATCHNORM
 from matrix.exports import (
@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
     from analyzer.checkpoints.weights import Original
 
-__all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "residue_of", "run_cells", "unlike_another_seed"]
+__all__ = [
+    "Cell",
+    "Outcome",
+    "Residue",
+    "cells_of",
+    "make_and_run",
+    "residue_of",
+    "run_cells",
+    "unlike_another_seed",
+]
 
 Status = Literal["balanced", "residue", "failed", "not exported", "not transformed"]
 

@@ -1,4 +1,4 @@
-"""Make and reconcile the cells of the wide matrix: `make matrix-wide`, or `PYTHONPATH=tests python -m matrix.wide --help`.
+"""Make and reconcile the cells of the wide matrix: `make matrix-wide`, or `python -m matrix.wide --help`.
 
 What was made once stays below the folder, so that a second run only reconciles. Packages that are not installed cost
 the cells that need them, which are then `not run`.

@@ -195,7 +195,9 @@ class _Bench:
         known = [t.read is not None for t in manifest.buffers]
         reads = Reads(
             parameters=frozenset(t.name for t in manifest.parameters if t.read is not False),
-            buffers=frozenset(t.name for t in manifest.buffers if t.read is not False) if any(known) else None,
+            buffers=frozenset(t.name for t in manifest.buffers if t.read is not False)
+            if any(known)
+            else None,
             trace=manifest.trace,
         )
         return Original(with_reads(fresh, reads), None)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from matrix.architectures import ARCHITECTURES as MATRIX
+
 _V = 167
 _TEXT = {
     "vocab_size": _V,
@@ -82,6 +84,7 @@ def _llama(**more: Any) -> dict[str, Any]:
 
 
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    **{name: MATRIX[name] for name in ("albert-masked-lm", "whisper")},
     # decoders
     "rwkv": {
         "architectures": ["RwkvForCausalLM"],
@@ -130,19 +133,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "rotary_dim": 8,
         **_SPECIAL,
     },
-    "gpt-neo": {
-        "architectures": ["GPTNeoForCausalLM"],
-        "model_type": "gpt_neo",
-        "vocab_size": _V,
-        "hidden_size": 64,
-        "num_layers": 2,
-        "num_heads": 4,
-        "intermediate_size": 160,
-        "max_position_embeddings": 72,
-        "attention_types": [[["global", "local"], 1]],
-        "window_size": 8,
-        **_SPECIAL,
-    },
     "gpt-bigcode": {
         "architectures": ["GPTBigCodeForCausalLM"],
         "model_type": "gpt_bigcode",
@@ -153,18 +143,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "n_head": 4,
         "n_inner": 160,
         "multi_query": True,
-        **_SPECIAL,
-    },
-    "codegen": {
-        "architectures": ["CodeGenForCausalLM"],
-        "model_type": "codegen",
-        "vocab_size": _V,
-        "n_positions": 72,
-        "n_ctx": 72,
-        "n_embd": 64,
-        "n_layer": 2,
-        "n_head": 4,
-        "rotary_dim": 8,
         **_SPECIAL,
     },
     "falcon": {
@@ -233,9 +211,13 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 18},
         attention_bias=True,
     ),
-    "llama-linear": _llama(rope_scaling={"rope_type": "linear", "factor": 2.0}, tie_word_embeddings=True),
     "llama-dynamic": _llama(rope_scaling={"rope_type": "dynamic", "factor": 2.0}, mlp_bias=True),
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", **_GROUPED, "tie_word_embeddings": True},
+    "qwen2": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        **_GROUPED,
+        "tie_word_embeddings": True,
+    },
     "qwen2-moe": {
         "architectures": ["Qwen2MoeForCausalLM"],
         "model_type": "qwen2_moe",
@@ -252,20 +234,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "sliding_window": 16,
         "query_pre_attn_scalar": 16,
     },
-    "gemma3": {
-        "architectures": ["Gemma3ForCausalLM"],
-        "model_type": "gemma3_text",
-        **_GROUPED,
-        "sliding_window": 16,
-        "query_pre_attn_scalar": 16,
-    },
-    "phi": {
-        "architectures": ["PhiForCausalLM"],
-        "model_type": "phi",
-        **_TEXT,
-        **_SPECIAL,
-        "partial_rotary_factor": 0.5,
-    },
     "phi3": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", **_GROUPED},
     "stablelm": {
         "architectures": ["StableLmForCausalLM"],
@@ -276,9 +244,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "partial_rotary_factor": 0.25,
         "qk_layernorm": True,
     },
-    "starcoder2": {"architectures": ["Starcoder2ForCausalLM"], "model_type": "starcoder2", **_GROUPED},
-    "olmo": {"architectures": ["OlmoForCausalLM"], "model_type": "olmo", **_TEXT, **_SPECIAL, "clip_qkv": 8.0},
-    "olmo2": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", **_TEXT, **_SPECIAL},
     "cohere": {
         "architectures": ["CohereForCausalLM"],
         "model_type": "cohere",
@@ -287,22 +252,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "num_key_value_heads": 2,
         "logit_scale": 0.25,
     },
-    "granite": {
-        "architectures": ["GraniteForCausalLM"],
-        "model_type": "granite",
-        **_TEXT,
-        **_SPECIAL,
-        "num_key_value_heads": 2,
-        "residual_multiplier": 0.22,
-        "embedding_multiplier": 12.0,
-    },
-    "persimmon": {
-        "architectures": ["PersimmonForCausalLM"],
-        "model_type": "persimmon",
-        **_TEXT,
-        **_SPECIAL,
-    },
-    "glm": {"architectures": ["GlmForCausalLM"], "model_type": "glm", **_GROUPED, "partial_rotary_factor": 0.5},
     "xglm": {
         "architectures": ["XGLMForCausalLM"],
         "model_type": "xglm",
@@ -313,17 +262,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "attention_heads": 4,
         "max_position_embeddings": 72,
     },
-    "ctrl": {
-        "architectures": ["CTRLLMHeadModel"],
-        "model_type": "ctrl",
-        "vocab_size": _V,
-        "n_positions": 72,
-        "n_embd": 64,
-        "dff": 160,
-        "n_layer": 2,
-        "n_head": 4,
-    },
-    "biogpt": {"architectures": ["BioGptForCausalLM"], "model_type": "biogpt", **_TEXT, **_SPECIAL},
     "recurrent-gemma": {
         "architectures": ["RecurrentGemmaForCausalLM"],
         "model_type": "recurrent_gemma",
@@ -372,22 +310,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         **_TEXT,
         "embedding_size": 40,
     },
-    "mpnet": {"architectures": ["MPNetForMaskedLM"], "model_type": "mpnet", **_TEXT, "max_position_embeddings": 74},
-    "xlm-roberta": {
-        "architectures": ["XLMRobertaForTokenClassification"],
-        "model_type": "xlm-roberta",
-        **_TEXT,
-        "max_position_embeddings": 74,
-        "type_vocab_size": 1,
-        "pad_token_id": 1,
-        **_LABELS,
-    },
-    "squeezebert": {
-        "architectures": ["SqueezeBertForMaskedLM"],
-        "model_type": "squeezebert",
-        **_TEXT,
-        "embedding_size": 64,
-    },
     "mobilebert": {
         "architectures": ["MobileBertForMaskedLM"],
         "model_type": "mobilebert",
@@ -411,14 +333,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "embedding_size": 64,
         "rotary_value": False,
     },
-    "rembert": {
-        "architectures": ["RemBertForMaskedLM"],
-        "model_type": "rembert",
-        **_TEXT,
-        "input_embedding_size": 32,
-        "output_embedding_size": 48,
-        "num_attention_heads": 4,
-    },
     "nystromformer": {
         "architectures": ["NystromformerForSequenceClassification"],
         "model_type": "nystromformer",
@@ -428,31 +342,12 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "conv_kernel_size": 5,
         **_LABELS,
     },
-    "esm": {
-        "architectures": ["EsmForMaskedLM"],
-        "model_type": "esm",
-        **_TEXT,
-        "vocab_size": 33,
-        "pad_token_id": 1,
-        "mask_token_id": 32,
-        "position_embedding_type": "rotary",
-        "token_dropout": False,
-    },
     "layoutlm": {
         "architectures": ["LayoutLMForTokenClassification"],
         "model_type": "layoutlm",
         **_TEXT,
         "max_2d_position_embeddings": 100,
         **_LABELS,
-    },
-    "splinter": {"architectures": ["SplinterForQuestionAnswering"], "model_type": "splinter", **_TEXT},
-    "ibert": {
-        "architectures": ["IBertForMaskedLM"],
-        "model_type": "ibert",
-        **_TEXT,
-        "max_position_embeddings": 74,
-        "type_vocab_size": 1,
-        "pad_token_id": 1,
     },
     # encoder-decoders
     "longt5": {
@@ -472,44 +367,21 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "eos_token_id": 1,
         "decoder_start_token_id": 0,
     },
-    "mt5": {
-        "architectures": ["MT5ForConditionalGeneration"],
-        "model_type": "mt5",
-        "vocab_size": _V,
-        "d_model": 64,
-        "d_kv": 16,
-        "d_ff": 160,
-        "num_layers": 2,
-        "num_heads": 4,
-        "tie_word_embeddings": False,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
-    },
     "marian": {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         **_ENCODER_DECODER,
         "scale_embedding": True,
     },
-    "mbart": {"architectures": ["MBartForConditionalGeneration"], "model_type": "mbart", **_ENCODER_DECODER},
-    "m2m-100": {"architectures": ["M2M100ForConditionalGeneration"], "model_type": "m2m_100", **_ENCODER_DECODER},
-    "pegasus": {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus", **_ENCODER_DECODER},
-    "blenderbot": {
-        "architectures": ["BlenderbotSmallForConditionalGeneration"],
-        "model_type": "blenderbot-small",
+    "m2m-100": {
+        "architectures": ["M2M100ForConditionalGeneration"],
+        "model_type": "m2m_100",
         **_ENCODER_DECODER,
     },
-    "speech-to-text": {
-        "architectures": ["Speech2TextForConditionalGeneration"],
-        "model_type": "speech_to_text",
+    "pegasus": {
+        "architectures": ["PegasusForConditionalGeneration"],
+        "model_type": "pegasus",
         **_ENCODER_DECODER,
-        "max_source_positions": 60,
-        "max_target_positions": 40,
-        "num_conv_layers": 2,
-        "conv_kernel_sizes": [5, 5],
-        "conv_channels": 48,
-        "input_feat_per_channel": 20,
     },
     "speecht5": {
         "architectures": ["SpeechT5ForSpeechToText"],
@@ -535,13 +407,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     },
     # images
     "dinov2": {"architectures": ["Dinov2Model"], "model_type": "dinov2", **_VISION, "mlp_ratio": 2},
-    "dinov2-registers": {
-        "architectures": ["Dinov2WithRegistersModel"],
-        "model_type": "dinov2_with_registers",
-        **_VISION,
-        "mlp_ratio": 2,
-        "num_register_tokens": 3,
-    },
     "beit": {
         "architectures": ["BeitForImageClassification"],
         "model_type": "beit",
@@ -558,8 +423,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "use_shared_relative_position_bias": True,
         "use_relative_position_bias": False,
     },
-    "deit": {"architectures": ["DeiTForImageClassificationWithTeacher"], "model_type": "deit", **_VISION, **_LABELS},
-    "vit-msn": {"architectures": ["ViTMSNModel"], "model_type": "vit_msn", **_VISION},
     "swin": {
         "architectures": ["SwinForImageClassification"],
         "model_type": "swin",
@@ -591,15 +454,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "num_stages": 3,
         **_LABELS,
     },
-    "convnextv2": {
-        "architectures": ["ConvNextV2ForImageClassification"],
-        "model_type": "convnextv2",
-        "image_size": 32,
-        "hidden_sizes": [16, 24, 40],
-        "depths": [1, 2, 1],
-        "num_stages": 3,
-        **_LABELS,
-    },
     "efficientnet": {
         "architectures": ["EfficientNetForImageClassification"],
         "model_type": "efficientnet",
@@ -616,36 +470,11 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "hidden_dim": 640,
         **_LABELS,
     },
-    "mobilenet-v1": {
-        "architectures": ["MobileNetV1ForImageClassification"],
-        "model_type": "mobilenet_v1",
-        "image_size": 48,
-        "depth_multiplier": 0.25,
-        **_LABELS,
-    },
     "mobilenet-v2": {
         "architectures": ["MobileNetV2ForImageClassification"],
         "model_type": "mobilenet_v2",
         "image_size": 48,
         "depth_multiplier": 0.25,
-        **_LABELS,
-    },
-    "regnet": {
-        "architectures": ["RegNetForImageClassification"],
-        "model_type": "regnet",
-        "embedding_size": 16,
-        "hidden_sizes": [16, 32],
-        "depths": [1, 2],
-        "groups_width": 8,
-        **_LABELS,
-    },
-    "bit": {
-        "architectures": ["BitForImageClassification"],
-        "model_type": "bit",
-        "embedding_size": 32,
-        "hidden_sizes": [32, 64],
-        "depths": [1, 2],
-        "num_groups": 8,
         **_LABELS,
     },
     "levit": {
@@ -659,40 +488,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "attention_ratio": [2, 2],
         "mlp_ratio": [2, 2],
         "down_ops": [["Subsample", 8, 4, 4, 2, 2], [""]],
-        **_LABELS,
-    },
-    "pvt": {
-        "architectures": ["PvtForImageClassification"],
-        "model_type": "pvt",
-        "image_size": 32,
-        "num_encoder_blocks": 4,
-        "depths": [1, 1, 1, 1],
-        "sequence_reduction_ratios": [4, 2, 1, 1],
-        "hidden_sizes": [8, 16, 24, 40],
-        "patch_sizes": [4, 2, 2, 1],
-        "strides": [4, 2, 2, 1],
-        "num_attention_heads": [1, 2, 2, 4],
-        "mlp_ratios": [4, 4, 2, 2],
-        **_LABELS,
-    },
-    "poolformer": {
-        "architectures": ["PoolFormerForImageClassification"],
-        "model_type": "poolformer",
-        "num_encoder_blocks": 2,
-        "depths": [1, 2],
-        "hidden_sizes": [16, 40],
-        "patch_sizes": [7, 3],
-        "strides": [4, 2],
-        "padding": [2, 1],
-        "image_size": 48,
-        **_LABELS,
-    },
-    "mobilevit": {
-        "architectures": ["MobileViTForImageClassification"],
-        "model_type": "mobilevit",
-        "image_size": 64,
-        "hidden_sizes": [24, 32, 40],
-        "neck_hidden_sizes": [8, 16, 24, 24, 32, 40, 48],
         **_LABELS,
     },
     "segformer": {
@@ -760,29 +555,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "image_size": 64,
         **_LABELS,
     },
-    "conditional-detr": {
-        "architectures": ["ConditionalDetrForObjectDetection"],
-        "model_type": "conditional_detr",
-        "use_timm_backbone": False,
-        "backbone": None,
-        "backbone_config": {
-            "model_type": "resnet",
-            "embedding_size": 16,
-            "hidden_sizes": [16, 32],
-            "depths": [1, 1],
-            "out_features": ["stage2"],
-        },
-        "d_model": 32,
-        "encoder_layers": 1,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 56,
-        "decoder_ffn_dim": 60,
-        "num_queries": 9,
-        "image_size": 64,
-        **_LABELS,
-    },
     "yolos": {
         "architectures": ["YolosForObjectDetection"],
         "model_type": "yolos",
@@ -801,17 +573,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "fusion_hidden_size": 16,
         "is_hybrid": False,
     },
-    "glpn": {
-        "architectures": ["GLPNForDepthEstimation"],
-        "model_type": "glpn",
-        "image_size": 64,
-        "num_encoder_blocks": 4,
-        "depths": [1, 1, 1, 1],
-        "sr_ratios": [8, 4, 2, 1],
-        "hidden_sizes": [8, 16, 24, 32],
-        "num_attention_heads": [1, 2, 2, 4],
-        "decoder_hidden_size": 16,
-    },
     "focalnet": {
         "architectures": ["FocalNetForImageClassification"],
         "model_type": "focalnet",
@@ -821,22 +582,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "hidden_sizes": [24, 48],
         "focal_levels": [2, 2],
         "focal_windows": [3, 3],
-        **_LABELS,
-    },
-    "hiera": {
-        "architectures": ["HieraForImageClassification"],
-        "model_type": "hiera",
-        "image_size": [32, 32],
-        "embed_dim": 24,
-        "depths": [1, 1],
-        "num_heads": [1, 2],
-        "patch_size": [7, 7],
-        "patch_stride": [4, 4],
-        "patch_padding": [3, 3],
-        "masked_unit_size": [4, 4],
-        "query_stride": [2, 2],
-        "num_query_pool": 1,
-        "masked_unit_attention": [True, False],
         **_LABELS,
     },
     # images and text
@@ -850,7 +595,12 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "siglip": {
         "architectures": ["SiglipModel"],
         "model_type": "siglip",
-        "text_config": {"model_type": "siglip_text_model", **_TEXT, "max_position_embeddings": 32, "hidden_size": 48},
+        "text_config": {
+            "model_type": "siglip_text_model",
+            **_TEXT,
+            "max_position_embeddings": 32,
+            "hidden_size": 48,
+        },
         "vision_config": {"model_type": "siglip_vision_model", **_VISION},
     },
     "blip": {
@@ -869,13 +619,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "vision_feature_layer": -1,
         "text_config": {"model_type": "llama", **_GROUPED},
         "vision_config": {"model_type": "clip_vision_model", **_VISION, "projection_dim": 40},
-    },
-    "git-captioning": {
-        "architectures": ["GitForCausalLM"],
-        "model_type": "git",
-        **_TEXT,
-        **_SPECIAL,
-        "vision_config": {"model_type": "git_vision_model", **_VISION},
     },
     "vit-gpt2-captioning": {
         "architectures": ["VisionEncoderDecoderModel"],
@@ -899,7 +642,12 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "architectures": ["OwlViTModel"],
         "model_type": "owlvit",
         "projection_dim": 40,
-        "text_config": {"model_type": "owlvit_text_model", **_TEXT, **_SPECIAL, "max_position_embeddings": 16},
+        "text_config": {
+            "model_type": "owlvit_text_model",
+            **_TEXT,
+            **_SPECIAL,
+            "max_position_embeddings": 16,
+        },
         "vision_config": {"model_type": "owlvit_vision_model", **_VISION},
     },
     # sound
@@ -907,20 +655,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "hubert": {"architectures": ["HubertForCTC"], "model_type": "hubert", **_WAVES},
     "wavlm": {"architectures": ["WavLMForCTC"], "model_type": "wavlm", **_WAVES, "num_buckets": 24},
     "sew": {"architectures": ["SEWForCTC"], "model_type": "sew", **_WAVES, "squeeze_factor": 2},
-    "ast": {
-        "architectures": ["ASTForAudioClassification"],
-        "model_type": "audio-spectrogram-transformer",
-        "hidden_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 80,
-        "patch_size": 8,
-        "frequency_stride": 6,
-        "time_stride": 6,
-        "max_length": 40,
-        "num_mel_bins": 24,
-        **_LABELS,
-    },
     "encodec": {
         "architectures": ["EncodecModel"],
         "model_type": "encodec",
@@ -959,11 +693,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "d_model": 16,
     },
     "informer": {"architectures": ["InformerModel"], "model_type": "informer", **_SERIES},
-    "time-series": {
-        "architectures": ["TimeSeriesTransformerModel"],
-        "model_type": "time_series_transformer",
-        **_SERIES,
-    },
 }
 
 
@@ -990,26 +719,28 @@ def _image_prompt() -> dict[str, Any]:
     import torch
 
     ids = torch.cat([torch.randint(6, _V, (2, 4)), torch.full((2, 16), 5), torch.randint(6, _V, (2, 5))], 1)
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": torch.randn(2, 3, 32, 32)}
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values": torch.randn(2, 3, 32, 32),
+    }
 
 
 def _caption() -> dict[str, Any]:
     import torch
 
     ids = torch.randint(3, _V, (2, 9))
-    return {"pixel_values": torch.randn(2, 3, 32, 32), "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return {
+        "pixel_values": torch.randn(2, 3, 32, 32),
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+    }
 
 
 def _decoded_picture() -> dict[str, Any]:
     import torch
 
     return {"pixel_values": torch.randn(2, 3, 32, 32), "decoder_input_ids": torch.randint(3, _V, (2, 9))}
-
-
-def _spectrogram_to_text() -> dict[str, Any]:
-    import torch
-
-    return {"input_features": torch.randn(2, 40, 20), "decoder_input_ids": torch.randint(3, _V, (2, 7))}
 
 
 def _wave_to_text() -> dict[str, Any]:
@@ -1040,19 +771,15 @@ def _picture() -> dict[str, Any]:
 
 INPUTS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "informer": _series,
-    "time-series": _series,
     "patchtst": _past_values,
     "patchtsmixer": _past_values,
     "llava": _image_prompt,
     "blip": _caption,
-    "git-captioning": _caption,
     "vit-gpt2-captioning": _decoded_picture,
-    "speech-to-text": _spectrogram_to_text,
     "speecht5": _wave_to_text,
     "encodec": _wave,
     "layoutlm": _boxes,
     "detr": _picture,
-    "conditional-detr": _picture,
     "maskformer": _picture,
 }
 """Of models whose example inputs the exporter cannot make from the config."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import matrix.wide.extras  # noqa: F401  before transformers is imported
 from matrix.wide.configs import CONFIGS, INPUTS
-from matrix.wide.plan import ARCHITECTURES, OWN, OWN_LEGACY
+from matrix.wide.plan import ARCHITECTURES, OPTIMUM_TASKS, OWN, OWN_LEGACY
 
 CONFIG, PRETRAINED, STATE, INPUT_FILE = "config.json", "pretrained", "state", "inputs.npz"
 MODEL, MANIFEST = "model.onnx", "manifest.json"
@@ -40,7 +40,7 @@ def build(folder: Path, architecture: str, seed: int = 0) -> Any:
 
 
 def prepare(folder: Path, architecture: str) -> None:
-    """Write what a user keeps of the PyTorch side into `folder/<architecture>`: config, state dict, pretrained folder."""
+    """Write what a user keeps of PyTorch's side into `folder/<architecture>`: config, state dict, pretrained folder."""
     home = folder / architecture
     home.mkdir(parents=True, exist_ok=True)
     if architecture in CONFIGS:
@@ -195,7 +195,7 @@ def _configs(config: Any) -> Iterator[Any]:
 
 
 def _genai(precision: str) -> Callable[[Path, str, Path], None]:
-    """The builder writes a model for generation without asking PyTorch's modules; a tokenizer is not needed for that."""
+    """The builder writes a model for generation without asking PyTorch's modules, and without a tokenizer."""
 
     def run(folder: Path, architecture: str, home: Path) -> None:
         from onnxruntime_genai.models.builder import create_model
@@ -210,7 +210,9 @@ def _genai(precision: str) -> Callable[[Path, str, Path], None]:
         try:
             create_model("", pretrained, str(home), precision, "cpu", str(home / "cache"), hf_details=details)
         except Exception:
-            if not (home / MODEL).is_file():  # what follows the model is the tokenizer, of which there is none
+            if not (
+                home / MODEL
+            ).is_file():  # what follows the model is the tokenizer, of which there is none
                 raise
 
     return run
@@ -220,17 +222,20 @@ def _optimum(folder: Path, architecture: str, home: Path) -> None:
     """In an interpreter of its own, whose packages `$ONNXLEDGER_OPTIMUM` names."""
     packages = os.environ.get(OPTIMUM)
     if not packages:
-        raise ModuleNotFoundError(f"optimum-onnx needs an older transformers: {OPTIMUM} names no folder that has it")
+        raise ModuleNotFoundError(
+            f"optimum-onnx needs an older transformers: {OPTIMUM} names no folder that has it"
+        )
     script = (
         "import sys; from optimum.exporters.onnx import main_export; "
-        "main_export(sys.argv[1], output=sys.argv[2], task='auto', do_validation=False, no_post_process=False, "
-        "monolith=False)"
+        "main_export(sys.argv[1], output=sys.argv[2], task=sys.argv[3], monolith=True, do_validation=False)"
     )
+    pretrained = str(folder / architecture / PRETRAINED)
     subprocess.run(
-        [sys.executable, "-c", script, str(folder / architecture / PRETRAINED), str(home)],
+        [sys.executable, "-c", script, pretrained, str(home), OPTIMUM_TASKS[architecture]],
         check=True,
         env={**os.environ, "PYTHONPATH": packages, "HF_HUB_OFFLINE": "1"},
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     if not (home / MODEL).is_file():
         found = sorted(home.glob("*.onnx"))

@@ -121,9 +121,7 @@ class WeightNormVocoder(nn.Module):
         super().__init__()
         self.pre = weight_norm(nn.Conv1d(10, 24, 7, padding=3))
         self.up = weight_norm(nn.ConvTranspose1d(24, 14, 4, stride=2, padding=1))
-        self.dilated = nn.ModuleList(
-            weight_norm(nn.Conv1d(14, 14, 3, dilation=d, padding=d)) for d in (1, 3)
-        )
+        self.dilated = nn.ModuleList(weight_norm(nn.Conv1d(14, 14, 3, dilation=d, padding=d)) for d in (1, 3))
         self.post = weight_norm(nn.Conv1d(14, 1, 7, padding=3))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -195,7 +193,9 @@ class Unet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.down(x)
-        deep = F.interpolate(self.up(self.deep(first)), scale_factor=2.0, mode="bilinear", align_corners=False)
+        deep = F.interpolate(
+            self.up(self.deep(first)), scale_factor=2.0, mode="bilinear", align_corners=False
+        )
         return self.out(self.shuffle(self.join(torch.cat([first, deep], 1))))
 
 
@@ -281,7 +281,9 @@ class EncoderClassifier(nn.Module):
         super().__init__()
         self.words = nn.Embedding(61, 24)
         self.register_buffer("positions", _sinusoids(32, 24))
-        layer = nn.TransformerEncoderLayer(24, 4, 40, batch_first=True, norm_first=norm_first, activation="gelu")
+        layer = nn.TransformerEncoderLayer(
+            24, 4, 40, batch_first=True, norm_first=norm_first, activation="gelu"
+        )
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.out = nn.Linear(24, 6)
 
@@ -354,9 +356,7 @@ class Yolo(nn.Module):
         self.stem, self.stage1 = ConvBlock(3, 16, stride=2), Bottlenecks(16, 24)
         self.stage2 = nn.Sequential(ConvBlock(24, 32, stride=2), Bottlenecks(32, 32))
         self.neck = Bottlenecks(56, 24)
-        self.boxes = nn.ModuleList(
-            nn.Sequential(ConvBlock(c, 16), nn.Conv2d(16, 4 * 8, 1)) for c in (24, 32)
-        )
+        self.boxes = nn.ModuleList(nn.Sequential(ConvBlock(c, 16), nn.Conv2d(16, 4 * 8, 1)) for c in (24, 32))
         self.classes = nn.ModuleList(nn.Sequential(ConvBlock(c, 20), nn.Conv2d(20, 5, 1)) for c in (24, 32))
         self.dfl = nn.Conv2d(8, 1, 1, bias=False).requires_grad_(False)
 
@@ -382,10 +382,17 @@ class ConvAutoencoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Sequential(
-            nn.Conv2d(3, 14, 3, 2, 1), nn.BatchNorm2d(14), nn.PReLU(14), nn.Conv2d(14, 26, 3, 2, 1), nn.PReLU()
+            nn.Conv2d(3, 14, 3, 2, 1),
+            nn.BatchNorm2d(14),
+            nn.PReLU(14),
+            nn.Conv2d(14, 26, 3, 2, 1),
+            nn.PReLU(),
         )
         self.decoder = nn.Sequential(
-            nn.ConvTranspose2d(26, 18, 4, 2, 1), nn.BatchNorm2d(18), nn.PReLU(18), nn.ConvTranspose2d(18, 3, 4, 2, 1)
+            nn.ConvTranspose2d(26, 18, 4, 2, 1),
+            nn.BatchNorm2d(18),
+            nn.PReLU(18),
+            nn.ConvTranspose2d(18, 3, 4, 2, 1),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -541,7 +548,9 @@ class Recommender(nn.Module):
         self.tables = nn.ModuleList(nn.Embedding(n, 8) for n in (13, 29, 41))
         self.norm = nn.BatchNorm1d(30)
         self.cross = nn.ParameterList(nn.Parameter(torch.randn(30, 1) * 0.2) for _ in range(2))
-        self.deep = nn.Sequential(nn.Linear(30, 22), nn.BatchNorm1d(22), nn.ReLU(), nn.Linear(22, 11), nn.Dropout())
+        self.deep = nn.Sequential(
+            nn.Linear(30, 22), nn.BatchNorm1d(22), nn.ReLU(), nn.Linear(22, 11), nn.Dropout()
+        )
         self.out = nn.Linear(41, 1)
 
     def forward(self, categories: Tensor, numbers: Tensor) -> Tensor:
@@ -629,7 +638,10 @@ class VideoNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.space, self.time = nn.Conv3d(3, 14, (1, 3, 3), padding=(0, 1, 1), bias=False), nn.Conv3d(14, 22, (3, 1, 1))
+        self.space, self.time = (
+            nn.Conv3d(3, 14, (1, 3, 3), padding=(0, 1, 1), bias=False),
+            nn.Conv3d(14, 22, (3, 1, 1)),
+        )
         self.norm = nn.BatchNorm3d(14)
         self.head = nn.Linear(22, 5)
 
@@ -669,7 +681,10 @@ class Variational(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lower, self.upper = nn.Parameter(torch.randn(12, 12) * 0.2), nn.Parameter(torch.randn(12, 12) * 0.2)
+        self.lower, self.upper = (
+            nn.Parameter(torch.randn(12, 12) * 0.2),
+            nn.Parameter(torch.randn(12, 12) * 0.2),
+        )
         self.log_scale = nn.Parameter(torch.randn(12) * 0.1)
         self.shift = nn.Parameter(torch.randn(1, 12))
         self.register_buffer("eye", torch.eye(12))
@@ -694,7 +709,12 @@ class Siamese(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.tower = nn.Sequential(
-            nn.Conv2d(3, 16, 5, 2, 2), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 20)
+            nn.Conv2d(3, 16, 5, 2, 2),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64, 20),
         )
         self.prototypes = nn.Parameter(torch.randn(9, 20))
         self.log_scale = nn.Parameter(torch.tensor(1.7))
@@ -714,7 +734,9 @@ class DeepSpeech(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Sequential(nn.Conv2d(1, 8, (5, 3), (2, 1), (2, 1), bias=False), nn.BatchNorm2d(8), nn.Hardtanh(0, 20))
+        self.conv = nn.Sequential(
+            nn.Conv2d(1, 8, (5, 3), (2, 1), (2, 1), bias=False), nn.BatchNorm2d(8), nn.Hardtanh(0, 20)
+        )
         self.rnn = nn.GRU(8 * 10, 18, bidirectional=True)
         self.norm = nn.BatchNorm1d(36)
         self.lookahead = nn.Conv1d(36, 36, 3, groups=36, bias=False, padding=1)

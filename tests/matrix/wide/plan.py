@@ -1,4 +1,4 @@
-"""Which architectures, exported how, rewritten by which tools: a fixed list, so that two runs are of the same files.
+"""Which architectures, exported how, rewritten by which tools: a fixed list, so that two runs make the same files.
 
 No architecture is exported and rewritten in each way. Exports and tools go round, so that each of them meets each kind
 of architecture, and each architecture half of them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 
 from matrix.wide.configs import CONFIGS
 
@@ -16,30 +17,25 @@ PLAIN = (
     "lstm_tagger", "lstm_projected", "gru_seq2seq", "rnn_cells", "spectral_discriminator", "weightnorm_vocoder",
     "weightnorm_tcn", "weight_standardized", "unet_groupnorm", "bilinear_match", "attention_kdim", "attention_memory",
     "shared_tables", "transformer_encoder", "transformer_prenorm", "transformer_seq2seq", "yolo", "conv_autoencoder",
-    "separable_gated", "norm_zoo", "rotary_decoder", "rotary_shifted", "soft_experts", "tied_autoencoder", "recommender",
-    "conv_lstm", "graph_net", "fourier_field", "video_conv3d", "character_highway", "normalizing_flow",
+    "separable_gated", "norm_zoo", "rotary_decoder", "rotary_shifted", "soft_experts", "tied_autoencoder",
+    "recommender", "conv_lstm", "graph_net", "fourier_field", "video_conv3d", "character_highway", "normalizing_flow",
     "siamese_cosine", "deep_speech", "token_mixer", "window_attention", "state_space",
 )  # fmt: skip
 ZOO = (
-    "torchvision_resnet", "torchvision_resnext", "torchvision_detector", "torchvision_retinanet",
-    "torchvision_densenet", "torchvision_inception", "torchvision_mobilenet_v3", "torchvision_mobilenet_v2",
-    "torchvision_efficientnet", "torchvision_regnet", "torchvision_shufflenet", "torchvision_squeezenet",
-    "torchvision_mnasnet", "torchvision_vgg", "torchvision_vit", "torchvision_swin", "torchvision_swin_v2",
-    "torchvision_maxvit", "torchvision_convnext", "torchvision_deeplab", "torchvision_lraspp",
-    "timm_vit", "timm_vit_registers", "timm_resnet", "timm_nfnet", "timm_efficientnet", "timm_efficientnet_evos",
-    "timm_convnext", "timm_byobnet", "timm_mambaout", "timm_repvgg", "timm_bit", "timm_eva", "timm_xcit", "timm_mixer",
-    "timm_mobilevit", "timm_levit", "timm_ghostnet",
-    "diffusers_unet_condition", "diffusers_unet", "diffusers_autoencoder", "diffusers_decoder", "diffusers_vq",
-    "diffusers_transformer", "diffusers_controlnet",
+    "torchvision_resnet", "torchvision_detector", "torchvision_densenet", "torchvision_inception",
+    "torchvision_mobilenet_v3", "torchvision_efficientnet", "torchvision_regnet", "torchvision_shufflenet",
+    "torchvision_mnasnet", "torchvision_vit", "torchvision_swin_v2", "torchvision_maxvit", "torchvision_convnext",
+    "torchvision_deeplab", "torchvision_lraspp", "timm_vit", "timm_nfnet", "timm_efficientnet_evos", "timm_convnext",
+    "timm_byobnet", "timm_repvgg", "timm_eva", "timm_xcit", "timm_levit", "timm_ghostnet",
+    "diffusers_unet_condition", "diffusers_autoencoder", "diffusers_decoder", "diffusers_vq", "diffusers_transformer",
+    "diffusers_controlnet",
 )  # fmt: skip
-HELD = frozenset(
-    {
-        "rwkv", "gpt-bigcode", "stablelm", "xglm", "recurrent-gemma", "mobilebert", "nystromformer", "m2m-100", "swinv2",
-        "focalnet", "owlvit", "sew", "patchtsmixer", "attention_memory", "video_conv3d", "normalizing_flow", "deep_speech",
-        "torchvision_mnasnet", "torchvision_maxvit", "torchvision_lraspp", "timm_efficientnet_evos", "timm_xcit",
-        "timm_ghostnet", "diffusers_controlnet",
-    }
-)  # fmt: skip
+HELD = frozenset({
+    "rwkv", "gpt-bigcode", "stablelm", "xglm", "recurrent-gemma", "mobilebert", "nystromformer", "m2m-100", "swinv2",
+    "focalnet", "owlvit", "sew", "patchtsmixer", "attention_memory", "video_conv3d", "normalizing_flow", "deep_speech",
+    "torchvision_mnasnet", "torchvision_maxvit", "torchvision_lraspp", "timm_efficientnet_evos", "timm_xcit",
+    "timm_ghostnet", "diffusers_controlnet",
+})  # fmt: skip
 """Chosen before any of their files was looked at. No rule may be written for one of them: their rate tells what the
 rules do for models that nobody had in mind."""
 
@@ -76,13 +72,21 @@ TOOLS: Mapping[str, str] = {
 }
 _REWRITES = tuple(tool for tool in TOOLS if tool != AS_EXPORTED)
 _FILES = 5  # rewritten files of one architecture
-_BUILT = frozenset({"llama-rope3", "llama-linear", "qwen2", "gemma2", "gemma3", "phi3", "olmo", "granite"})
+_BUILT = frozenset({"llama-rope3", "llama-yarn", "qwen2", "gemma2", "phi3"})
 """What onnxruntime-genai has builders for."""
-_OPTIMUM = frozenset(
-    {"bloom", "gpt-neox", "llama-linear", "qwen2", "mt5", "marian", "electra", "mpnet", "clip", "wav2vec2", "segformer",
-     "convnext", "swin", "beit", "detr", "vit-gpt2-captioning", "deberta", "squeezebert", "roformer", "opt-postnorm"}
-)  # fmt: skip
-"""What optimum has export configurations for."""
+OPTIMUM_TASKS: Mapping[str, str] = {
+    **dict.fromkeys(("bloom", "gpt-neox", "qwen2", "opt-postnorm"), "text-generation"),
+    **dict.fromkeys(("deberta", "roformer", "convbert"), "fill-mask"),
+    **dict.fromkeys(("convnext", "swin", "beit"), "image-classification"),
+    "marian": "text2text-generation",
+    "electra": "feature-extraction",
+    "clip": "zero-shot-image-classification",
+    "wav2vec2": "automatic-speech-recognition",
+    "segformer": "semantic-segmentation",
+    "detr": "object-detection",
+    "vit-gpt2-captioning": "image-to-text",
+}
+"""What optimum has export configurations for, and the task that one names to it."""
 
 SIDES = ("state", "config", "manifest")
 """PyTorch's side as users have it: a state dict alone; with its config.json; the manifest of an export."""
@@ -113,7 +117,7 @@ class Architecture:
             ("legacy", "legacy-raw")[(n + n // 2) % 2],
         )
         built = (("genai-fp32", "genai-int4")[n % 2],) if self.name in _BUILT else ()
-        return (*plain, *built, *(("optimum",) if self.name in _OPTIMUM else ()))
+        return (*plain, *built, *(("optimum",) if self.name in OPTIMUM_TASKS else ()))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -130,10 +134,15 @@ class Cell:
 
 
 def _architectures() -> Iterator[Architecture]:
-    named: list[tuple[str, str, str | None]] = [(name, "transformers", None) for name in CONFIGS]
-    named += [(name, "torch", f"matrix.wide.nets:{name}") for name in PLAIN]
-    named += [(name, name.partition("_")[0], f"matrix.wide.zoo:{name}") for name in ZOO]
-    for place, (name, library, source) in enumerate(named):
+    kinds: tuple[list[tuple[str, str, str | None]], ...] = (
+        [(name, "transformers", None) for name in CONFIGS],
+        [(name, "torch", f"matrix.wide.nets:{name}") for name in PLAIN],
+        [(name, name.partition("_")[0], f"matrix.wide.zoo:{name}") for name in ZOO],
+    )
+    mixed = (
+        made for row in zip_longest(*kinds) for made in row if made
+    )  # a run that is cut short has some of each
+    for place, (name, library, source) in enumerate(mixed):
         yield Architecture(name, library, source, place)
 
 

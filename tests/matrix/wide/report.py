@@ -24,9 +24,8 @@ def line_of(outcome: Outcome) -> str:
         if negative.balanced
     ]
     if outcome.alone != "exact":
-        told.append(
-            f"alone {outcome.alone}: {outcome.parameters:,} ({outcome.at_least:,}-{outcome.at_most:,}) of {outcome.read:,}"
-        )
+        span = f"{outcome.at_least:,}-{outcome.at_most:,}"
+        told.append(f"alone {outcome.alone}: {outcome.parameters:,} ({span}) of {outcome.read:,}")
     return f"{outcome.cell.name:48} {'; '.join(told)}"
 
 
@@ -47,7 +46,8 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     architectures = {outcome.cell.architecture for outcome in made}
     lines = [
         f"{len(made):,} files of {len(architectures)} architectures were made; "
-        + ", ".join(f"{count:,} {status}" for status, count in sorted(absent.items())) + "."
+        + ", ".join(f"{count:,} {status}" for status, count in sorted(absent.items()))
+        + "."
         if absent
         else f"{len(made):,} files of {len(architectures)} architectures were made."
     ]
@@ -141,7 +141,9 @@ def _sections(outcomes: Sequence[Outcome]) -> Iterator[str]:
             lambda o: ARCHITECTURES[o.cell.architecture].library,
         ),
     ):
-        yield table((title, "", "files", "balanced", *SIDES, "alone right", "alone exact"), _sums(outcomes, keys, key))
+        yield table(
+            (title, "", "files", "balanced", *SIDES, "alone right", "alone exact"), _sums(outcomes, keys, key)
+        )
     yield "## Architectures"
     yield table(
         ("architecture", "held", "files", "balanced", *SIDES, "alone right"), _architectures(outcomes)
@@ -181,7 +183,9 @@ def _architectures(outcomes: Sequence[Outcome]) -> Iterator[Sequence[str]]:
         found = [o for o in outcomes if o.status in ("made", "failed") and o.cell.architecture == name]
         if found:
             good = sum(outcome.is_balanced for outcome in found)
-            sides = ["/".join(map(str, _rate(found, side))) if _rate(found, side)[1] else "" for side in SIDES]
+            sides = [
+                "/".join(map(str, _rate(found, side))) if _rate(found, side)[1] else "" for side in SIDES
+            ]
             known = [outcome for outcome in found if outcome.alone != "unknown"]
             right = sum(outcome.alone in _RIGHT for outcome in known)
             held = "held" if spec.is_held else ""
@@ -190,7 +194,12 @@ def _architectures(outcomes: Sequence[Outcome]) -> Iterator[Sequence[str]]:
 
 def _negatives(outcomes: Sequence[Outcome]) -> str:
     rows = [
-        (f"`{outcome.cell.name}`", negative.kind, negative.side, f"`{negative.changed}`" if negative.changed else "")
+        (
+            f"`{outcome.cell.name}`",
+            negative.kind,
+            negative.side,
+            f"`{negative.changed}`" if negative.changed else "",
+        )
         for outcome in outcomes
         for negative in outcome.negatives
         if negative.balanced
@@ -245,6 +254,7 @@ def _absences(outcomes: Sequence[Outcome]) -> str:
         if outcome.status not in ("made", "failed"):
             cells[outcome.status, outcome.reason].append(outcome.cell.name)
     rows = [
-        (status, f"{len(names):,}", several(names, 4), escaped(reason)) for (status, reason), names in cells.items()
+        (status, f"{len(names):,}", several(names, 4), escaped(reason))
+        for (status, reason), names in cells.items()
     ]
     return table(("", "cells", "which", "why"), rows) if rows else "All have one."

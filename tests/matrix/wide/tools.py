@@ -83,7 +83,9 @@ def merge(source: Path, target: Path) -> None:
         ir_version=model.ir_version,
     )
     merged = compose.merge_models(
-        compose.add_prefix(model, "net/"), compose.add_prefix(choice, "post/"), [(f"net/{first.name}", "post/scores")]
+        compose.add_prefix(model, "net/"),
+        compose.add_prefix(choice, "post/"),
+        [(f"net/{first.name}", "post/scores")],
     )
     onnx.save(merged, target)
 
@@ -108,7 +110,8 @@ def _recorded(path: Path, home: Path) -> Any:
 
 def _sample(value: Any, random: np.random.Generator) -> np.ndarray[Any, Any]:
     sizes = [
-        axis if isinstance(axis, int) else (_BATCH if place == 0 else 11) for place, axis in enumerate(value.shape)
+        axis if isinstance(axis, int) else (_BATCH if place == 0 else 11)
+        for place, axis in enumerate(value.shape)
     ]
     if value.type == "tensor(float)":
         return random.standard_normal(sizes).astype(np.float32)

@@ -1,7 +1,7 @@
 """Models of torchvision, timm and diffusers, and those of transformers whose inputs no config tells.
 
-Each function is a factory that returns `(module, example inputs)`, called as `matrix.wide.zoo:torchvision_resnet`. Sizes
-are the smallest that the library's own constructors take. Nothing is loaded: there is no network.
+Each function is a factory that returns `(module, example inputs)`, called as `matrix.wide.zoo:torchvision_resnet`.
+Sizes are the smallest that the library's own constructors take. Nothing is loaded: there is no network.
 """
 
 from __future__ import annotations
@@ -27,12 +27,6 @@ def torchvision_resnet() -> Made:
     return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10), _image()
 
 
-def torchvision_resnext() -> Made:
-    from torchvision.models.resnet import Bottleneck, ResNet
-
-    return ResNet(Bottleneck, [1, 1, 1, 1], num_classes=10, groups=4, width_per_group=4), _image()
-
-
 def torchvision_detector() -> Made:
     """The backbone of Faster R-CNN: frozen BatchNorms and a feature pyramid, then its region proposal head."""
     from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
@@ -43,7 +37,9 @@ def torchvision_detector() -> Made:
     class Backbone(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.backbone = _resnet_fpn_extractor(ResNet(BasicBlock, [1, 1, 1, 1], norm_layer=FrozenBatchNorm2d), 3)
+            self.backbone = _resnet_fpn_extractor(
+                ResNet(BasicBlock, [1, 1, 1, 1], norm_layer=FrozenBatchNorm2d), 3
+            )
             self.head = RPNHead(256, 3)
 
         def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -51,20 +47,6 @@ def torchvision_detector() -> Made:
             return (*scores, *boxes)
 
     return Backbone(), _image()
-
-
-def torchvision_retinanet() -> Made:
-    from torchvision.models.detection.retinanet import RetinaNetHead
-
-    class Head(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = RetinaNetHead(32, 3, 5, norm_layer=lambda channels: nn.GroupNorm(8, channels))
-
-        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-            return tuple(self.head([x]).values())
-
-    return Head(), (torch.randn(2, 32, 9, 9),)
 
 
 def torchvision_densenet() -> Made:
@@ -97,12 +79,6 @@ def torchvision_mobilenet_v3() -> Made:
     return mobilenet_v3_small(num_classes=10), _image()
 
 
-def torchvision_mobilenet_v2() -> Made:
-    from torchvision.models import MobileNetV2
-
-    return MobileNetV2(num_classes=10, width_mult=0.35), _image()
-
-
 def torchvision_efficientnet() -> Made:
     from torchvision.models.efficientnet import EfficientNet, FusedMBConvConfig, MBConvConfig
 
@@ -117,7 +93,9 @@ def torchvision_efficientnet() -> Made:
 def torchvision_regnet() -> Made:
     from torchvision.models.regnet import BlockParams, RegNet
 
-    parameters = BlockParams.from_init_params(depth=5, w_0=16, w_a=12.0, w_m=2.2, group_width=8, se_ratio=0.25)
+    parameters = BlockParams.from_init_params(
+        depth=5, w_0=16, w_a=12.0, w_m=2.2, group_width=8, se_ratio=0.25
+    )
     return RegNet(parameters, num_classes=10), _image()
 
 
@@ -127,44 +105,16 @@ def torchvision_shufflenet() -> Made:
     return ShuffleNetV2([2, 3, 2], [16, 24, 48, 96, 128], num_classes=10), _image()
 
 
-def torchvision_squeezenet() -> Made:
-    from torchvision.models import squeezenet1_1
-
-    return squeezenet1_1(num_classes=10), _image()
-
-
 def torchvision_mnasnet() -> Made:
     from torchvision.models import MNASNet
 
     return MNASNet(0.35, num_classes=10), _image()
 
 
-def torchvision_vgg() -> Made:
-    from torchvision.models.vgg import make_layers
-
-    class Vgg(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.features = make_layers([16, "M", 24, 24, "M"], batch_norm=True)
-            self.avgpool = nn.AdaptiveAvgPool2d((2, 2))
-            self.classifier = nn.Sequential(nn.Linear(96, 40), nn.ReLU(True), nn.Dropout(), nn.Linear(40, 10))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
-
-    return Vgg(), _image(32)
-
-
 def torchvision_vit() -> Made:
     from torchvision.models import VisionTransformer
 
     return VisionTransformer(32, 8, 2, 4, 48, 80, num_classes=10), _image(32)
-
-
-def torchvision_swin() -> Made:
-    from torchvision.models import SwinTransformer
-
-    return SwinTransformer([4, 4], 24, [2, 2], [2, 4], [4, 4], num_classes=10), _image()
 
 
 def torchvision_swin_v2() -> Made:
@@ -192,7 +142,9 @@ def torchvision_deeplab() -> Made:
     class Segmenter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.backbone = nn.Sequential(nn.Conv2d(3, 24, 3, 2, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU())
+            self.backbone = nn.Sequential(
+                nn.Conv2d(3, 24, 3, 2, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU()
+            )
             self.classifier = DeepLabHead(24, 5, (2, 4))
 
         def forward(self, x: Tensor) -> Tensor:
@@ -231,20 +183,8 @@ def timm_vit() -> Made:
     return _timm("test_vit", 160)
 
 
-def timm_vit_registers() -> Made:
-    return _timm("test_vit3", 160)
-
-
-def timm_resnet() -> Made:
-    return _timm("test_resnet", 96)
-
-
 def timm_nfnet() -> Made:
     return _timm("test_nfnet", 96)
-
-
-def timm_efficientnet() -> Made:
-    return _timm("test_efficientnet", 96)
 
 
 def timm_efficientnet_evos() -> Made:
@@ -259,28 +199,11 @@ def timm_byobnet() -> Made:
     return _timm("test_byobnet", 96)
 
 
-def timm_mambaout() -> Made:
-    return _timm("test_mambaout", 96)
-
-
 def timm_repvgg() -> Made:
     from timm.models.byobnet import ByoBlockCfg, ByobNet, ByoModelCfg
 
     blocks = tuple(ByoBlockCfg(type="rep", d=2, c=c, s=2) for c in (16, 24))
     return ByobNet(ByoModelCfg(blocks=blocks, stem_type="rep", stem_chs=12), num_classes=10), _image()
-
-
-def timm_bit() -> Made:
-    """Big Transfer: weight standardization, group norms, before the activations."""
-    from functools import partial
-
-    from timm.layers import GroupNormAct
-    from timm.layers.std_conv import StdConv2d
-    from timm.models.resnetv2 import ResNetV2
-
-    norm = partial(GroupNormAct, num_groups=8)
-    model = ResNetV2([1, 1], channels=(32, 64), num_classes=10, conv_layer=StdConv2d, norm_layer=norm, stem_chs=32)
-    return model, _image()
 
 
 def timm_eva() -> Made:
@@ -297,23 +220,17 @@ def timm_eva() -> Made:
 def timm_xcit() -> Made:
     from timm.models.xcit import Xcit
 
-    return Xcit(img_size=32, patch_size=8, num_classes=10, embed_dim=48, depth=1, num_heads=4, cls_attn_layers=1), _image(32)
-
-
-def timm_mixer() -> Made:
-    from timm.models.mlp_mixer import MlpMixer
-
-    return MlpMixer(num_classes=10, img_size=32, patch_size=8, num_blocks=2, embed_dim=40), _image(32)
-
-
-def timm_mobilevit() -> Made:
-    return _timm("mobilevitv2_050", 64)
+    return Xcit(
+        img_size=32, patch_size=8, num_classes=10, embed_dim=48, depth=1, num_heads=4, cls_attn_layers=1
+    ), _image(32)
 
 
 def timm_levit() -> Made:
     from timm.models.levit import Levit
 
-    return Levit(32, num_classes=10, embed_dim=(32, 48), key_dim=8, depth=(1, 1), num_heads=(2, 3)), _image(32)
+    return Levit(32, num_classes=10, embed_dim=(32, 48), key_dim=8, depth=(1, 1), num_heads=(2, 3)), _image(
+        32
+    )
 
 
 def timm_ghostnet() -> Made:
@@ -345,20 +262,6 @@ def diffusers_unet_condition() -> Made:
         "encoder_hidden_states": torch.randn(2, 7, 40),
     }
     return model, inputs
-
-
-def diffusers_unet() -> Made:
-    from diffusers import UNet2DModel
-
-    model = UNet2DModel(
-        sample_size=16,
-        block_out_channels=(32, 48),
-        layers_per_block=1,
-        norm_num_groups=8,
-        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
-    )
-    return model, {"sample": torch.randn(2, 3, 16, 16), "timestep": torch.tensor([3, 500])}
 
 
 def diffusers_autoencoder() -> Made:
