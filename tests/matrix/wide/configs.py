@@ -122,17 +122,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "rotary_pct": 0.25,
         **_SPECIAL,
     },
-    "gptj": {
-        "architectures": ["GPTJForCausalLM"],
-        "model_type": "gptj",
-        "vocab_size": _V,
-        "n_positions": 72,
-        "n_embd": 64,
-        "n_layer": 2,
-        "n_head": 4,
-        "rotary_dim": 8,
-        **_SPECIAL,
-    },
     "gpt-bigcode": {
         "architectures": ["GPTBigCodeForCausalLM"],
         "model_type": "gpt_bigcode",
@@ -156,20 +145,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "parallel_attn": True,
         "bias": False,
         "alibi": False,
-        **_SPECIAL,
-    },
-    "falcon-alibi": {
-        "architectures": ["FalconForCausalLM"],
-        "model_type": "falcon",
-        "vocab_size": _V,
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_kv_heads": 4,
-        "multi_query": False,
-        "parallel_attn": False,
-        "bias": True,
-        "alibi": True,
         **_SPECIAL,
     },
     "mpt": {
@@ -211,21 +186,11 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 18},
         attention_bias=True,
     ),
-    "llama-dynamic": _llama(rope_scaling={"rope_type": "dynamic", "factor": 2.0}, mlp_bias=True),
     "qwen2": {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
         **_GROUPED,
         "tie_word_embeddings": True,
-    },
-    "qwen2-moe": {
-        "architectures": ["Qwen2MoeForCausalLM"],
-        "model_type": "qwen2_moe",
-        **_GROUPED,
-        "num_experts": 3,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 40,
-        "shared_expert_intermediate_size": 56,
     },
     "gemma2": {
         "architectures": ["Gemma2ForCausalLM"],
@@ -234,7 +199,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "sliding_window": 16,
         "query_pre_attn_scalar": 16,
     },
-    "phi3": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", **_GROUPED},
     "stablelm": {
         "architectures": ["StableLmForCausalLM"],
         "model_type": "stablelm",
@@ -243,14 +207,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "num_key_value_heads": 2,
         "partial_rotary_factor": 0.25,
         "qk_layernorm": True,
-    },
-    "cohere": {
-        "architectures": ["CohereForCausalLM"],
-        "model_type": "cohere",
-        **_TEXT,
-        **_SPECIAL,
-        "num_key_value_heads": 2,
-        "logit_scale": 0.25,
     },
     "xglm": {
         "architectures": ["XGLMForCausalLM"],
@@ -304,12 +260,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "d_inner": 160,
     },
     "fnet": {"architectures": ["FNetForMaskedLM"], "model_type": "fnet", **_TEXT, "pad_token_id": 0},
-    "electra": {
-        "architectures": ["ElectraForPreTraining"],
-        "model_type": "electra",
-        **_TEXT,
-        "embedding_size": 40,
-    },
     "mobilebert": {
         "architectures": ["MobileBertForMaskedLM"],
         "model_type": "mobilebert",
@@ -318,21 +268,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "intra_bottleneck_size": 32,
         "num_feedforward_networks": 2,
     },
-    "convbert": {
-        "architectures": ["ConvBertForMaskedLM"],
-        "model_type": "convbert",
-        **_TEXT,
-        "embedding_size": 64,
-        "head_ratio": 2,
-        "conv_kernel_size": 5,
-    },
-    "roformer": {
-        "architectures": ["RoFormerForMaskedLM"],
-        "model_type": "roformer",
-        **_TEXT,
-        "embedding_size": 64,
-        "rotary_value": False,
-    },
     "nystromformer": {
         "architectures": ["NystromformerForSequenceClassification"],
         "model_type": "nystromformer",
@@ -340,13 +275,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "num_landmarks": 8,
         "segment_means_seq_len": 8,
         "conv_kernel_size": 5,
-        **_LABELS,
-    },
-    "layoutlm": {
-        "architectures": ["LayoutLMForTokenClassification"],
-        "model_type": "layoutlm",
-        **_TEXT,
-        "max_2d_position_embeddings": 100,
         **_LABELS,
     },
     # encoder-decoders
@@ -376,11 +304,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "m2m-100": {
         "architectures": ["M2M100ForConditionalGeneration"],
         "model_type": "m2m_100",
-        **_ENCODER_DECODER,
-    },
-    "pegasus": {
-        "architectures": ["PegasusForConditionalGeneration"],
-        "model_type": "pegasus",
         **_ENCODER_DECODER,
     },
     "speecht5": {
@@ -415,13 +338,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "use_shared_relative_position_bias": False,
         "use_absolute_position_embeddings": False,
         **_LABELS,
-    },
-    "data2vec-vision": {
-        "architectures": ["Data2VecVisionModel"],
-        "model_type": "data2vec-vision",
-        **_VISION,
-        "use_shared_relative_position_bias": True,
-        "use_relative_position_bias": False,
     },
     "swin": {
         "architectures": ["SwinForImageClassification"],
@@ -468,26 +384,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "expand_ratios": [1, 6, 6],
         "depthwise_padding": [],
         "hidden_dim": 640,
-        **_LABELS,
-    },
-    "mobilenet-v2": {
-        "architectures": ["MobileNetV2ForImageClassification"],
-        "model_type": "mobilenet_v2",
-        "image_size": 48,
-        "depth_multiplier": 0.25,
-        **_LABELS,
-    },
-    "levit": {
-        "architectures": ["LevitForImageClassification"],
-        "model_type": "levit",
-        "image_size": 64,
-        "hidden_sizes": [32, 48],
-        "num_attention_heads": [2, 3],
-        "depths": [1, 1],
-        "key_dim": [8, 8],
-        "attention_ratio": [2, 2],
-        "mlp_ratio": [2, 2],
-        "down_ops": [["Subsample", 8, 4, 4, 2, 2], [""]],
         **_LABELS,
     },
     "segformer": {
@@ -554,24 +450,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "num_queries": 9,
         "image_size": 64,
         **_LABELS,
-    },
-    "yolos": {
-        "architectures": ["YolosForObjectDetection"],
-        "model_type": "yolos",
-        **_VISION,
-        "image_size": [32, 48],
-        "num_detection_tokens": 9,
-        **_LABELS,
-    },
-    "dpt": {
-        "architectures": ["DPTForDepthEstimation"],
-        "model_type": "dpt",
-        **_VISION,
-        "num_hidden_layers": 4,
-        "backbone_out_indices": [0, 1, 2, 3],
-        "neck_hidden_sizes": [8, 16, 24, 24],
-        "fusion_hidden_size": 16,
-        "is_hybrid": False,
     },
     "focalnet": {
         "architectures": ["FocalNetForImageClassification"],
@@ -653,20 +531,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     # sound
     "wav2vec2": {"architectures": ["Wav2Vec2ForCTC"], "model_type": "wav2vec2", **_WAVES},
     "hubert": {"architectures": ["HubertForCTC"], "model_type": "hubert", **_WAVES},
-    "wavlm": {"architectures": ["WavLMForCTC"], "model_type": "wavlm", **_WAVES, "num_buckets": 24},
     "sew": {"architectures": ["SEWForCTC"], "model_type": "sew", **_WAVES, "squeeze_factor": 2},
-    "encodec": {
-        "architectures": ["EncodecModel"],
-        "model_type": "encodec",
-        "num_filters": 4,
-        "hidden_size": 16,
-        "codebook_size": 32,
-        "codebook_dim": 16,
-        "upsampling_ratios": [4, 2],
-        "num_lstm_layers": 1,
-        "target_bandwidths": [24.0],
-        "sampling_rate": 1600,
-    },
     # time series
     "patchtst": {
         "architectures": ["PatchTSTForPrediction"],
@@ -749,20 +614,6 @@ def _wave_to_text() -> dict[str, Any]:
     return {"input_values": torch.randn(2, 400), "decoder_input_ids": torch.randint(3, 40, (2, 7))}
 
 
-def _wave() -> dict[str, Any]:
-    import torch
-
-    return {"input_values": torch.randn(2, 1, 320)}
-
-
-def _boxes() -> dict[str, Any]:
-    import torch
-
-    ids = torch.randint(3, _V, (2, 11))
-    boxes = torch.randint(0, 40, (2, 11, 4)).sort(-1).values
-    return {"input_ids": ids, "bbox": boxes, "attention_mask": torch.ones_like(ids)}
-
-
 def _picture() -> dict[str, Any]:
     import torch
 
@@ -777,8 +628,6 @@ INPUTS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "blip": _caption,
     "vit-gpt2-captioning": _decoded_picture,
     "speecht5": _wave_to_text,
-    "encodec": _wave,
-    "layoutlm": _boxes,
     "detr": _picture,
     "maskformer": _picture,
 }

@@ -301,10 +301,6 @@ def transformer_encoder() -> Made:
     return EncoderClassifier(norm_first=False), _ids()
 
 
-def transformer_prenorm() -> Made:
-    return EncoderClassifier(norm_first=True), _ids()
-
-
 class Translator(nn.Module):
     """`nn.Transformer` with a causal mask made when it runs."""
 
@@ -493,10 +489,6 @@ class RotaryDecoder(nn.Module):
         gate, up = self.gate_up(self.norm2(x)).chunk(2, -1)
         x = x + self.down(F.silu(gate) * up)
         return F.linear(x, self.words.weight) / self.temperature
-
-
-def rotary_decoder() -> Made:
-    return RotaryDecoder(shifted=False), _ids()
 
 
 def rotary_shifted() -> Made:

@@ -15,19 +15,18 @@ from matrix.wide.configs import CONFIGS
 
 PLAIN = (
     "lstm_tagger", "lstm_projected", "gru_seq2seq", "rnn_cells", "spectral_discriminator", "weightnorm_vocoder",
-    "weightnorm_tcn", "weight_standardized", "unet_groupnorm", "bilinear_match", "attention_kdim", "attention_memory",
-    "shared_tables", "transformer_encoder", "transformer_prenorm", "transformer_seq2seq", "yolo", "conv_autoencoder",
-    "separable_gated", "norm_zoo", "rotary_decoder", "rotary_shifted", "soft_experts", "tied_autoencoder",
-    "recommender", "conv_lstm", "graph_net", "fourier_field", "video_conv3d", "character_highway", "normalizing_flow",
-    "siamese_cosine", "deep_speech", "token_mixer", "window_attention", "state_space",
+    "weightnorm_tcn", "weight_standardized", "unet_groupnorm", "bilinear_match", "attention_kdim",
+    "attention_memory", "shared_tables", "transformer_encoder", "transformer_seq2seq", "yolo", "conv_autoencoder",
+    "separable_gated", "norm_zoo", "rotary_shifted", "soft_experts", "tied_autoencoder", "recommender", "conv_lstm",
+    "graph_net", "fourier_field", "video_conv3d", "character_highway", "normalizing_flow", "siamese_cosine",
+    "deep_speech", "token_mixer", "window_attention", "state_space",
 )  # fmt: skip
 ZOO = (
     "torchvision_resnet", "torchvision_detector", "torchvision_densenet", "torchvision_inception",
-    "torchvision_mobilenet_v3", "torchvision_efficientnet", "torchvision_regnet", "torchvision_shufflenet",
-    "torchvision_mnasnet", "torchvision_vit", "torchvision_swin_v2", "torchvision_maxvit", "torchvision_convnext",
-    "torchvision_deeplab", "torchvision_lraspp", "timm_vit", "timm_nfnet", "timm_efficientnet_evos", "timm_convnext",
-    "timm_byobnet", "timm_repvgg", "timm_eva", "timm_xcit", "timm_levit", "timm_ghostnet",
-    "diffusers_unet_condition", "diffusers_autoencoder", "diffusers_decoder", "diffusers_vq", "diffusers_transformer",
+    "torchvision_mobilenet_v3", "torchvision_efficientnet", "torchvision_regnet", "torchvision_mnasnet",
+    "torchvision_vit", "torchvision_swin_v2", "torchvision_maxvit", "torchvision_convnext", "torchvision_lraspp",
+    "timm_vit", "timm_nfnet", "timm_efficientnet_evos", "timm_repvgg", "timm_eva", "timm_xcit", "timm_ghostnet",
+    "diffusers_unet_condition", "diffusers_autoencoder", "diffusers_decoder", "diffusers_transformer",
     "diffusers_controlnet",
 )  # fmt: skip
 HELD = frozenset({
@@ -71,15 +70,14 @@ TOOLS: Mapping[str, str] = {
     "merge": "onnx.compose, with prefixes",
 }
 _REWRITES = tuple(tool for tool in TOOLS if tool != AS_EXPORTED)
-_FILES = 5  # rewritten files of one architecture
-_BUILT = frozenset({"llama-rope3", "llama-yarn", "qwen2", "gemma2", "phi3"})
+_FILES = 4  # rewritten files of one architecture
+_BUILT = frozenset({"llama-rope3", "llama-yarn", "qwen2", "gemma2"})
 """What onnxruntime-genai has builders for."""
 OPTIMUM_TASKS: Mapping[str, str] = {
     **dict.fromkeys(("bloom", "gpt-neox", "qwen2", "opt-postnorm"), "text-generation"),
-    **dict.fromkeys(("deberta", "roformer", "convbert"), "fill-mask"),
+    **dict.fromkeys(("deberta", "mobilebert"), "fill-mask"),
     **dict.fromkeys(("convnext", "swin", "beit"), "image-classification"),
     "marian": "text2text-generation",
-    "electra": "feature-extraction",
     "clip": "zero-shot-image-classification",
     "wav2vec2": "automatic-speech-recognition",
     "segformer": "semantic-segmentation",

@@ -99,12 +99,6 @@ def torchvision_regnet() -> Made:
     return RegNet(parameters, num_classes=10), _image()
 
 
-def torchvision_shufflenet() -> Made:
-    from torchvision.models import ShuffleNetV2
-
-    return ShuffleNetV2([2, 3, 2], [16, 24, 48, 96, 128], num_classes=10), _image()
-
-
 def torchvision_mnasnet() -> Made:
     from torchvision.models import MNASNet
 
@@ -134,24 +128,6 @@ def torchvision_convnext() -> Made:
     from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 
     return ConvNeXt([CNBlockConfig(24, 40, 2), CNBlockConfig(40, None, 2)], num_classes=10), _image()
-
-
-def torchvision_deeplab() -> Made:
-    from torchvision.models.segmentation.deeplabv3 import DeepLabHead
-
-    class Segmenter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.backbone = nn.Sequential(
-                nn.Conv2d(3, 24, 3, 2, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU()
-            )
-            self.classifier = DeepLabHead(24, 5, (2, 4))
-
-        def forward(self, x: Tensor) -> Tensor:
-            found = self.classifier(self.backbone(x))
-            return nn.functional.interpolate(found, size=x.shape[-2:], mode="bilinear", align_corners=False)
-
-    return Segmenter(), _image(32)
 
 
 def torchvision_lraspp() -> Made:
@@ -191,14 +167,6 @@ def timm_efficientnet_evos() -> Made:
     return _timm("test_efficientnet_evos", 96)
 
 
-def timm_convnext() -> Made:
-    return _timm("test_convnext", 96)
-
-
-def timm_byobnet() -> Made:
-    return _timm("test_byobnet", 96)
-
-
 def timm_repvgg() -> Made:
     from timm.models.byobnet import ByoBlockCfg, ByobNet, ByoModelCfg
 
@@ -223,14 +191,6 @@ def timm_xcit() -> Made:
     return Xcit(
         img_size=32, patch_size=8, num_classes=10, embed_dim=48, depth=1, num_heads=4, cls_attn_layers=1
     ), _image(32)
-
-
-def timm_levit() -> Made:
-    from timm.models.levit import Levit
-
-    return Levit(32, num_classes=10, embed_dim=(32, 48), key_dim=8, depth=(1, 1), num_heads=(2, 3)), _image(
-        32
-    )
 
 
 def timm_ghostnet() -> Made:
@@ -292,20 +252,6 @@ def diffusers_decoder() -> Made:
             return self.vae.decode(latent, return_dict=False)[0]
 
     return Decoder(), (torch.randn(2, 4, 8, 8),)
-
-
-def diffusers_vq() -> Made:
-    from diffusers import VQModel
-
-    model = VQModel(
-        block_out_channels=(16, 32),
-        down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2,
-        norm_num_groups=8,
-        latent_channels=3,
-        num_vq_embeddings=24,
-    )
-    return model, {"sample": torch.randn(2, 3, 32, 32)}
 
 
 def diffusers_transformer() -> Made:
