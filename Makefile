@@ -60,7 +60,7 @@ bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other 
 matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
 	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)
 
-matrix-wide: .venv/.installed  ## the same of 134 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/matrix-wide.md (half an hour)
+matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/matrix-wide.md (half an hour)
 	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/matrix-wide.md)
 
 tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/tamper.md (20 minutes)
