@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a cell a core
 
 from matrix.isolated import PRELOADED, preload
 from matrix.wide.account import Outcome
-from matrix.wide.cells import make_and_run
+from matrix.wide.cells import is_tried, make_and_run
 from matrix.wide.plan import cells_of
 from matrix.wide.report import line_of, render_markdown, summary_lines
 
@@ -34,6 +34,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     preload(("matrix.wide.extras", *PRELOADED, "matrix.wide.account", "matrix.wide.tools"))
     groups = [tuple(group) for _, group in groupby(cells, lambda cell: cell.architecture)]
+    if options.made:
+        groups = [group for group in groups if all(is_tried(folder, cell) for cell in group)]
 
     def run(group: Sequence[object]) -> list[Outcome]:
         outcomes = make_and_run(folder, group, again=options.again)  # type: ignore[arg-type]
@@ -67,6 +69,9 @@ def _arguments() -> argparse.Namespace:
         type=Path,
         default=Path(os.environ.get("ONNXLEDGER_MATRIX_WIDE", "build/matrix-wide")),
         help="where the files are made and kept: $ONNXLEDGER_MATRIX_WIDE, else build/matrix-wide",
+    )
+    parser.add_argument(
+        "--made", action="store_true", help="only architectures whose files were all made, or tried, before"
     )
     parser.add_argument("--again", action="store_true", help="try what could not be made before once more")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="architectures at a time (2)")

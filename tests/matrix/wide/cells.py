@@ -25,6 +25,15 @@ def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) ->
     return [absent[cell] or outcomes[cell] for cell in cells]
 
 
+def is_tried(folder: Path, cell: Cell) -> bool:
+    """Whether the cell's file is there, or known to be impossible."""
+    exported = model_path(folder, Cell(cell.architecture, cell.export, AS_EXPORTED))
+    target = model_path(folder, cell)
+    return any(
+        path.exists() for path in (target, *(p.with_suffix(".failed.txt") for p in (exported, target)))
+    )
+
+
 def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
     """Make the cell's file; None where it is there, else why it is not."""
     spec = ARCHITECTURES[cell.architecture]
