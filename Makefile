@@ -21,10 +21,10 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden screenshots bench matrix tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
+.PHONY: help demo test check format golden screenshots bench matrix matrix-wide tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed  ## export BERT and ALBERT, then inspect, reconcile and compare them
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash demo/demo.sh
@@ -59,6 +59,9 @@ bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other 
 
 matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
 	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)
+
+matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/matrix-wide.md (half an hour)
+	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/matrix-wide.md)
 
 tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/tamper.md (20 minutes)
 	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/tamper.md)

@@ -152,13 +152,14 @@ def row_digests(array: Array) -> Array:
 
 
 _LEAST_HALF, _MOST_HALF = 2.0**-24, 65504.0
-"""The smallest and the largest positive float16; onnxruntime's converter clamps to them what is not 0."""
+"""The smallest and the largest positive float16; onnxruntime's converter clamps to them what is not 0, the one of
+onnxconverter-common to 1e-7, which is two of the smallest."""
 
 
 def rounded(array: Array, dtype: DType | None) -> Iterator[Array]:
     """The ways in which an array is cast to another floating-point type: to the nearest, then, of bfloat16, cut off.
 
-    In a form in which a cast and a clamped cast are equal: of float16 the smallest positive number counts as 0, and
+    In a form in which a cast and a clamped cast are equal: of float16 the two smallest positive numbers count as 0, and
     infinity as the largest. `None` gives the array itself in that form.
     """
     element = array.dtype if dtype is None else dtype.to_numpy()
@@ -168,7 +169,7 @@ def rounded(array: Array, dtype: DType | None) -> Iterator[Array]:
         cast = array if dtype is None else array.astype(element)
     if element == np.float16:
         size = np.abs(cast)
-        cast = np.where(size <= np.float16(_LEAST_HALF), np.float16(0), cast)
+        cast = np.where(size <= np.float16(2 * _LEAST_HALF), np.float16(0), cast)
         yield np.where(np.isinf(cast), np.copysign(np.float16(_MOST_HALF), cast), cast)
         return
     yield cast

@@ -337,6 +337,19 @@ def _gather(call: _Call) -> Array:
     return np.take(data, index.astype(np.int64), axis=axis)
 
 
+def _gather_places(call: _Call) -> Array:
+    """GatherND: the last axis of the indices are places in the data, after `batch_dims` axes that both have."""
+    data, index = call.array(0), call.array(1).astype(np.int64)
+    batch, depth = call.node.integers.get("batch_dims", 0), index.shape[-1]
+    call.check([*index.shape[:-1], *data.shape[batch + depth :]])
+    shape = [1] * (index.ndim - 1)
+    examples = [
+        np.arange(dim).reshape([*shape[:axis], dim, *shape[axis + 1 :]])
+        for axis, dim in enumerate(data.shape[:batch])
+    ]
+    return np.asarray(data[(*examples, *np.moveaxis(index, -1, 0))])
+
+
 def _where(call: _Call) -> Array:
     call.check(np.broadcast_shapes(*(call.array(slot).shape for slot in range(3))))
     return np.where(call.array(0), call.array(1), call.array(2))
@@ -398,6 +411,7 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Flatten": _flatten,
     "Floor": _each(np.floor),
     "Gather": _gather,
+    "GatherND": _gather_places,
     "Greater": _both(np.greater),
     "GreaterOrEqual": _both(np.greater_equal),
     "Identity": lambda call: call.array(0),

@@ -62,6 +62,7 @@ _LARGE = 1 << 14
 def _is_known(values: Reals, step: float, slack: float) -> bool:
     return (
         is_affine(values, 0.51 * step)
+        or is_coordinates(values)
         or is_mask(values)
         or is_geometric(values, slack)
         or is_sloped(values, slack, step)
@@ -86,6 +87,39 @@ def is_affine(values: Reals, error: float = 0.0) -> bool:
             expected = expected + step * np.arange(length).reshape(shape)
     room = 1e-6 * float(np.abs(values).max()) + 3 * error
     return bool((np.abs(values - expected) <= room).all())
+
+
+def is_coordinates(values: Reals) -> bool:
+    """Whether whole numbers say of each place where it is: along one axis stand its coordinates.
+
+    Each of these counts by ones along one other axis, or is one number: what `GatherND` reads where a loop over all
+    places was made an index. A different step, or a place out of its turn, is none of it.
+    """
+    if not 2 <= values.ndim <= 8 or not bool((values == np.rint(values)).all()):
+        return False
+    return any(
+        count <= _MOST_COORDINATES and all(_counts_one_axis(one) for one in np.moveaxis(values, axis, 0))
+        for axis, count in enumerate(values.shape)
+    )
+
+
+_MOST_COORDINATES = 8
+"""As many axes as a tensor has in practice."""
+
+
+def _counts_one_axis(values: Reals) -> bool:
+    """Whether elements are one number, or count up by ones along one axis."""
+    rest = values - values.flat[0]
+    if not rest.any():
+        return True
+    return any(
+        bool(
+            (
+                rest == np.arange(length).reshape([-1 if one == axis else 1 for one in range(values.ndim)])
+            ).all()
+        )
+        for axis, length in enumerate(values.shape)
+    )
 
 
 def is_mask(values: Reals) -> bool:

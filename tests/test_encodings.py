@@ -108,7 +108,8 @@ def skip_old_onnxruntime() -> None:
 def output_type(proto: onnx.ModelProto) -> int:
     """QLinear operators write codes of their output's zero point's type; all others floats."""
     last = proto.graph.node[-1]
-    zero = last.input[7] if last.op_type in ("QLinearConv", "QLinearMatMul") else None
+    slots = {"QLinearConcat": 1, "QLinearWhere": 8}
+    zero = last.input[slots.get(last.op_type, 7)] if last.op_type.startswith("QLinear") else None
     return next((t.data_type for t in proto.graph.initializer if t.name == zero), TensorProto.FLOAT)
 
 
@@ -709,6 +710,36 @@ def test_quantized_gemm_and_its_bias(tmp_path, scales, transposed):
     np.testing.assert_allclose(
         2 * (weight.T if transposed else weight) + bias, found[:4], rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.time
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearConcat", "QLinearMul", "QLinearWhere"])
+def test_codes_that_are_added_multiplied_joined_or_chosen(tmp_path, op, place):
+    tensors = {
+        "w": integers(0, 40, 5, dtype="u1"),
+        "s": np.float32(0.5),
+        "z": np.uint8(7),
+        "one": np.float32(1),
+        "none": np.uint8(0),
+        "half": np.float32(0.25),
+        "middle": np.uint8(100),
+        "no": np.array([place == 0]),
+    }
+    given = np.full(5, op == "QLinearMul", "u1")
+    ours, theirs = ["w", "s", "z"], ["x", "one", "none"]
+    operands = [*theirs, *ours] if place else [*ours, *theirs]
+    made = ["half", "middle"]
+    inputs = {
+        "QLinearConcat": [*made, *operands],
+        "QLinearWhere": ["no", *operands, *made],
+    }.get(op, [*operands, *made])
+    axis = {"axis": 0} if op == "QLinearConcat" else {}
+    proto = model([node(op, inputs, **axis)], tensors, {"x": given})
+
+    found = (run(proto, {"x": given}).astype("f4") - 100) * 0.25
+
+    np.testing.assert_array_equal(decode(tmp_path, proto), found[-5:] if place else found[:5])
 
 
 @pytest.mark.time

@@ -165,7 +165,7 @@ def test_a_cell_that_fails_is_made_again_only_when_asked(
         calls.append(args)
         raise CellError("KeyError: it")
 
-    monkeypatch.setattr("matrix.cells.call_isolated", fail)
+    monkeypatch.setattr("matrix.isolated.call_isolated", fail)
     monkeypatch.setattr("matrix.cells.is_prepared", lambda *_: True)
 
     outcomes = [

@@ -87,6 +87,8 @@ TABLES = {
     "linspace": np.linspace(-1, 1, 33, dtype="f4"),
     "grid": np.add.outer(8 * np.arange(7), np.arange(8)),
     "distances": distances(9, 17),
+    "coordinates": np.moveaxis(np.indices((3, 11, 7)), 0, -1),
+    "coordinates of a batch": np.moveaxis(np.indices((2, 1, 1, 11)), 0, -1)[..., [0, 3]],
     "causal mask": causal(12),
     "causal mask of ones": np.tril(np.ones((12, 12), bool)),
     "causal mask of a type's least number": causal(12, LOWEST),
@@ -180,6 +182,22 @@ def test_noise_is_no_table_however_small_it_is(size: float) -> None:
     noise = np.random.default_rng(0).standard_normal((64, 64)) * size
 
     assert not is_known_table(noise.astype(np.float32))
+
+
+@pytest.mark.parametrize("change", ["another step", "another order", "fractions", "many"])
+def test_coordinates_that_say_more_than_places_carry_it(change: str) -> None:
+    table = np.moveaxis(np.indices((5, 11)), 0, -1).astype("f4")
+    if change == "another step":
+        table[..., 0] *= 3
+        table[..., 1] *= np.arange(1, 6)[:, None]
+    elif change == "another order":
+        table[:, [2, 6], 1] = table[:, [6, 2], 1]
+    elif change == "fractions":
+        table = table * np.array([1.0, 0.37], "f4") + np.float32(0.5)
+    else:
+        table = (np.arange(40)[:, None] + np.random.default_rng(0).integers(0, 99, 9)).T
+
+    assert count_free(table) == table.size
 
 
 def test_small_counts_are_counts() -> None:

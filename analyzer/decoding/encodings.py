@@ -31,15 +31,19 @@ _SLOTS: dict[str, dict[int, tuple[int, int, int]]] = {
         6: (12, 17, -1),
     },
     "QGemm": {0: (1, 2, -2), 3: (4, 5, -1)},
+    "QLinearAdd": {0: (1, 2, -1), 3: (4, 5, -1)},
     "QLinearConv": {0: (1, 2, 1), 3: (4, 5, 0)},
+    "QLinearConvTranspose": {0: (1, 2, 1), 3: (4, 5, 1)},
     "QLinearMatMul": {0: (1, 2, -2), 3: (4, 5, -1)},
+    "QLinearMul": {0: (1, 2, -1), 3: (4, 5, -1)},
+    "QLinearWhere": {1: (2, 3, -1), 4: (5, 6, -1)},
 }
 """Quantized inputs: their scale's input, their zero point's, and the axis of a scale for each channel."""
 
 _RECURRENT = {1: (8, 9), 2: (10, 11)}
 """Codes of DynamicQuantizeLSTM: their scales' input, and their zero points'."""
 
-_BIASES = {"QLinearConv": {8: (1, 4)}, "QGemm": {6: (1, 4)}}
+_BIASES = {"QLinearConv": {8: (1, 4)}, "QLinearConvTranspose": {8: (1, 4)}, "QGemm": {6: (1, 4)}}
 """Quantized biases: the scales of the product that they are added to."""
 
 _INTEGER_PRODUCTS = {"MatMulInteger": {0: 2, 1: 3}, "ConvInteger": {0: 2, 1: 3}}
@@ -186,6 +190,10 @@ def _by_reader(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> Encoded 
             return None
         scale, zero = _stored(wiring, node, scale_slot), _stored(wiring, node, zero_slot)
         return _scaled(tensor, scale, zero, axis, node.integers.get("block_size", 0))
+    if node.op_type == "QLinearConcat" and slot % 3 == 2:  # (codes, scale, zero point) of each part
+        if _is_computed(wiring, node, slot + 2):
+            return None
+        return _scaled(tensor, _stored(wiring, node, slot + 1), _stored(wiring, node, slot + 2), -1)
     if slot in _BIASES.get(node.op_type, ()):
         scales = [_stored(wiring, node, index) for index in _BIASES[node.op_type][slot]]
         return _product(tensor, *scales)

@@ -11,11 +11,13 @@ from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
 from analyzer.manifest import Parameter
+from analyzer.model import Node, StoredTensor
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.scopes import is_dotted
 from analyzer.tables import is_known_table
+from analyzer.wiring import Reader
 
 __all__ = [
     "mark_ties",
@@ -59,12 +61,16 @@ def settle_fillers(books: Books) -> None:
 
     Of what an operator reads as a weight, only vectors that change nothing are taken for that: zeros that are added,
     ones that are multiplied by. LayerNormalization without a bias gets zeros, a norm without a scale ones. A bias that
-    somebody has set to zero is not taken for that: its parameter is still to be found.
+    somebody has set to zero is not taken for that: its parameter is still to be found. The zeros that an unrolled loop
+    starts with are one where its other steps multiply the same weights by what the step before has made.
     """
     if books.contents.mode == "none" and not books.contents.is_local:
         return  # of a remote file no values are read that nobody asked for
     sizes = {parameter.numel for parameter in books.free_parameters()}
     for entry in [*books.free_entries(), *(suspect.entry for suspect in books.suspects)]:
+        if books.contents.numel(entry) not in sizes and _is_first_state(books, entry):
+            books.settle(entry, Line.ADDED, "content:first-state")
+            continue
         is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED)
         if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
             continue
@@ -82,6 +88,40 @@ def settle_fillers(books: Books) -> None:
         elif is_free and not is_weight and array.size >= _LEAST_TABLE and is_known_table(array):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
+
+
+def _is_first_state(books: Books, entry: Entry) -> bool:
+    """Whether zeros stand in a product where other products with the same stored weights have an activation."""
+    if not entry.tensor.dtype.is_floating or not 0 < entry.tensor.numel <= _MOST_FILLER:
+        return False
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
+    products = [reader for reader in readers if _is_operand(reader)]
+    if not products or not all(_is_repeated(books, reader) for reader in products):
+        return False
+    array = books.contents.array(entry)
+    return array is not None and not array.any()
+
+
+_SAME = frozenset({"Cast", "CastLike", "Identity"})
+
+
+def _is_operand(reader: Reader) -> bool:
+    return reader.slot < 2 and reader.node.op_type in ("Gemm", "MatMul") and reader.node.is_standard
+
+
+def _is_repeated(books: Books, reader: Reader) -> bool:
+    """Whether another product multiplies the other operand, a stored one or its transpose, by what is computed."""
+    wiring, node = books.ledger.wiring, reader.node
+    weight = wiring.find(node.graph_path, node.inputs[1 - reader.slot])
+    if not isinstance(weight, (StoredTensor, Node)):
+        return False
+    if isinstance(weight, Node) and weight.op_type != "Transpose":
+        return False
+    return any(
+        isinstance(wiring.find(other.node.graph_path, other.node.inputs[1 - other.slot]), Node)
+        for other in wiring.readers(weight)
+        if other.node.place != node.place and other.slot == 1 - reader.slot and _is_operand(other)
+    )
 
 
 _MOST_FILLER = 1 << 24

@@ -12,11 +12,14 @@ __all__ = ["Alignment", "align"]
 _DEEPEST_PREFIX = 3
 """Parts of a wrapper's prefix that are tried (`model.`, `base_model.model.`)."""
 
+_BOUNDARIES = "./:_"
+"""What a prefix ends with."""
+
 _LONGEST_PREFIX = 64
 """Characters of a prefix that a tool puts before names, with or without a dot (`enc_`, `m1/`)."""
 
 _FEWEST = 2
-"""Names that have to have a second prefix, one that only a part of the file has."""
+"""Names that have to have a prefix of a tool's, or one that only a part of the file has."""
 
 _MOST_PARTS = 4
 """Parts of a file of which each has a prefix of its own."""
@@ -61,12 +64,16 @@ class Alignment:
 def align(names: Iterable[str], known: Collection[str]) -> Alignment:
     """Find the prefix that makes most of the file's names PyTorch names: dropped, or put before them.
 
-    Exports through a wrapper module prefix every name (`model.bert...`); a bare model's file lacks the prefix that a
-    model with a head has (`embeddings...` for `bert.embeddings...`). What tools put before the names of files that they
-    merge (`enc_`, `m1/`) is dropped too, for each part of the file, and PyTorch may have a prefix there.
+    Exports through a wrapper module prefix every name (`model.bert...`), tools that fuse nodes do too
+    (`ConvBnFusion_W_conv.weight`); a bare model's file lacks the prefix that a model with a head has (`embeddings...`
+    for `bert.embeddings...`). What tools put before the names of files that they merge (`enc_`, `m1/`) is dropped for each
+    part of the file, and PyTorch may have a prefix there. Of prefixes that explain as many names the shortest is taken,
+    since a longer one gives a tensor to another module: `net/layer1.conv1.weight` is not the root's `conv1.weight`.
 
     >>> align(["model.fc.weight", "model.fc.bias"], ["fc.weight", "fc.bias"]).strip
     'model.'
+    >>> align(["net/conv.weight", "net/block.conv.weight"], ["conv.weight", "block.conv.weight"]).strip
+    'net/'
     >>> align(["m1/fc.weight", "m1/fc.bias"], ["fc.weight", "fc.bias"])("m1/fc.bias")
     'fc.bias'
     """
@@ -81,18 +88,35 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
     stripped: Counter[str] = Counter()
     added: Counter[str] = Counter()
     for name in left:
-        parts = name.split(".")
-        for depth in range(1, min(_DEEPEST_PREFIX + 1, len(parts))):
-            if ".".join(parts[depth:]) in targets:
-                stripped[".".join(parts[:depth]) + "."] += 1
-        if len(parts) > 1:  # `bias` alone may be any module's
+        stripped.update(prefix for prefix in _prefixes(name) if name[len(prefix) :] in targets)
+        if "." in name:  # `bias` alone may be any module's
             added.update(endings.get(name, ()))
             added.update({head} if head.count(".") > 1 and head + name in targets else ())
+    tools = [prefix for prefix, count in stripped.items() if not prefix.endswith(".") and count < _FEWEST]
+    for prefix in tools:
+        del stripped[prefix]
     strip, strip_count = _best(stripped)
     add, add_count = _best(added)
     first = Alignment(targets, strip=strip) if strip_count >= add_count else Alignment(targets, add=add)
-    others = tuple(_prefixes_of_tools([name for name in left if first(name) is None], targets, endings))
+    taken = {found for name in left if (found := first(name)) is not None}
+    unknown = [name for name in left if first(name) is None]
+    others = tuple(_prefixes_of_tools(unknown, targets - taken, endings))
     return Alignment(targets, first.strip, first.add, others)
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """What may stand before a PyTorch name: some parts of a wrapper's path, or what a tool put there.
+
+    >>> list(_prefixes("net/model.fc.bias"))
+    ['net/', 'net/model.', 'net/model.fc.']
+    """
+    dots = 0
+    for place, letter in enumerate(name[:-1], 1):
+        dots += letter == "."
+        if dots > _DEEPEST_PREFIX:
+            return
+        if letter in _BOUNDARIES:
+            yield name[:place]
 
 
 def _prefixes_of_tools(
@@ -137,4 +161,4 @@ def _common_head(names: Collection[str]) -> str:
 
 
 def _best(counter: Counter[str]) -> tuple[str, int]:
-    return max(counter.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    return max(counter.items(), key=lambda item: (item[1], -len(item[0]), item[0]), default=("", 0))

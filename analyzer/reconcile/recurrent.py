@@ -2,7 +2,8 @@
 
 PyTorch has the rows of a gate after those of another (torch.nn.LSTM: i, f, g, o; torch.nn.GRU: r, z, n), a tensor for
 each direction. ONNX (docs/Operators.md) has W (directions, gates x hidden, input), R (directions, gates x hidden,
-hidden) and B (directions, 2 x gates x hidden), with the gates i, o, f, c of LSTM and z, r, h of GRU.
+hidden) and B (directions, 2 x gates x hidden), with the gates i, o, f, c of LSTM and z, r, h of GRU. Onnxruntime's
+DynamicQuantizeLSTM (docs/ContribOperators.md) has W and R turned: (directions, input, gates x hidden).
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from analyzer.wiring import Reader
 
 __all__ = ["match_recurrent"]
 
-_GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
+_GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,), "DynamicQuantizeLSTM": (0, 2, 3, 1)}
 """Where ONNX has each of PyTorch's gates."""
+
+_TURNED = "DynamicQuantizeLSTM"
+"""The operator whose W and R have the gates along the last axis."""
 
 _SLOTS = {1: ("weight_ih",), 2: ("weight_hh",), 3: ("bias_ih", "bias_hh")}
 """W, R and B, and what PyTorch calls the blocks of one direction of each."""
@@ -47,7 +51,18 @@ class _Part:
     hidden: int
     order: tuple[int, ...]
     changed: tuple[Line, ...]
+    is_turned: bool = False
+    """Whether the stored rows are columns, direction by direction."""
     evidence: str = "sampled"
+
+    def places(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where the stored tensor has these of the tensor's elements; both are counted along their rows."""
+        width = self.tensor.numel // max(1, self.tensor.shape[0])
+        rows, columns = self.rows()[positions // width], positions % width
+        if not self.is_turned:
+            return rows * width + columns
+        length = self.hidden * len(self.order)
+        return (rows // length * width + columns) * length + rows % length
 
     def rows(self) -> npt.NDArray[np.int64]:
         """The stored row of each of PyTorch's rows."""
@@ -95,6 +110,9 @@ def _take_apart(books: Books, entry: Entry, node: Node, slot: int, layer: str | 
     if len(shape) not in (2, 3):
         return []
     is_bias = len(shape) == 2
+    is_turned = node.op_type == _TURNED and not is_bias
+    if is_turned:
+        shape = (shape[0], shape[2], shape[1])
     blocks = shape[0] * (2 if is_bias else 1)
     rows = shape[0] * shape[1]
     if rows % (blocks * gates):
@@ -106,7 +124,8 @@ def _take_apart(books: Books, entry: Entry, node: Node, slot: int, layer: str | 
         start = block * gates * hidden
         direction, number = divmod(block, len(_SLOTS[slot]))
         is_reverse = direction == 1 if shape[0] > 1 else None
-        for part in _there(books, entry, start, hidden, order, is_bias=is_bias):
+        expected = (gates * hidden,) if is_bias else (gates * hidden, shape[2])
+        for part in _there(books, entry, start, hidden, order, expected, is_turned=is_turned):
             name = part.tensor.name
             is_of_layer = not layer or _layer(name) in (None, layer)
             if is_of_layer and _may_be(name, _SLOTS[slot][number], is_reverse) and name not in used:
@@ -130,15 +149,14 @@ def _there(
     start: int,
     hidden: int,
     order: tuple[int, ...],
+    shape: tuple[int, ...],
     *,
-    is_bias: bool,
+    is_turned: bool,
 ) -> Iterator[_Part]:
-    rows = hidden * len(order)
-    shape = (rows,) if is_bias else (rows, books.contents.shape(entry)[2])
     for tensor in books.free_parameters():
         changed = books.contents.changes(entry, tensor)
         if tensor.shape == shape and changed is not None:
-            part = _Part(tensor, start, hidden, order, changed)
+            part = _Part(tensor, start, hidden, order, changed, is_turned)
             evidence = _compare(books, entry, part)
             if evidence is not None:
                 yield replace(part, evidence=evidence)
@@ -162,7 +180,7 @@ def _compare(books: Books, entry: Entry, part: _Part) -> str | None:
     if books.contents.encoding(entry) is not None:
         return "sampled"
     array = books.contents.array(entry)
-    if array is None:
+    if array is None or part.is_turned:
         return None
     restored = array.reshape(-1, part.tensor.numel // part.tensor.shape[0])[part.rows()]
     if not part.changed:
@@ -177,8 +195,7 @@ def _holds(
     books: Books, entry: Entry, part: _Part, positions: npt.NDArray[np.int64], expected: Array
 ) -> bool:
     """Whether the stored numbers at positions of the tensor are what they should be."""
-    width = part.tensor.numel // max(1, part.tensor.shape[0])
-    look = books.contents.at(entry, part.rows()[positions // width] * width + positions % width)
+    look = books.contents.at(entry, part.places(positions))
     if look is None:
         return False
     stored, steps = look
@@ -201,13 +218,19 @@ def _settle(books: Books, entry: Entry, parts: list[_Part]) -> None:
             Piece(
                 entry.tensor.key,
                 (part.hidden, *rest),
-                tuple(range(1 + len(rest))),
-                taken=(0, part.start + gate * part.hidden, part.start + (gate + 1) * part.hidden),
+                (1, 0) if part.is_turned else tuple(range(1 + len(rest))),
+                taken=(
+                    int(part.is_turned),
+                    part.start + gate * part.hidden,
+                    part.start + (gate + 1) * part.hidden,
+                ),
                 put=(0, place * part.hidden, (place + 1) * part.hidden),
-                viewed=(-1, *rest),
+                viewed=(*rest, -1) if part.is_turned else (-1, *rest),
             )
             for place, gate in enumerate(part.order)
         )
+        if part.is_turned and total > 1:
+            pieces = ()  # a part of each row of one direction is no one cut
         holding = Holding(entry.tensor.key, part.tensor.numel, stored)
         chain = (line, *part.changed)
         error = None if part.changed else 0.0

@@ -6,11 +6,11 @@ import functools
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from matrix.architectures import ARCHITECTURES, WITH_BATCHNORM
 from matrix.exports import (
@@ -22,7 +22,7 @@ from matrix.exports import (
     prepare_architecture,
     refresh_manifest,
 )
-from matrix.isolated import CellError, call_isolated, first_line
+from matrix.isolated import CellError, call_isolated, first_line, make_once
 from matrix.recovered import check_recovery
 from matrix.transforms import AS_EXPORTED, KEEPS_VALUES, TRANSFORMS, transform_model
 
@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
     from analyzer.checkpoints.weights import Original
 
-__all__ = ["Cell", "Outcome", "Residue", "cells_of", "make_and_run", "run_cells", "unlike_another_seed"]
+__all__ = [
+    "Cell",
+    "Outcome",
+    "Residue",
+    "cells_of",
+    "make_and_run",
+    "residue_of",
+    "run_cells",
+    "unlike_another_seed",
+]
 
 Status = Literal["balanced", "residue", "failed", "not exported", "not transformed"]
 
@@ -144,11 +153,11 @@ def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
     try:
         with _preparing:
             _prepare(folder, cell.architecture)
-        _make(source, again, _EXPORT_SECONDS, make_export, folder, cell.architecture, cell.export)
+        make_once(source, again, _EXPORT_SECONDS, make_export, folder, cell.architecture, cell.export)
     except CellError as error:
         return Outcome(cell, "not exported", str(error))
     try:
-        _make(target, again, _TRANSFORM_SECONDS, transform_model, cell.transform, source, target)
+        make_once(target, again, _TRANSFORM_SECONDS, transform_model, cell.transform, source, target)
     except CellError as error:
         return Outcome(cell, "not transformed", str(error))
     return None
@@ -168,26 +177,6 @@ def _run_alone(folder: Path, cell: Cell) -> Outcome:
     except CellError as error:
         return Outcome(cell, "failed", str(error))
     return cast("Outcome", outcome)
-
-
-def _make(target: Path, again: bool, seconds: float, make: Callable[..., None], *args: Any) -> None:
-    """Call `make` in a process of its own, unless `target` is there or known to be impossible.
-
-    Raises:
-        CellError: it cannot be made.
-    """
-    refused = target.with_suffix(".failed.txt")
-    if target.exists():
-        return
-    if refused.exists() and not again:
-        raise CellError(refused.read_text(encoding="utf-8"))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        call_isolated(make, *args, seconds=seconds)
-    except CellError as error:
-        refused.write_text(str(error), encoding="utf-8")
-        raise
-    refused.unlink(missing_ok=True)
 
 
 def _prepare(folder: Path, architecture: str) -> None:
@@ -217,7 +206,7 @@ def _reconcile(folder: Path, cell: Cell) -> Outcome:
     refresh_manifest(folder, cell.architecture, cell.export)
     ledger = audit_model(cell.model_path(folder))
     result = reconcile_ledger(ledger, load_manifest(cell.manifest_path(folder)), "full")
-    residue = _residue(result)
+    residue = residue_of(result)
     return Outcome(
         cell,
         "balanced" if result.balanced else "residue",
@@ -239,7 +228,7 @@ def against_checkpoint(ledger: Ledger, checkpoint: Path) -> tuple[Residue, ...]:
         result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
     except Exception as error:  # noqa: BLE001  the manifest's result stands, whatever happens here
         return (Residue("failed", 0, 0, (first_line(error),)),)
-    return _residue(result)
+    return residue_of(result)
 
 
 @functools.cache
@@ -276,7 +265,8 @@ def unlike_another_seed(folder: Path, cell: Cell) -> float:
     return absent / result.manifest.numel
 
 
-def _residue(result: Reconciliation) -> tuple[Residue, ...]:
+def residue_of(result: Reconciliation) -> tuple[Residue, ...]:
+    """The lines that must be empty and are not."""
     from analyzer.model import label
     from analyzer.reconcile.lines import UNBALANCED
 

@@ -6,11 +6,12 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-__all__ = ["PRELOADED", "CellError", "call_isolated", "first_line"]
+__all__ = ["PRELOADED", "CellError", "call_isolated", "first_line", "make_once", "preload"]
 
 # Each child starts as a copy of one clean process that has imported these, which saves seconds of every call: what an
 # export, a transform and an account import by and by is named too.
@@ -43,6 +44,14 @@ _LINE = 300
 _PARTING = 20.0
 
 
+def preload(modules: Sequence[str]) -> None:
+    """Have the clean process import these instead, in their order; what is not installed is left out.
+
+    It has to be said before the first call.
+    """
+    _context.set_forkserver_preload(list(modules))
+
+
 class CellError(Exception):
     """The call failed, crashed or took too long; the message is one line."""
 
@@ -72,6 +81,28 @@ def call_isolated(function: Callable[..., Any], *args: Any, seconds: float) -> A
     if not succeeded:
         raise CellError(value)
     return value
+
+
+def make_once(target: Path, again: bool, seconds: float, make: Callable[..., None], *args: Any) -> None:
+    """Call `make` in a process of its own, unless `target` is there or known to be impossible.
+
+    A failure is kept beside the file, and not tried a second time unless `again`.
+
+    Raises:
+        CellError: it cannot be made.
+    """
+    refused = target.with_suffix(".failed.txt")
+    if target.exists():
+        return
+    if refused.exists() and not again:
+        raise CellError(refused.read_text(encoding="utf-8"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        call_isolated(make, *args, seconds=seconds)
+    except CellError as error:
+        refused.write_text(str(error), encoding="utf-8")
+        raise
+    refused.unlink(missing_ok=True)
 
 
 def _death(code: int | None) -> str:

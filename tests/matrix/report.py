@@ -15,7 +15,7 @@ from matrix.exports import EXPORTS
 from matrix.residues import KNOWN, explain_absence
 from matrix.transforms import TRANSFORMS
 
-__all__ = ["render_markdown", "summary_lines"]
+__all__ = ["escaped", "own_version", "percent", "render_markdown", "several", "summary_lines", "table"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _INTRODUCTION = """# The matrix
@@ -61,7 +61,7 @@ def render_markdown(outcomes: Sequence[Outcome]) -> str:
         architectures=len(ARCHITECTURES),
         exports=len(EXPORTS),
         transforms=len(TRANSFORMS) - 1,
-        ours=_own_version(),
+        ours=own_version(),
         python=platform.python_version(),
         **{package: version(package).partition("+")[0] for package in _PACKAGES},
     )
@@ -69,7 +69,7 @@ def render_markdown(outcomes: Sequence[Outcome]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _own_version() -> str:
+def own_version() -> str:
     document = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return str(document["project"]["version"])
 
@@ -81,15 +81,15 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     agreeing = sum(outcome.counts_agree for outcome in existing)
     lines = [
         f"{len(existing):,} of {len(outcomes):,} cells exist.",
-        f"{balanced:,} of them balance: {_percent(balanced, len(existing))}.",
+        f"{balanced:,} of them balance: {percent(balanced, len(existing))}.",
         f"In {agreeing:,} the file alone shows PyTorch's number of parameters: "
-        f"{_percent(agreeing, len(existing))}.",
+        f"{percent(agreeing, len(existing))}.",
     ]
     asked = [outcome for outcome in existing if outcome.checkpoint_residue is not None]
     if asked:
         also = sum(not outcome.checkpoint_residue for outcome in asked)
         lines.append(
-            f"Against the checkpoint {also:,} of {len(asked):,} balance: {_percent(also, len(asked))}."
+            f"Against the checkpoint {also:,} of {len(asked):,} balance: {percent(also, len(asked))}."
         )
     tried = [outcome for outcome in existing if outcome.recovered is not None]
     if tried:
@@ -97,19 +97,19 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         part = sum(outcome.recovered == "in part" for outcome in tried)
         lines.append(
             f"Of {len(tried):,} float32 cells without BatchNorm, {whole:,} give the state dict back bit by bit "
-            f"({_percent(whole, len(tried))}), {part:,} all but what they name, {len(tried) - whole - part:,} wrongly."
+            f"({percent(whole, len(tried))}), {part:,} all but what they name, {len(tried) - whole - part:,} wrongly."
         )
     return tuple(lines)
 
 
-def _percent(part: int, whole: int) -> str:
+def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "none"
 
 
 def _sections(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "\n".join(f"- {line}" for line in summary_lines(outcomes))
-    yield _table(("export", "cells", "balanced", "", "counts agree"), _sums(outcomes, EXPORTS, "export"))
-    yield _table(
+    yield table(("export", "cells", "balanced", "", "counts agree"), _sums(outcomes, EXPORTS, "export"))
+    yield table(
         ("transform", "cells", "balanced", "", "counts agree"), _sums(outcomes, TRANSFORMS, "transform")
     )
     for export, title in _EXPORT_TITLES.items():
@@ -129,7 +129,7 @@ def _sums(outcomes: Sequence[Outcome], keys: Iterable[str], axis: str) -> Iterat
         balanced = sum(outcome.status == "balanced" for outcome in found)
         agreeing = sum(outcome.counts_agree for outcome in found)
         if found:
-            share = _percent(balanced, len(found))
+            share = percent(balanced, len(found))
             yield key, f"{len(found):,}", f"{balanced:,}", share, f"{agreeing:,}"
 
 
@@ -139,7 +139,7 @@ def _export_table(export: str, outcomes: Mapping[Cell, Outcome]) -> str:
         cells = [outcomes.get(Cell(architecture, export, transform)) for transform in TRANSFORMS]
         if any(cells):
             rows.append((f"`{architecture}`", *("" if cell is None else _mark(cell) for cell in cells)))
-    return _table(("", *(_TRANSFORM_TITLES[transform] for transform in TRANSFORMS)), rows)
+    return table(("", *(_TRANSFORM_TITLES[transform] for transform in TRANSFORMS)), rows)
 
 
 def _mark(outcome: Outcome) -> str:
@@ -160,20 +160,20 @@ def _residues(outcomes: Sequence[Outcome]) -> str:
         name, known = f"`{outcome.cell.name}`", KNOWN.get(outcome.cell.name)
         cause = known.cause if known is not None else "not known yet"
         if outcome.status == "failed":
-            rows.append((name, "", _escaped(outcome.reason), cause))
+            rows.append((name, "", escaped(outcome.reason), cause))
         for against, residues in (
             ("", outcome.residue),
             (" against the checkpoint", outcome.checkpoint_residue or ()),
         ):
             if not against or outcome.checkpoint_elements != outcome.elements:
                 rows += [
-                    (name, f"{residue.elements:,} {residue.line}{against}", _several(residue.names), cause)
+                    (name, f"{residue.elements:,} {residue.line}{against}", several(residue.names), cause)
                     for residue in residues
                 ]
-    return _table(("cell", "residue", "of", "cause"), rows) if rows else "Everything balances."
+    return table(("cell", "residue", "of", "cause"), rows) if rows else "Everything balances."
 
 
-def _several(names: Sequence[str], shown: int = 3) -> str:
+def several(names: Sequence[str], shown: int = 3) -> str:
     rest = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(f"`{name}`" for name in names[:shown]) + rest
 
@@ -189,14 +189,14 @@ def _absences(outcomes: Sequence[Outcome]) -> str:
             names = list(dict.fromkeys(f"{o.cell.architecture}/{o.cell.export}" for o in absent))
         else:
             names = [outcome.cell.name for outcome in absent]
-        rows.append((status, f"{len(absent):,}", _several(names, len(names)), _escaped(reason)))
-    return _table(("", "cells", "which", "why"), rows) if rows else "All exist."
+        rows.append((status, f"{len(absent):,}", several(names, len(names)), escaped(reason)))
+    return table(("", "cells", "which", "why"), rows) if rows else "All exist."
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     return "".join(f"\\{character}" if character in "|<>*_[]`\\" else character for character in text)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

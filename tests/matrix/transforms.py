@@ -9,7 +9,19 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["AS_EXPORTED", "KEEPS_VALUES", "TRANSFORMS", "transform_model"]
+__all__ = [
+    "AS_EXPORTED",
+    "KEEPS_VALUES",
+    "TRANSFORMS",
+    "Transform",
+    "dynamic_int8",
+    "four_bits",
+    "optimize",
+    "slim",
+    "static_int8",
+    "transform_model",
+    "write_whole",
+]
 
 Transform = Callable[[Path, Path], None]
 
@@ -23,9 +35,14 @@ _BLOCK = 32
 
 def transform_model(transform: str, source: Path, target: Path) -> None:
     """Write `target`, which is left alone where the transform fails."""
+    write_whole(TRANSFORMS[transform], source, target)
+
+
+def write_whole(transform: Transform, source: Path, target: Path) -> None:
+    """The same with a transform that has no name."""
     partial = target.with_name(f".{target.name}")
     try:
-        TRANSFORMS[transform](source, partial)
+        transform(source, partial)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -60,20 +77,29 @@ def dynamic_int8(per_channel: bool) -> Transform:
 
 def static_qdq(source: Path, target: Path) -> None:
     """Quantize and dequantize nodes around every operator, calibrated on a few random samples."""
-    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+    static_int8("QDQ", per_channel=True, calibration=_calibration)(source, target)
 
-    def quantize(path: Path) -> None:
-        quantize_static(
-            path,
-            target,
-            _calibration(path, source.parent),
-            quant_format=QuantFormat.QDQ,
-            per_channel=True,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-        )
 
-    _with_remedy(source, target, quantize)
+def static_int8(form: str, per_channel: bool, calibration: Callable[[Path, Path], Any]) -> Transform:
+    """Calibrated int8 as `QDQ` or `QOperator`; `calibration` makes a reader for a file, from the source's folder."""
+
+    def run(source: Path, target: Path) -> None:
+        from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+        def quantize(path: Path) -> None:
+            quantize_static(
+                path,
+                target,
+                calibration(path, source.parent),
+                quant_format=QuantFormat[form],
+                per_channel=per_channel,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+            )
+
+        _with_remedy(source, target, quantize)
+
+    return run
 
 
 def half_precision(source: Path, target: Path) -> None:

@@ -221,6 +221,29 @@ def test_number_that_changes_what_is_computed_is_unexpected(tmp_path, nodes, num
     assert not result.balanced
 
 
+STEPS = 'a = Gemm(v, "fc.weight") r = Relu(a) b = Gemm(r, "fc.weight") y = Add(b, h)'
+"""An unrolled loop of two steps, of which the first has no state."""
+
+
+def test_zeros_that_an_unrolled_loop_starts_with_are_added(tmp_path):
+    result = beside(tmp_path, STEPS, np.zeros((2, 2), "f4"))
+
+    assert bridge_of(result) == {"identical": (1, 6, 0, 0), "added": (1, 4, 0, 4)}
+    assert result.balanced
+
+
+@pytest.mark.parametrize(
+    ("nodes", "number"),
+    [
+        (STEPS, np.full((2, 2), 1e-3, "f4")),
+        ('y = Gemm(v, "fc.weight")', np.zeros((2, 2), "f4")),
+        ('a = Gemm(v, "fc.weight") b = Gemm(v, "fc.weight") y = Add(a, b)', np.zeros((2, 2), "f4")),
+    ],
+)
+def test_a_state_that_is_not_zero_or_of_which_nothing_comes_is_unexpected(tmp_path, nodes, number):
+    assert not beside(tmp_path, nodes, number).balanced
+
+
 def test_bias_that_was_zeroed_is_no_filler(tmp_path):
     result = beside(tmp_path, "y = Conv(h, x, v)", ZEROS, (parameter("conv.bias", ramp(3)),))
 

@@ -59,6 +59,21 @@ def test_name_that_pytorch_knows_is_not_stripped():
     assert aligned("model.fc.bias") == "fc.bias"
 
 
+@pytest.mark.parametrize("prefix", ["net/", "net_", "ConvBnFusion_W_", "a:b::"])
+def test_what_a_tool_puts_before_every_name_is_dropped_and_no_module_with_it(prefix):
+    known = ["conv.weight", "fc.bias", "layer1.conv.weight", "layer2.conv.weight", "layer2.0.conv.weight"]
+
+    aligned = align([prefix + name for name in known], known)
+
+    assert [aligned(prefix + name) for name in known] == known
+
+
+def test_of_prefixes_that_explain_as_many_names_the_shortest_is_taken():
+    known = ["conv.weight", "layer2.conv.weight"]
+
+    assert align(["net/layer2.conv.weight"], known)("net/layer2.conv.weight") == "layer2.conv.weight"
+
+
 def test_order_of_names_does_not_matter():
     known = ["fc.weight", "fc.bias"]
     names = ["model.fc.weight", "a.fc.bias", "model.fc.bias", "a.fc.weight"]
@@ -79,6 +94,19 @@ def test_wrapped_export_balances(tmp_path):
     proto = text_model(
         'g (float[1,2] x) => (float[1,2] y) { h = MatMul(x, "model.fc.weight") y = MatMul(h, "model.out.weight") }',
         {f"model.{name}": array for name, array in weights.items()},
+    )
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(weights)))
+
+    assert result.balanced
+    assert set(lines_of(result).values()) == {"renamed"}
+
+
+def test_merged_graph_balances_though_a_block_has_names_of_the_root(tmp_path):
+    weights = {"fc.weight": ramp(2, 2), "block.fc.weight": ramp(2, 2, start=9)}
+    proto = text_model(
+        'g (float[1,2] x) => (float[1,2] y) { h = MatMul(x, "net/fc.weight") y = MatMul(h, "net/block.fc.weight") }',
+        {f"net/{name}": array for name, array in weights.items()},
     )
 
     result = reconcile(tmp_path, proto, manifest_of(*parameters_of(weights)))

@@ -145,6 +145,72 @@ def test_every_tensor_is_found_in_its_place(tmp_path, op, directions, content, e
     } == {"weight_ih": "W", "weight_hh": "R", "bias_ih": "B", "bias_hh": "B"}
 
 
+def codes_of(arrays: dict[str, Array]) -> dict[str, Array]:
+    """W, R and B as onnxruntime's dynamic quantization writes them: codes of turned weights, and float biases."""
+    found = stored("LSTM", arrays)
+    tensors: dict[str, Array] = {"B": found["B"]}
+    for name in "WR":
+        turned = np.ascontiguousarray(found[name].transpose(0, 2, 1))
+        scales = np.abs(turned).max(axis=(1, 2)).astype("f4") / np.float32(127)
+        tensors[name] = np.rint(turned / scales[:, None, None]).astype("i1")
+        tensors[f"{name}s"], tensors[f"{name}z"] = scales, np.zeros(len(turned), "i1")
+    return tensors
+
+
+def file_of_codes(tensors: dict[str, Array]) -> onnx.ModelProto:
+    directions = len(tensors["W"])
+    how = f"hidden_size = {HIDDEN}" + (', direction = "bidirectional"' if directions == 2 else "")
+    inputs = "x, W, R, B, , , , , Ws, Wz, Rs, Rz"
+    return text_model(
+        f"""g (float[7,1,{INPUT}] x) => (float[7,{directions},1,{HIDDEN}] y) {{
+            y = com.microsoft.DynamicQuantizeLSTM<{how}>({inputs})
+        }}""",
+        tensors,
+    )
+
+
+@both
+@pytest.mark.parametrize("directions", [1, 2])
+def test_codes_of_a_dynamically_quantized_lstm_are_its_weights(tmp_path, directions, at_hand):
+    arrays = pytorch("LSTM", directions)
+
+    result = run(tmp_path, file_of_codes(codes_of(arrays)), arrays, at_hand=at_hand)
+
+    assert result.balanced
+    assert {line.line for line in result.parameters if "weight" in line.name} == {"quantized"}
+    assert {line.entries[0][1] for line in result.parameters} == {"W", "R", "B"}
+
+
+@both
+@pytest.mark.parametrize("how", ["not turned", "directions exchanged", "gates exchanged", "other weights"])
+def test_codes_that_stand_otherwise_are_others(tmp_path, how, at_hand):
+    arrays = pytorch("LSTM", 2)
+    tensors = codes_of(arrays)
+    if how == "not turned":
+        shape = tensors["W"].shape
+        tensors["W"] = np.ascontiguousarray(tensors["W"].transpose(0, 2, 1)).reshape(shape)
+    elif how == "directions exchanged":
+        tensors |= {name: array[::-1].copy() for name, array in tensors.items() if name[0] == "W"}
+    elif how == "gates exchanged":
+        tensors["W"] = np.roll(tensors["W"], HIDDEN, axis=2)
+    else:
+        tensors = codes_of({name: noise(*array.shape, seed=777) for name, array in arrays.items()})
+
+    assert not run(tmp_path, file_of_codes(tensors), arrays, at_hand=at_hand).balanced
+
+
+def test_weights_of_a_dynamically_quantized_lstm_are_recovered_within_a_step(tmp_path):
+    arrays = pytorch("LSTM")
+    tensors = codes_of(arrays)
+
+    recovery = recover_state(run(tmp_path, file_of_codes(tensors), arrays, at_hand=True))
+
+    assert recovery.is_whole
+    for tensor in recovery.tensors:
+        values = np.concatenate(list(recovery.values(tensor.name))).reshape(tensor.shape)
+        np.testing.assert_allclose(values, arrays[tensor.name], atol=float(tensors["Ws"].max()))
+
+
 def test_lines_of_one_direction_are_reshaped_and_of_packed_ones_concatenated(tmp_path):
     arrays = pytorch("LSTM")
 
