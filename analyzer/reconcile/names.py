@@ -66,8 +66,8 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
 
     Exports through a wrapper module prefix every name (`model.bert...`), tools that fuse nodes do too
     (`ConvBnFusion_W_conv.weight`); a bare model's file lacks the prefix that a model with a head has (`embeddings...`
-    for `bert.embeddings...`). What tools put before the names of files that they merge (`enc_`, `m1/`) is dropped for each
-    part of the file, and PyTorch may have a prefix there. Of prefixes that explain as many names the shortest is taken,
+    for `bert.embeddings...`). What tools put before the names of files that they merge (`enc_`, `m1/`) is dropped for
+    each part of the file, and PyTorch may have a prefix there. Of prefixes that explain as many names the shortest is taken,
     since a longer one gives a tensor to another module: `net/layer1.conv1.weight` is not the root's `conv1.weight`.
 
     >>> align(["model.fc.weight", "model.fc.bias"], ["fc.weight", "fc.bias"]).strip
@@ -92,10 +92,9 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
         if "." in name:  # `bias` alone may be any module's
             added.update(endings.get(name, ()))
             added.update({head} if head.count(".") > 1 and head + name in targets else ())
-    tools = [prefix for prefix, count in stripped.items() if not prefix.endswith(".") and count < _FEWEST]
-    for prefix in tools:
-        del stripped[prefix]
     strip, strip_count = _best(stripped)
+    if strip.endswith("_") and strip_count < _FEWEST:  # a part of the name as likely
+        strip, strip_count = "", 0
     add, add_count = _best(added)
     first = Alignment(targets, strip=strip) if strip_count >= add_count else Alignment(targets, add=add)
     taken = {found for name in left if (found := first(name)) is not None}
