@@ -65,10 +65,11 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
     """Find the prefix that makes most of the file's names PyTorch names: dropped, or put before them.
 
     Exports through a wrapper module prefix every name (`model.bert...`), tools that fuse nodes do too
-    (`ConvBnFusion_W_conv.weight`); a bare model's file lacks the prefix that a model with a head has (`embeddings...`
-    for `bert.embeddings...`). What tools put before the names of files that they merge (`enc_`, `m1/`) is dropped for
-    each part of the file, and PyTorch may have a prefix there. Of prefixes that explain as many names the shortest is taken,
-    since a longer one gives a tensor to another module: `net/layer1.conv1.weight` is not the root's `conv1.weight`.
+    (`ConvBnFusion_W_conv.weight`); a bare model's file lacks the prefix that a model with a head has
+    (`embeddings...` for `bert.embeddings...`). What tools put before the names of files that they merge (`enc_`,
+    `m1/`) is dropped for each part of the file, and PyTorch may have a prefix there. Of prefixes that explain as
+    many names the shortest is taken, since a longer one gives a tensor to another module: `net/layer1.conv1.weight`
+    is not the root's `conv1.weight`.
 
     >>> align(["model.fc.weight", "model.fc.bias"], ["fc.weight", "fc.bias"]).strip
     'model.'
