@@ -77,13 +77,15 @@ def run_suite(suite: Suite) -> None:
                 say(f"{case.name:78} {case.status} {case.reason[:160]}")
         return cases
 
+    cases: list[Any] = []
     with ThreadPoolExecutor(options.processes) as pool:
-        cases = [case for some in pool.map(run, jobs) for case in some]
+        for some in pool.map(run, jobs):
+            cases += some
+            if options.json:  # whoever stops a long run keeps what it has found
+                rows = [{"name": case.name, **dataclasses.asdict(case)} for case in cases]
+                options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
         options.markdown.write_text(suite.markdown(cases), encoding="utf-8")
-    if options.json:
-        rows = [{"name": case.name, **dataclasses.asdict(case)} for case in cases]
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     say(suite.text(cases))
     say(f"{time.perf_counter() - start:.0f} s")
     sys.exit(any(map(suite.is_wrong, cases)))

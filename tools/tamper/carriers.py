@@ -546,6 +546,63 @@ def resized(s: Surgery, shape: tuple[int, ...]) -> str:
     return shaped(s, s.node("Resize", [small, "", "", sizes], mode="linear"), shape)
 
 
+def cut_and_shaped(s: Surgery, value: str, count: int, shape: tuple[int, ...]) -> str:
+    """A vector of so many numbers, repeated to a shape."""
+    size = int(np.prod(shape))
+    long = s.node("Tile", [value, s.add(np.array([-(-size // count)], np.int64))])
+    cut = s.node("Slice", [long, s.add(np.array([0], np.int64)), s.add(np.array([size], np.int64))])
+    return shaped(s, cut, shape)
+
+
+def slopes(s: Surgery, shape: tuple[int, ...]) -> str:
+    """What nodes make of -1 by a setting of their own."""
+    count = min(int(np.prod(shape)), 256)
+    minus = s.add(np.array([-1], np.float32))
+    parts = [s.node("LeakyRelu", [minus], alpha=float(value)) for value in draw(s, (count,))]
+    return cut_and_shaped(s, s.node("Concat", parts, axis=0), count, shape)
+
+
+def sizes(s: Surgery, shape: tuple[int, ...]) -> str:
+    """The dimensions of tensors that have no element."""
+    count = min(int(np.prod(shape)), 256)
+    parts = []
+    for value in np.abs(integers(s, (count,))).tolist():
+        empty = s.add(np.zeros((0, value), np.float32))
+        last = s.node("Slice", [s.node("Shape", [empty]), *(s.add(np.array([n], np.int64)) for n in (1, 2))])
+        parts.append(last)
+    return scaled(s, cut_and_shaped(s, as_float(s, s.node("Concat", parts, axis=0)), count, shape), 0.01)
+
+
+def steps_of_a_loop(s: Surgery, shape: tuple[int, ...]) -> str:
+    """A Loop whose state is the next of a series of numbers."""
+    i, c, p, d, m, k, q, v = (s.fresh(name) for name in "icpdmkqv")
+    large = s.add(np.float32(917.3).reshape(()))
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", [c], [d]),
+            helper.make_node("Mul", [p, large], [m]),
+            helper.make_node("Floor", [m], [k]),
+            helper.make_node("Sub", [m, k], [q]),
+            helper.make_node("Identity", [q], [v]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info(i, TensorProto.INT64, []),
+            helper.make_tensor_value_info(c, TensorProto.BOOL, []),
+            helper.make_tensor_value_info(p, TensorProto.FLOAT, []),
+        ],
+        [
+            helper.make_tensor_value_info(d, TensorProto.BOOL, []),
+            helper.make_tensor_value_info(q, TensorProto.FLOAT, []),
+            helper.make_tensor_value_info(v, TensorProto.FLOAT, []),
+        ],
+    )
+    size = int(np.prod(shape))
+    given = [s.add(np.array(size, np.int64)), "", s.add(np.float32(0.3).reshape(()))]
+    s.node("Loop", given, outputs=2, body=body)
+    return shaped(s, s.graph.node[-1].output[1], shape)
+
+
 CARRIERS: Mapping[str, Carrier] = {
     "float initializer": floats,
     "float Constant": float_constant,
@@ -605,4 +662,7 @@ CARRIERS: Mapping[str, Carrier] = {
     "outer product": outer_product,
     "running sum": summed,
     "Resize of a small table": resized,
+    "settings of many nodes": slopes,
+    "sizes of tensors without elements": sizes,
+    "steps of a Loop": steps_of_a_loop,
 }

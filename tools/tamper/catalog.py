@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.tamper import attributes, content, factors, forged, hollow, planted, tables, unread, wiring
+from tools.tamper import attributes, content, factors, forged, hollow, moved, planted, tables, unread, wiring
 from tools.tamper.kinds import CERTAIN, CLASSES, KINDS
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "factors",
     "forged",
     "hollow",
+    "moved",
     "planted",
     "tables",
     "unread",

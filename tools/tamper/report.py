@@ -45,6 +45,7 @@ def render_markdown(cases: Sequence[Case]) -> str:
         _INTRODUCTION.format(
             kinds=kinds, architectures=", ".join(architectures), forms=", ".join(forms)
         ).rstrip(),
+        *_drawn(cases),
         "\n".join(f"- {line}" for line in _sums(cases)),
         markdown([header, *rows]),
         "## What is silent",
@@ -55,6 +56,17 @@ def render_markdown(cases: Sequence[Case]) -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _drawn(cases: Sequence[Case]) -> Iterator[str]:
+    """That it is a sample, where it is one."""
+    every = len(KINDS) * len(architectures_and_forms(cases))
+    if len(cases) < every:
+        yield f"Of the {every:,} cases {len(cases):,} were drawn with a seed."
+
+
+def architectures_and_forms(cases: Sequence[Case]) -> set[tuple[str, str]]:
+    return {(case.base.architecture, case.base.form) for case in cases}
 
 
 def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:

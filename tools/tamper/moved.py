@@ -1,0 +1,121 @@
+"""Files in which nodes put a weight's elements elsewhere, or mix two weights, before the weight is multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tools.suite.surgery import NoPlaceError, Product, Surgery
+from tools.tamper.kinds import kind
+
+_FARTHEST = -(1 << 40)
+"""Where a Slice that goes backwards ends."""
+
+
+def numbers(s: Surgery, *values: int) -> str:
+    return s.add(np.array(values, np.int64))
+
+
+def matrices(s: Surgery) -> list[Product]:
+    return [
+        p
+        for p in s.products(codes=False)
+        if p.node.op_type in ("MatMul", "Gemm") and len(s.stored()[p.tensor].dims) == 2
+    ]
+
+
+def through(s: Surgery, change: Callable[[str, tuple[int, ...]], str]) -> None:
+    """Put nodes between one matrix and its product."""
+    product = s.pick(matrices(s), "no matrix")
+    value = product.node.input[product.slot]
+    shape = s.seen[value].shape if value in s.seen else s.array(product.tensor).shape
+    product.node.input[product.slot] = change(value, tuple(shape))
+
+
+@kind("hollow/weight turned round by Slice")
+def turned(s: Surgery) -> None:
+    through(
+        s,
+        lambda x, _: s.node(
+            "Slice", [x, numbers(s, -1), numbers(s, _FARTHEST), numbers(s, 0), numbers(s, -1)]
+        ),
+    )
+
+
+@kind("hollow/weight rolled by Slice and Concat")
+def rolled(s: Surgery) -> None:
+    def change(x: str, shape: tuple[int, ...]) -> str:
+        last = s.node("Slice", [x, numbers(s, 3), numbers(s, shape[0]), numbers(s, 0)])
+        first = s.node("Slice", [x, numbers(s, 0), numbers(s, 3), numbers(s, 0)])
+        return s.node("Concat", [last, first], axis=0)
+
+    through(s, change)
+
+
+@kind("hollow/weight cut anew by Transpose and Reshape")
+def cut_anew(s: Surgery) -> None:
+    through(
+        s, lambda x, shape: s.node("Reshape", [s.node("Transpose", [x], perm=[1, 0]), numbers(s, *shape)])
+    )
+
+
+@kind("hollow/weight with a row written over another")
+def overwritten(s: Surgery) -> None:
+    def change(x: str, shape: tuple[int, ...]) -> str:
+        row = s.node("Slice", [x, numbers(s, 1), numbers(s, 2), numbers(s, 0)])
+        return s.node("ScatterElements", [x, s.add(np.zeros((1, shape[1]), np.int64)), row], axis=0)
+
+    through(s, change)
+
+
+@kind("hollow/weight gathered in another order")
+def gathered(s: Surgery) -> None:
+    through(
+        s,
+        lambda x, shape: s.node(
+            "Gather", [x, s.add(s.random.permutation(shape[0]).astype(np.int64))], axis=0
+        ),
+    )
+
+
+@kind("hollow/weight summed up along an axis")
+def summed(s: Surgery) -> None:
+    through(s, lambda x, _: s.node("CumSum", [x, s.add(np.array(0, np.int64))]))
+
+
+@kind("hollow/weight cut down to a triangle")
+def triangle(s: Surgery) -> None:
+    through(s, lambda x, _: s.node("Trilu", [x]))
+
+
+@kind("hollow/weight clipped at run time")
+def clipped(s: Surgery) -> None:
+    product = s.pick(matrices(s), "no matrix")
+    bound = np.abs(s.array(product.tensor)).mean()
+    value = product.node.input[product.slot]
+    limits = [s.add(np.array(side * bound, s.array(product.tensor).dtype)) for side in (-1, 1)]
+    product.node.input[product.slot] = s.node("Clip", [value, *limits])
+
+
+def pair(s: Surgery) -> tuple[Product, Product]:
+    """Two matrices of one shape, each stored as it is multiplied."""
+    plain = [p for p in matrices(s) if not p.moves]
+    for one in plain:
+        for other in plain:
+            if one.tensor != other.tensor and s.array(one.tensor).shape == s.array(other.tensor).shape:
+                return one, other
+    raise NoPlaceError("no two matrices of a shape")
+
+
+@kind("hollow/sum of two weights in one's place")
+def added(s: Surgery) -> None:
+    one, other = pair(s)
+    one.node.input[one.slot] = s.node("Add", [one.tensor, other.tensor])
+
+
+@kind("hollow/larger of two weights in one's place")
+def larger(s: Surgery) -> None:
+    one, other = pair(s)
+    chosen = s.node("Greater", [one.tensor, other.tensor])
+    one.node.input[one.slot] = s.node("Where", [chosen, one.tensor, other.tensor])
