@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from analyzer.classify.constants import as_read
 from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
@@ -161,7 +162,8 @@ def reconcile_ledger(
     known = [name for tensor in manifest.tensors for name in tensor.names]
     is_local = ledger.model.traffic is None
     contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes, is_local)
-    books = Books(with_roots(ledger, manifest), manifest, contents, align(names, known))
+    read = replace(ledger, entries=as_read(ledger.entries, ledger.wiring))
+    books = Books(with_roots(read, manifest), manifest, contents, align(names, known))
     for rule in RULES:
         rule(books)
     return _close(books, ledger)
