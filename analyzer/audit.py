@@ -13,6 +13,7 @@ from analyzer.artifact.merge import merge_models
 from analyzer.blocks import find_blocks, lend_scopes
 from analyzer.bytes import book_bytes
 from analyzer.classify import classify, find_companions
+from analyzer.classify.constants import settle_constants
 from analyzer.classify.masks import settle_masks
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
@@ -23,6 +24,7 @@ from analyzer.findings.evidence import Evidence
 from analyzer.findings.rules import find
 from analyzer.findings.values import look_at_values
 from analyzer.functions import count_calls
+from analyzer.hidden import find_hidden
 from analyzer.ledger import Entry, Ledger, Opaque, Role
 from analyzer.liveness import Live, find_live
 from analyzer.model import Carrier, Model
@@ -82,6 +84,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     if content != "none":
         entries = tuple(settle_masks(entries))
     entries = find_copies(model, entries, wiring, content, progress, salt)
+    entries = settle_constants(model, entries)
     flow = follow_data(model, wiring)
     traced = scope_nodes(model)
     entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
@@ -112,6 +115,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         calls=calls,
         live=live,
         made=opaque.made,
+        hidden=find_hidden(model, entries, wiring, opaque.tensors),
         opaque=tuple(sorted(opaque.tensors)),
     )
 

@@ -1,15 +1,20 @@
-"""A ledger -> the range in which its parameters are, where the file or the contents leave a choice, and why."""
+"""A ledger -> the range in which its parameters are, where the file or the contents leave a choice, and why.
+
+Three things leave one: contents that nobody compared, data that nothing explains, and tensors that hide how many
+parameters PyTorch had in their place (`analyzer.hidden`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analyzer.classify.constants import TRACED_CONSTANT
 from analyzer.findings.ids import UNREAD
-from analyzer.ledger import Entry, Finding, Ledger, Role
+from analyzer.ledger import Entry, Finding, Hides, Ledger, Role
 from analyzer.model import Key, label
-from analyzer.units import format_many
+from analyzer.units import format_count, format_many
 
 __all__ = ["LOOK", "Doubt", "Range", "find_doubt", "say_unread"]
 
@@ -21,9 +26,28 @@ class Range:
     """What parameters may be: at least and at most so many, and why they may be fewer or more than was counted."""
 
     least: int
-    most: int
+    most: int | None
+    """None where there is no bound."""
     fewer: str = ""
     more: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        return self.least == self.most
+
+    @property
+    def most_of_all(self) -> int:
+        """The most, as a number that is above any other where there is no bound."""
+        return _ENDLESS if self.most is None else self.most
+
+    def tell(self) -> str:
+        """Both ends in words."""
+        if self.most is None:
+            return f"at least {format_many(self.least, 'parameter')}"
+        return f"between {format_count(self.least)} and {format_many(self.most, 'parameter')}"
+
+
+_ENDLESS = 1 << 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +66,79 @@ class Doubt:
     """Parameters of these that a whole model has in any case: of tensors that may all be one, one."""
     more: Mapping[Key, tuple[int, str]] = field(default_factory=dict)
     """Tensors that may hold parameters which are not counted: how many, and why."""
+    hidden: Mapping[Key, Hides] = field(default_factory=dict)
+    """Tensors that hide how many parameters PyTorch had in their place."""
+    unknown: int = 0
+    """Elements of those of them that were computed from parameters, nobody knows how many."""
 
     @property
     def least(self) -> int:
-        return self.parameters - self.counted + self.stays
+        kept = sum(hides.least for key, hides in self.hidden.items() if key not in self.keys)
+        return max(self.parameters - self.counted + self._stays + kept, 0)
 
     @property
-    def most(self) -> int:
-        return self.parameters + sum(number for number, _ in self.more.values())
-
-    def of(self, entries: Collection[Entry], *, is_whole: bool) -> Range:
-        """The range of a part of the model, or of all of it: a part may repeat what stands in another."""
-        counted = sum(entry.parameters for entry in entries)
-        lost = [entry.parameters for entry in entries if entry.tensor.key in self.keys]
-        found = [self.more[entry.tensor.key] for entry in entries if entry.tensor.key in self.more]
-        return Range(
-            counted - sum(lost) + (self.stays if is_whole else 0),
-            counted + sum(number for number, _ in found),
-            self.fewer if lost else "",
-            max(found, default=(0, ""))[1],
+    def most(self) -> int | None:
+        return _add_up(
+            self.parameters + sum(number for number, _ in self.more.values()), self.hidden.values()
         )
+
+    @property
+    def _stays(self) -> int:
+        return 0 if self.keys & self.hidden.keys() else self.stays
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the least is not the most, each in words."""
+        more = max(self.more.values(), default=(0, ""))[1]
+        return tuple(dict.fromkeys(filter(None, (_say_hidden(self.hidden.values()), self.fewer, more))))
+
+    def of(self, entries: Collection[Entry], *, is_whole: bool, is_hidden: bool = True) -> Range:
+        """The range of a part of the model, or of all of it: a part may repeat what stands in another.
+
+        Without `is_hidden`, of what the file holds, whatever its tensors hide.
+        """
+        counted = sum(entry.parameters for entry in entries)
+        keys = [entry.tensor.key for entry in entries]
+        lost = [entry.parameters for entry in entries if entry.tensor.key in self.keys]
+        found = [self.more[key] for key in keys if key in self.more]
+        hidden = {key: self.hidden[key] for key in keys if key in self.hidden} if is_hidden else {}
+        kept = sum(hides.least for key, hides in hidden.items() if key not in self.keys)
+        stays = 0 if not is_whole or self.keys & hidden.keys() else self.stays
+        why = _say_hidden(hidden.values())
+        return Range(
+            max(counted - sum(lost) + stays + kept, 0),
+            _add_up(counted + sum(number for number, _ in found), hidden.values()),
+            (self.fewer if lost else "") or why,
+            max(found, default=(0, ""))[1] or why,
+        )
+
+
+def _add_up(counted: int, hidden: Collection[Hides]) -> int | None:
+    """The most that there may be; None where there is no bound."""
+    if any(hides.most is None for hides in hidden):
+        return None
+    return counted + sum(hides.most or 0 for hides in hidden)
+
+
+def _say_hidden(hidden: Iterable[Hides]) -> str:
+    """Why nobody can tell how many parameters PyTorch had in the place of some tensors; "" where there are none."""
+    counts = Counter(hides.why for hides in hidden)
+    said = []
+    if number := counts["batchnorm"]:
+        said.append(
+            f"{format_many(number, 'layer')} with a BatchNorm folded in {'hides' if number == 1 else 'hide'} "
+            "how many parameters PyTorch had"
+        )
+    if number := counts["factor"] + counts["bias"]:
+        said.append(f"a factor or a bias was put into {format_many(number, 'layer')}")
+    if number := counts["computed"]:
+        word = (
+            "was computed from parameters before it was"
+            if number == 1
+            else ("were computed from parameters before they were")
+        )
+        said.append(f"{format_many(number, 'tensor')} {word} stored")
+    return ", and ".join(said)
 
 
 def find_doubt(ledger: Ledger) -> Doubt:
@@ -95,6 +172,12 @@ def find_doubt(ledger: Ledger) -> Doubt:
         counted=sum(lost.values()),
         stays=stays,
         more=_find_more(ledger),
+        hidden=ledger.hidden,
+        unknown=sum(
+            entry.capacity
+            for entry in ledger.entries
+            if entry.tensor.key in ledger.hidden and ledger.hidden[entry.tensor.key].why == "computed"
+        ),
     )
 
 
@@ -141,6 +224,8 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     found: dict[Key, tuple[int, str]] = {}
     for entry in ledger.entries:
         number, reason = 0, ""
+        if entry.decided_by == TRACED_CONSTANT:
+            continue  # PyTorch writes no parameter so, whatever it computes with
         if entry.tensor.key in opaque:
             number, reason = entry.capacity - entry.parameters, said
         elif entry.decided_by == _BY_NAME:

@@ -29,6 +29,9 @@ __all__ = [
     "Finding",
     "Group",
     "Grouping",
+    "Hidden",
+    "HiddenBy",
+    "Hides",
     "Ledger",
     "Match",
     "Member",
@@ -277,6 +280,23 @@ class Account:
     nbytes: int
 
 
+class Hides(NamedTuple):
+    """How many more parameters PyTorch had in a tensor's place than it counts, and why nobody can tell exactly."""
+
+    least: int
+    """At least so many more; fewer where it is negative."""
+    most: int | None
+    """At most so many more; None where there is no bound."""
+    why: HiddenBy
+
+
+HiddenBy = Literal["batchnorm", "factor", "bias", "computed"]
+"""A BatchNorm, a factor or a bias was put into a layer; or its values were computed from who knows how many others."""
+
+Hidden = Mapping[Key, Hides]
+"""The tensors that hide how many parameters PyTorch had."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opaque:
     """Data that computes and that nothing explains (`analyzer.opaque`)."""
@@ -316,6 +336,8 @@ class Ledger:
     """How many nodes a saved report says there were, which has none of them itself."""
     made: Mapping[Place, int] = field(default_factory=dict)
     """Nodes that make such data when the model runs, and how many numbers; 0 where that is not known."""
+    hidden: Hidden = field(default_factory=dict)
+    """Entries that hide how many parameters PyTorch had in their place."""
     opaque: tuple[Key, ...] = ()
     """Entries whose data no rule explains and that flows into arithmetic: they may be learned (finding `opaque`)."""
 
@@ -331,14 +353,21 @@ class Ledger:
 
     @property
     def parameters_at_least(self) -> int:
-        """Elements that `parameters` cannot fall below, once what was not compared turns out to be copies."""
+        """Elements that PyTorch's count cannot be below.
+
+        What was not compared may be copies, and what was computed from parameters may come of few; a norm that was
+        folded into a layer had some more.
+        """
         from analyzer.doubt import find_doubt  # a stage above, which needs findings
 
         return find_doubt(self).least
 
     @property
-    def parameters_at_most(self) -> int:
-        """Elements that `parameters` cannot rise above: what is opaque may be learned, and what has one name be two.
+    def parameters_at_most(self) -> int | None:
+        """Elements that PyTorch's count cannot be above; None where there is no bound.
+
+        What is opaque may be learned, what has one name be two, and a folded norm had parameters. What was computed
+        from parameters before it was stored has no bound.
 
         Tensors whose elements cannot be counted have no bound; findings say so (`analyzer.findings.ids.UNCOUNTED`).
         """

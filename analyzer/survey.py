@@ -10,6 +10,7 @@ from pathlib import Path
 
 from analyzer.artifact import MODEL_SUFFIX, is_model_file
 from analyzer.content import ContentMode
+from analyzer.doubt import find_doubt
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.group import total_by
 from analyzer.ledger import Evidence, Finding, Group, Ledger, natural_order
@@ -37,7 +38,7 @@ class Surveyed:
     nodes: int
     parameters: int
     parameters_at_least: int
-    parameters_at_most: int
+    parameters_at_most: int | None
     opaque_elements: int
     stored_tensors: int
     stored_elements: int
@@ -48,6 +49,8 @@ class Surveyed:
     dtypes: tuple[Group, ...]
     findings: tuple[Finding, ...]
     """Without their subjects, which the ledger of a bad model has by the thousand."""
+    unsettled: tuple[str, ...] = ()
+    """Why `parameters_at_least` is not `parameters_at_most`."""
 
     @property
     def file_nbytes(self) -> int:
@@ -241,15 +244,15 @@ def _read_row(path: str, *, content: ContentMode | None = None, max_objects: int
 
 
 def _row(path: str, ledger: Ledger) -> Surveyed:
-    model = ledger.model
+    model, doubt = ledger.model, find_doubt(ledger)
     places = list(map(os.path.realpath, model.paths)) or [f"{path}/{file.path}" for file in model.files]
     return Surveyed(
         path=path,
         files=tuple(File(place, file.nbytes) for place, file in zip(places, model.files, strict=True)),
         nodes=sum(1 for _ in model.nodes()),
         parameters=ledger.parameters,
-        parameters_at_least=ledger.parameters_at_least,
-        parameters_at_most=ledger.parameters_at_most,
+        parameters_at_least=doubt.least,
+        parameters_at_most=doubt.most,
         opaque_elements=ledger.opaque_elements,
         stored_tensors=len(ledger.entries),
         stored_elements=ledger.stored_elements,
@@ -259,4 +262,5 @@ def _row(path: str, ledger: Ledger) -> Surveyed:
         roles=total_by(ledger.entries, lambda entry: entry.role.value),
         dtypes=total_by(ledger.entries, lambda entry: entry.tensor.dtype.name),
         findings=tuple(replace(finding, subjects=()) for finding in ledger.findings),
+        unsettled=doubt.reasons,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from analyzer.budget.measuring import measure
@@ -10,7 +11,7 @@ from analyzer.budget.metrics import Metric
 from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Over, Unit
 from analyzer.budget.selecting import Selection, Unknown
 from analyzer.doubt import Range
-from analyzer.units import format_count, format_many
+from analyzer.units import format_count
 
 __all__ = ["Outcome", "hold"]
 
@@ -35,15 +36,36 @@ class Outcome:
 
 def hold(metric: Metric, limit: Limit, part: Selection, beside: Selection | None = None) -> Outcome | Unknown:
     """Whether a limit holds for a part of a model, whatever could not be read of it: else it is Unknown."""
-    found = measure(metric.name, part, lowest=isinstance(limit, AtLeast))
+    is_hidden = not (isinstance(limit, Over) and beside is not None and _hide_the_same(limit, part, beside))
+    found = measure(metric.name, part, lowest=isinstance(limit, AtLeast), is_hidden=is_hidden)
     if isinstance(found, Unknown):
         return found
-    outcome = _compare(metric, limit, part, found.observed, beside)
+    outcome = _compare(metric, limit, part, found.observed, beside, is_hidden=is_hidden)
     if isinstance(outcome, Unknown):
         return outcome
     if found.lacking and not _is_settled(metric, limit, outcome):
         return Unknown(found.lacking)  # what is missing may yet be too much, or make up for it
-    return outcome if found.range is None else _agree(metric, limit, outcome, found.range, beside)
+    if found.range is None:
+        return outcome
+    return _agree(metric, limit, outcome, found.range, beside, is_hidden=is_hidden)
+
+
+def _hide_the_same(limit: Over, part: Selection, beside: Selection) -> bool:
+    """Whether a model and its baseline hide the same parameters in the same tensors: they grow by what they hold.
+
+    Of a limit below the baseline's own number a share of what is hidden would have to be gone.
+    """
+    if any(growth.fraction is not None and growth.fraction < 0 for growth in limit.growths):
+        return False
+    mine, theirs = (
+        Counter(
+            (entry.tensor.name, entry.logical_numel, hides)
+            for entry in each.entries
+            if (hides := each.whole.doubt.hidden.get(entry.tensor.key)) is not None
+        )
+        for each in (part, beside)
+    )
+    return mine == theirs
 
 
 def _is_settled(metric: Metric, limit: Limit, outcome: Outcome) -> bool:
@@ -61,16 +83,27 @@ def _is_settled(metric: Metric, limit: Limit, outcome: Outcome) -> bool:
 
 
 def _agree(
-    metric: Metric, limit: Limit, outcome: Outcome, span: Range, beside: Selection | None
+    metric: Metric,
+    limit: Limit,
+    outcome: Outcome,
+    span: Range,
+    beside: Selection | None,
+    *,
+    is_hidden: bool,
 ) -> Outcome | Unknown:
-    """The outcome where both ends of a range have the same; else nobody knows which."""
-    for end, why in ((span.least, span.fewer), (span.most, span.more)):
-        other = _compare(metric, limit, outcome.part, end, beside)
-        if isinstance(other, Unknown) or other.has_failed != outcome.has_failed:
-            return Unknown(
-                f"between {format_count(span.least)} and {format_many(span.most, 'parameter')}: {why}"
-            )
-    return outcome
+    """The outcome that both ends of a range have; where one holds and the other does not, nobody knows which.
+
+    What was counted may lie below the range, as where norms were folded: then the end that is nearer is told.
+    """
+    ends: list[Outcome] = []
+    for end, why in ((span.least, span.fewer), (span.most_of_all, span.more)):
+        other = _compare(metric, limit, outcome.part, end, beside, is_hidden=is_hidden)
+        if isinstance(other, Unknown):
+            return other
+        if ends and other.has_failed != ends[0].has_failed:
+            return Unknown(f"{span.tell()}: {(why or span.fewer) if end > span.least else span.fewer}")
+        ends.append(other)
+    return outcome if ends[0].has_failed == outcome.has_failed else ends[0]
 
 
 def _compare(
@@ -79,6 +112,8 @@ def _compare(
     part: Selection,
     observed: int | tuple[str, ...],
     beside: Selection | None,
+    *,
+    is_hidden: bool,
 ) -> Outcome | Unknown:
     match limit:
         case Among(names) if isinstance(observed, tuple):
@@ -88,14 +123,14 @@ def _compare(
         case AtLeast(value) if isinstance(observed, int):
             return Outcome(part, observed, value, value - observed)
         case Over() if isinstance(observed, int) and beside is not None:
-            return _compare_over(metric, limit, part, observed, beside)
+            return _compare_over(metric, limit, part, observed, beside, is_hidden=is_hidden)
     return Unknown(f"no such limit of {metric.name}")
 
 
 def _compare_over(
-    metric: Metric, limit: Over, part: Selection, observed: int, beside: Selection
+    metric: Metric, limit: Over, part: Selection, observed: int, beside: Selection, *, is_hidden: bool
 ) -> Outcome | Unknown:
-    before = measure(metric.name, beside, lowest=False)
+    before = measure(metric.name, beside, lowest=False, is_hidden=is_hidden)
     if isinstance(before, Unknown):
         return Unknown(f"of the baseline: {before.reason}")
     span = before.range

@@ -57,13 +57,14 @@ _LACKING: Mapping[str, frozenset[str]] = {
 """Findings that say that tensors could not be measured, by the metrics of which there may then be more."""
 
 
-def measure(metric: str, part: Selection, *, lowest: bool) -> Measured | Unknown:
+def measure(metric: str, part: Selection, *, lowest: bool, is_hidden: bool = True) -> Measured | Unknown:
     """What is observed of a part of a model.
 
     Args:
         metric: a key of `analyzer.budget.metrics.METRICS`.
         part: all of a model, or a group of it.
         lowest: of versions the lowest, and not the highest.
+        is_hidden: whether the range of parameters is PyTorch's; else it is that of what the file holds.
     """
     found = _observe(metric, part, lowest)
     if isinstance(found, Unknown):
@@ -71,7 +72,8 @@ def measure(metric: str, part: Selection, *, lowest: bool) -> Measured | Unknown
     lacking = _find_lacking(metric, part)
     if metric != "parameters":
         return Measured(found, lacking)
-    return Measured(found, lacking, part.whole.doubt.of(part.entries, is_whole=part.kind == "all"))
+    doubt = part.whole.doubt
+    return Measured(found, lacking, doubt.of(part.entries, is_whole=part.kind == "all", is_hidden=is_hidden))
 
 
 def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...] | Unknown:

@@ -116,7 +116,8 @@ def describe_by_names(
     notes = tuple(notes)
     if norms:
         notes += (
-            f"the eps of {len(norms)} BatchNorms is not in a state dict: taken to be {_EPS:g}, PyTorch's default",
+            f"the eps of {len(norms)} BatchNorms is not in a state dict: {_EPS:g}, PyTorch's default, or what a folded "
+            "weight gives",
         )
     return Original(manifest, weights, notes)
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from analyzer.classify.structure import learned_beside, role_by_structure
+from analyzer.classify.structure import role_by_structure
 from analyzer.decoding.encodings import CODES, find_encoding, logical_numel
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.model import Carrier, GraphPath, Key, Model, StoredTensor
@@ -219,8 +219,6 @@ def _by_structure(tensor: StoredTensor, context: _Context) -> Decision | None:
     if decided is None:
         return None
     role, rule = decided
-    if role is Role.PARAMETER and _is_filler(tensor, context):
-        return Decision(Role.CONSTANT, "name:traced-constant")
     if not _is_state(tensor, context):
         return Decision(role, rule)
     # The exporter names only state with dots, so such a tensor is no constant of its own making.
@@ -233,23 +231,6 @@ def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
         return None
     role = Role.PARAMETER if tensor.dtype.is_floating else Role.BUFFER
     return Decision(role, "name:state-dict", (tensor.name,))
-
-
-_TRACED_CONSTANT = re.compile(r"/(?:.*/)?Constant(?:_\d+)?_output_0")
-"""What PyTorch's tracer calls a constant that forward, or the exporter itself, makes."""
-
-
-def _is_filler(tensor: StoredTensor, context: _Context) -> bool:
-    """Whether the tracer's own constant stands beside a weight that kept its PyTorch name, as a bias would have.
-
-    A LayerNormalization without a bias is given zeros. Where no weight has a name, a frozen module's weights may be
-    constants too.
-    """
-    if not _TRACED_CONSTANT.fullmatch(float_name(tensor.name)):
-        return False
-    beside = learned_beside(context.wiring, tensor)
-    decisions = (_by_provenance(other, context) or _by_name(other, context) for other in beside)
-    return any(decision is not None and decision.role is Role.PARAMETER for decision in decisions)
 
 
 _MADE_UP = re.compile(r"val_\d+")

@@ -24,7 +24,7 @@ from analyzer.model.operators import (
 )
 from analyzer.wiring import CARRIED, Reader, Wiring, is_passed
 
-__all__ = ["learned_beside", "role_by_structure", "scales_norm"]
+__all__ = ["find_origin", "learned_beside", "role_by_structure", "scales_norm"]
 
 _COMPUTES = frozenset(
     {Kind.PRODUCT, Kind.CONVOLUTION, Kind.RECURRENT, Kind.ATTENTION, Kind.NORMALIZES, Kind.LOOKS_UP}
@@ -178,7 +178,7 @@ def learned_beside(wiring: Wiring, tensor: StoredTensor) -> Iterator[StoredTenso
         if known is None or slot < 0 or not _is_learned(known, slot):
             continue
         for other in range(len(node.inputs)):
-            found = _origin(wiring, node, other) if other != slot and _is_learned(known, other) else None
+            found = find_origin(wiring, node, other) if other != slot and _is_learned(known, other) else None
             if found is not None:
                 yield found
 
@@ -200,7 +200,7 @@ def scales_norm(wiring: Wiring, tensor: StoredTensor) -> bool:
     )
 
 
-def _origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
+def find_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
     """The stored tensor that an input is, past operators that only move or re-encode it."""
     for _ in range(_MAX_HOPS):
         name = node.inputs[slot] if slot < len(node.inputs) else ""

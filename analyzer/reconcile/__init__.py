@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from analyzer.classify.constants import as_read
 from analyzer.errors import LedgerError, UsageError
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.manifest import Manifest
@@ -46,11 +47,13 @@ from analyzer.reconcile.leftovers import (
 from analyzer.reconcile.lines import (
     MEANINGS,
     UNBALANCED,
+    WHY,
     BridgeRow,
     EntryLine,
     Line,
     ParameterLine,
     Reconciliation,
+    why_differing,
 )
 from analyzer.reconcile.moved_gain import match_moved_gain
 from analyzer.reconcile.names import align
@@ -161,7 +164,8 @@ def reconcile_ledger(
     known = [name for tensor in manifest.tensors for name in tensor.names]
     is_local = ledger.model.traffic is None
     contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes, is_local)
-    books = Books(with_roots(ledger, manifest), manifest, contents, align(names, known))
+    read = replace(ledger, entries=as_read(ledger.entries, ledger.wiring))
+    books = Books(with_roots(read, manifest), manifest, contents, align(names, known))
     for rule in RULES:
         rule(books)
     return _close(books, ledger)
@@ -260,17 +264,24 @@ def _name_of(books: Books, place: Place) -> str:
 
 
 def _findings(books: Books) -> Iterator[Finding]:
-    """One finding for each line that keeps the account from balancing, with the culprits."""
+    """One finding for each line that unbalances the account, with the culprits; of `differing` one for each why."""
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
-    for line in UNBALANCED:
-        found = {each.name: numels[each.name] for each in books.parameters.values() if each.line is line}
+    told = [(line, None) for line in UNBALANCED]
+    reasons: list[tuple[Line, str | None]] = [*told, *((Line.DIFFERING, why) for why in sorted(WHY))]
+    for line, why in sorted(reasons, key=lambda reason: UNBALANCED.index(reason[0])):
+        found = {
+            each.name: numels[each.name]
+            for each in books.parameters.values()
+            if each.line is line and why_differing(line, each.decided_by) == why
+        }
         for entry in books.entries.values():
-            if entry.line is line:
+            if entry.line is line and why_differing(line, entry.decided_by) == why:
                 name = label(entry.key) if line is Line.OPAQUE else entry.parameter or label(entry.key)
                 found.setdefault(name, books.entry(entry.key).tensor.numel)
         if line is Line.OPAQUE:
             found.update((_name_of(books, place), numel) for place, numel in books.made.items())
         if found:
             size = f"{format_many(len(found), 'tensor')}, {format_many(sum(found.values()), 'element')}"
-            message = f"{size}: {MEANINGS[line].unbalanced[len(found) > 1]}"
+            words = MEANINGS[line].unbalanced if why is None else WHY[why]
+            message = f"{size}: {words[len(found) > 1]}"
             yield Finding(line.value, Severity.ERROR, message, tuple(sorted(found)))

@@ -3,17 +3,22 @@
 W'[o] = W[o] * s[o] and b'[o] = (b[o] - mean[o]) * s[o] + beta[o], with s = gamma / sqrt(var + eps)
 (Ioffe and Szegedy 2015, section 3.1; onnxscript rewriter/rules/common/_fuse_batchnorm.py). The manifest has the
 BatchNorm's vectors whole, and of the weight W its samples and each channel's projection and norm, which scale with it.
+
+A state dict has no eps. It is solved from the stored weight: s = W' / W gives eps = (gamma / s)^2 - var of every
+sample, and their median, if it is a power of ten as people write it (1e-3), is tried like any other.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.checkpoints.statedict import BY_NAMES
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import BatchNorm, Parameter
 from analyzer.reconcile.books import Books, Suspect
@@ -48,15 +53,47 @@ def match_folded_batchnorm(books: Books) -> None:
         _match_by_name(books, unused)
         return
     scales = _Scales(books, unused)
-    for suspect in [*books.suspects, *_nameless(books)] if unused else ():
+    count = 0
+    for weight, entry in _open(books) if unused else ():
+        fold = _find(books, entry, weight, scales, scales.near)
+        if fold is not None:
+            count += 1
+            scales.use(fold.norm)
+            _settle(books, fold, weight, entry)
+    if unused and scales.is_open:
+        _match_solved(books, scales, count)
+
+
+def _open(books: Books) -> Iterator[tuple[Parameter, Entry]]:
+    """Each weight that is not settled beside each entry that may hold it folded."""
+    for suspect in [*books.suspects, *_nameless(books)]:
         weight, entry = suspect.tensor, suspect.entry
         if not isinstance(weight, Parameter) or weight.name in books.parameters:
             continue
-        if entry.tensor.key in books.entries:
+        if entry.tensor.key not in books.entries:
+            yield weight, entry
+
+
+def _match_solved(books: Books, scales: _Scales, count: int) -> None:
+    """Explain what is left by norms whose eps is solved from the weight itself.
+
+    A model's norms have one eps, or two. One that a norm has alone, where `count` others or more have another, is no
+    eps: somebody has scaled that weight.
+    """
+    found: list[tuple[_Fold, Parameter, Entry]] = []
+    taken: set[object] = set()
+    for weight, entry in _open(books):
+        if taken & {weight.name, entry.tensor.key}:
             continue
-        fold = _find(books, entry, weight, scales)
+        fold = _find(books, entry, weight, scales, scales.solved)
         if fold is not None:
             scales.use(fold.norm)
+            taken |= {weight.name, entry.tensor.key}
+            found.append((fold, weight, entry))
+    numbers = Counter(fold.norm.eps for fold, _, _ in found)
+    for fold, weight, entry in found:
+        is_alone = numbers[fold.norm.eps] == 1 and count + len(found) > 1
+        if not is_alone and (fold.bias is None or fold.bias.tensor.key not in books.entries):
             _settle(books, fold, weight, entry)
 
 
@@ -91,10 +128,16 @@ def _nameless(books: Books) -> Iterator[Suspect]:
         yield from (Suspect(entry, weight) for weight in like)
 
 
-def _find(books: Books, entry: Entry, weight: Parameter, scales: _Scales) -> _Fold | None:
+def _find(
+    books: Books,
+    entry: Entry,
+    weight: Parameter,
+    scales: _Scales,
+    candidates: Callable[[Books, Entry, Parameter, int, int], Iterator[BatchNorm]],
+) -> _Fold | None:
     """The first BatchNorm, in module order, under which weight and bias agree in every channel."""
     axis, group = _channel_axis(books, entry, weight)
-    for norm in scales.near(books, entry, weight, axis, group):
+    for norm in candidates(books, entry, weight, axis, group):
         fold = _scale_and_shift(books, norm, weight)
         if fold is None or fold[0].size != weight.shape[axis] * group:
             continue
@@ -120,9 +163,37 @@ class _Scales:
         self._norms = {size: [norm for norm, _ in pairs] for size, pairs in found.items()}
         self._scales = {size: np.stack([scale for _, scale in pairs]) for size, pairs in found.items()}
         self._used: set[str] = set()
+        self.is_open = books.manifest.source.get("parameters_by") == BY_NAMES
+        """Whether nobody knows the norms' eps."""
 
     def use(self, norm: BatchNorm) -> None:
         self._used.add(norm.module)
+
+    def solved(
+        self, books: Books, entry: Entry, weight: Parameter, axis: int, group: int
+    ) -> Iterator[BatchNorm]:
+        """The norms with the eps that the stored weight gives, where no eps is known; each once.
+
+        One number for all channels of a norm, a power of ten: any other eps would explain a weight of any factors.
+        """
+        samples = books.contents.originals.samples(weight) if self.is_open else None
+        size = weight.shape[axis] * group
+        if samples is None or size not in self._norms or not samples.size:
+            return
+        channels = channels_of(books.contents, weight, axis, group)
+        original = samples.astype(np.float64)
+        told: set[tuple[str, float]] = set()
+        for layout in layouts(weight.shape, books.contents.shape(entry)):
+            is_known = layout.is_plain or books.contents.mode == "full"
+            look = books.contents.look(entry, layout) if is_known else None
+            if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
+                continue
+            stored = look[0].astype(np.float64)
+            for norm in self._norms[size]:
+                eps = None if norm.module in self._used else _solve(books, norm, stored, original, channels)
+                if eps is not None and eps != norm.eps and (norm.module, eps) not in told:
+                    told.add((norm.module, eps))
+                    yield replace(norm, eps=eps)
 
     def near(
         self, books: Books, entry: Entry, weight: Parameter, axis: int, group: int
@@ -179,6 +250,44 @@ def _scale(books: Books, norm: BatchNorm) -> Vector | None:
     return (np.ones_like(variance) if gamma is None else gamma) / np.sqrt(variance + norm.eps)
 
 
+_FEWEST = 8
+"""Samples from which the median of what each gives for eps is taken for it."""
+
+_OFF = 0.1
+"""By how much the median may be off, relative to eps: rounding of float32 beside a variance of up to some thousands."""
+
+_LEAST_EPS, _MOST_EPS = 1e-12, 1e-2
+"""Between which an eps is one: torch's default is 1e-5, TensorFlow's 1e-3."""
+
+
+def _solve(
+    books: Books, norm: BatchNorm, stored: Vector, original: Vector, channels: npt.NDArray[np.int64]
+) -> float | None:
+    """The eps of a norm under which the samples of a weight become the stored ones; None where that is no eps.
+
+    Args:
+        norm: which may be folded into the weight; it has a scale for each channel.
+        stored: the stored numbers at the weight's sampled positions.
+        original: the weight's own.
+        channels: the output channel of each.
+    """
+    vector = books.contents.originals.vector
+    variance, gamma = vector(norm.running_var), vector(norm.weight)
+    if variance is None or (gamma is not None and gamma.shape != variance.shape):
+        return None
+    scale = np.ones_like(variance) if gamma is None else gamma
+    with np.errstate(all="ignore"):
+        each = np.square(scale[channels] * original / stored) - variance[channels]
+        each = each[np.isfinite(each)]
+    if each.size < min(_FEWEST, original.size):
+        return None
+    middle = float(np.median(each))
+    if not _LEAST_EPS <= middle <= _MOST_EPS * 1.5:
+        return None
+    eps = float(f"1e{round(math.log10(middle))}")
+    return eps if abs(middle / eps - 1) <= _OFF and eps <= _MOST_EPS else None
+
+
 def _scale_and_shift(
     books: Books, norm: BatchNorm, weight: Parameter
 ) -> tuple[Vector, Vector, Vector] | None:
@@ -218,6 +327,8 @@ def _settle_parts(
 ) -> None:
     """The BatchNorm's weight is in the convolution's weight; its bias and the convolution's are in the new bias."""
     decided_by = f"{rule} {norm.module}"
+    if books.manifest.source.get("parameters_by") == BY_NAMES and fit is not None:
+        decided_by += f", eps {norm.eps:g}"
     touched = {entry.tensor.key} | ({bias.tensor.key} if bias is not None else set())
     books.suspects = [suspect for suspect in books.suspects if suspect.entry.tensor.key not in touched]
     before, after = _around(fit)

@@ -10,9 +10,9 @@ import numpy as np
 from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
-from analyzer.manifest import Parameter
+from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Node, StoredTensor
-from analyzer.reconcile.books import Books
+from analyzer.reconcile.books import Books, Suspect
 from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.scopes import is_dotted
@@ -38,13 +38,15 @@ _BY_ROLE = {
 
 
 def settle_suspects(books: Books) -> None:
-    """A PyTorch name with other content, which no formula explains, or with content that cannot be read."""
+    """A PyTorch name with other content, which no formula explains, or with content that cannot be read.
+
+    Where its values are in the file all the same, in another order or under another name, or where nobody can read
+    them, the rule says so (`analyzer.reconcile.lines.WHY`).
+    """
     for suspect in books.suspects:
         entry, tensor = suspect.entry, suspect.tensor
-        is_unread = books.contents.compares(tensor) and not books.contents.is_readable(entry)
-        rule = "none:unreadable" if is_unread else f"name+{books.contents.evidence}"
-        if not is_unread and books.contents.fits_turned(entry, tensor):
-            rule = f"{books.contents.evidence}:turned"
+        rule = _say_how(books, suspect)
+        is_unread = rule == "none:unreadable"
         layout = None if is_unread else books.contents.closest(entry, tensor)
         piece = None if layout is None else Piece(entry.tensor.key, layout.shape, layout.axes)
         if isinstance(tensor, Parameter) and tensor.name not in books.parameters:
@@ -54,6 +56,56 @@ def settle_suspects(books: Books) -> None:
         else:
             books.settle(entry, Line.DIFFERING, rule, tensor.name, piece=piece)
     books.suspects.clear()
+
+
+def _say_how(books: Books, suspect: Suspect) -> str:
+    """The rule for a suspect: what is known of the values that its name stands for."""
+    entry, tensor, contents = suspect.entry, suspect.tensor, books.contents
+    if contents.compares(tensor) and not contents.is_readable(entry):
+        return "none:unreadable"
+    if contents.fits_turned(entry, tensor):
+        return f"{contents.evidence}:turned"
+    if _is_reordered(books, entry, tensor):
+        return "content:reordered"
+    is_code = entry.tensor.dtype.is_integer and contents.encoding(entry) is None
+    if is_code and tensor.dtype.is_floating and contents.compares(tensor):
+        return "none:undecoded"
+    if tensor.name in books.parameters or _is_held_elsewhere(books, suspect):
+        return f"{contents.evidence}:held-elsewhere"
+    return f"name+{contents.evidence}"
+
+
+def _is_reordered(books: Books, entry: Entry, tensor: Parameter | Buffer) -> bool:
+    """Whether an entry has all values of a tensor, each as often, in another order of more than a few numbers."""
+    if (
+        entry.tensor.numel != tensor.numel
+        or tensor.numel > _MOST_FILLER
+        or not books.contents.compares(tensor)
+    ):
+        return False
+    if entry.tensor.dtype is not tensor.dtype or not tensor.dtype.is_floating:
+        return False
+    values, array = books.contents.originals.values(tensor), books.contents.array(entry)
+    if values is None or array is None or is_constant_filled(array):
+        return False
+    return bool(np.array_equal(np.sort(array.reshape(-1)), np.sort(values.reshape(-1))))
+
+
+def _is_held_elsewhere(books: Books, suspect: Suspect) -> bool:
+    """Whether another suspect's tensor has the values that are looked for: two names were exchanged."""
+    tensor, contents = suspect.tensor, books.contents
+    others = [
+        other.entry
+        for other in books.suspects
+        if other.entry is not suspect.entry and contents.numel(other.entry) == tensor.numel
+    ]
+    if not contents.compares(tensor) or contents.originals.is_constant(tensor):
+        return False
+    return any(contents.fit(entry, tensor, is_named=False) is not None for entry in others[:_MOST_SUSPECTS])
+
+
+_MOST_SUSPECTS = 64
+"""Other suspects of one size in which a tensor's values are looked for."""
 
 
 def settle_fillers(books: Books) -> None:

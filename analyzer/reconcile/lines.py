@@ -22,6 +22,7 @@ __all__ = [
     "MEANINGS",
     "RETYPED",
     "UNBALANCED",
+    "WHY",
     "BridgeRow",
     "Compared",
     "Computed",
@@ -34,6 +35,7 @@ __all__ = [
     "Reads",
     "Reconciliation",
     "name_of",
+    "why_differing",
 ]
 
 Compared = Literal["whole", "sampled", "none"]
@@ -240,6 +242,36 @@ MEANINGS: Mapping[Line, Meaning] = {
 
 UNBALANCED = tuple(line for line, meaning in MEANINGS.items() if meaning.unbalanced)
 """The lines that must be empty for the account to balance."""
+
+WHY: Mapping[str, tuple[str, str]] = {
+    "held-elsewhere": (
+        "the file has other values under this name, and its own under another",
+        "the file has other values under these names, and their own under others",
+    ),
+    "reordered": ("the file has its values in another order", "the file has their values in another order"),
+    "turned": ("its values stand the other way round", "their values stand the other way round"),
+    "undecoded": (
+        "it is stored as codes that no scale decodes, so that nobody knows its values",
+        "they are stored as codes that no scale decodes, so that nobody knows their values",
+    ),
+    "unreadable": (
+        "it cannot be read, so that nobody knows its values",
+        "they cannot be read, so that nobody knows their values",
+    ),
+}
+"""What is wrong on the line `differing`, of one tensor and of several, where it is not that the file has other values:
+by what the rule in `decided_by` ends with."""
+
+
+def why_differing(line: Line, decided_by: str) -> str | None:
+    """The key of `WHY` that says what is wrong; None where other values are, and of any other line.
+
+    >>> why_differing(Line.DIFFERING, "content:reordered"), why_differing(Line.DIFFERING, "name+content")
+    ('reordered', None)
+    """
+    why = decided_by.rpartition(":")[2]
+    return why if line is Line.DIFFERING and why in WHY else None
+
 
 RETYPED = tuple(line for line, meaning in MEANINGS.items() if meaning.values in ("cast", "coded"))
 """The lines of what is stored in another type than PyTorch's; whatever else became of it did so before."""

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.ledger import Entry
+from analyzer.ledger import Entry, natural_order
 from analyzer.manifest import Parameter, split_name
 from analyzer.model import Node, Place
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
@@ -146,6 +146,7 @@ def _is_equal(books: Books, one: Parameter, other: Parameter) -> bool:
 def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
     """Weights that stand in one layer as another weight of that shape stands in the others, and not as they do."""
     around = {each.parameter.name: _surroundings(books, each.reader) for each in read}
+    depths = _depths(books)
     layers: dict[tuple[str, str], dict[str, _Read]] = defaultdict(dict)
     places: dict[str, Counter[object]] = defaultdict(Counter)
     for each in read:
@@ -163,6 +164,8 @@ def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
                     continue
                 theirs = around[other.parameter.name]
                 if mine == theirs or _is_equal(books, each.parameter, other.parameter):
+                    continue
+                if _is_sibling(pattern, other_pattern) and _keeps_order(each, other, depths):
                     continue
                 # In some other layer each of the two stands where, in this one, the other does.
                 if mine in places[other_pattern] and theirs in places[pattern]:
@@ -190,6 +193,21 @@ def _pattern(name: str) -> tuple[str, tuple[str, str]]:
     if first is None:
         return name, (name, "")
     return f"{name[: first.start()]}#{name[first.end() :]}", (name[: first.start()], first.group())
+
+
+def _is_sibling(pattern: str, other: str) -> bool:
+    """Whether two patterns differ in numbers only: layers of one stage, which all look alike but for their ends."""
+    return _NUMBER.sub("#", pattern) == _NUMBER.sub("#", other)
+
+
+def _keeps_order(one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
+    """Whether of two layers of one stage the first by its number computes first.
+
+    The last layer of a short stage has the surroundings of a later one in a long stage, with nothing exchanged.
+    """
+    first, second = sorted((one, other), key=lambda each: natural_order(each.parameter.name))
+    before, after = depths.get(first.reader.node.place), depths.get(second.reader.node.place)
+    return before is not None and after is not None and before < after
 
 
 def _surroundings(books: Books, reader: Reader) -> tuple[object, ...]:

@@ -17,6 +17,8 @@ from analyzer.ledger import (
     Entry,
     Evidence,
     Finding,
+    HiddenBy,
+    Hides,
     Ledger,
     Member,
     Role,
@@ -132,12 +134,24 @@ def _ledger(document: dict[str, Any]) -> Ledger:
         blocks=_blocks(document, entries),
         told_nodes=_number(model["nodes"]) if "nodes" in model else None,
         calls=tuple(map(_calls, model.get("calls", ()))),
+        hidden={
+            entry.tensor.key: _hides(item["hides"])
+            for entry, item in zip(entries, document["tensors"], strict=True)
+            if item.get("hides") is not None
+        },
         opaque=tuple(
             entry.tensor.key
             for entry, item in zip(entries, document["tensors"], strict=True)
             if item.get("opaque") is True
         ),
     )
+
+
+def _hides(item: dict[str, Any]) -> Hides:
+    least, most = item["at_least"], item["at_most"]
+    if type(least) is not int or item["why"] not in get_args(HiddenBy):
+        raise TypeError(f"{item!r}: not what a tensor hides")
+    return Hides(least, None if most is None else _number(most), item["why"])
 
 
 def _calls(item: dict[str, Any]) -> Calls:

@@ -22,6 +22,7 @@ __all__ = [
     "folded_from",
     "is_buffer_name",
     "is_dotted",
+    "is_lifted",
     "is_root_buffer_name",
     "known_modules",
     "list_of",
@@ -40,7 +41,7 @@ _ITEM = re.compile(r"'([^'\\\\]*)'")
 """Lists as `repr` writes them when no item needs escaping: nearly all, and twenty times as fast as `ast`."""
 
 _PLACEHOLDER = re.compile(r"%([pb])_(\w+)")
-_DOTTED = re.compile(r"(?=.*[A-Za-z_])(?:(?!onnx::)\w+::)*\w+(\.\w+)+")
+_DOTTED = re.compile(r"(?=.*[A-Za-z_])(?:(?!onnx::)\w+::)*\w+(\.[\w-]+)+")
 """A module path, perhaps behind what a tool puts before the names of graphs that it inlines, as `F0::`; `onnx::` stands
 before names that PyTorch's tracer makes up."""
 _KINDS = {"PARAMETER": Role.PARAMETER, "BUFFER": Role.BUFFER, "CONSTANT_TENSOR": Role.CONSTANT}
@@ -131,13 +132,18 @@ _LIFTED = re.compile(r"(?:.*\.)?lifted_tensor_\d+")
 """What torch.export calls a tensor that forward makes: a constant, whatever module it is in."""
 
 
+def is_lifted(source: str) -> bool:
+    """Whether a name is that of a tensor that forward makes, as torch.export calls it."""
+    return _LIFTED.fullmatch(source) is not None
+
+
 def _source_role(source: str, provenance: Provenance) -> Role | None:
     """Parameter or buffer, for a name that `folded_from` lists; None for a value of the exporter's own.
 
     The placeholders that traced nodes mention decide; a dotted name that none mentions (all its readers were folded
     away) is state of a module, since the exporter's own values have no dots, and its last part says which.
     """
-    if _LIFTED.fullmatch(source):
+    if is_lifted(source):
         return None
     mangled = mangle(source)
     if mangled in provenance.parameters:

@@ -332,3 +332,36 @@ def test_modules_of_a_traced_export_are_told_as_well(tmp_path: Path) -> None:
 
     assert run(tmp_path, known, right).balanced
     assert misplaced(run(tmp_path, known, wrong)) == set(known)
+
+
+def stages(
+    depths: tuple[int, ...], swapped: tuple[str, str] | None = None
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Layers in stages, the last of each ends otherwise; with `swapped`, two are read in each other's place."""
+    known: dict[str, Array] = {}
+    nodes: list[str] = []
+    before = "x"
+    for stage, depth in enumerate(depths):
+        for layer in range(depth):
+            name, module = f"s.{stage}.{layer}.weight", f"/s.{stage}/s.{stage}.{layer}"
+            known[name] = noise(WIDTH, WIDTH, seed=10 * stage + layer)
+            read = {**dict(zip(swapped or (), reversed(swapped or ()), strict=True))}.get(name, name)
+            after = ["Sigmoid" if layer == depth - 1 else "Relu", *["Relu"] * 5]
+            steps = [f'["{module}/MatMul"] p{stage}_{layer}_0 = MatMul({before}, "{read}")']
+            steps += [f"p{stage}_{layer}_{i + 1} = {op}(p{stage}_{layer}_{i})" for i, op in enumerate(after)]
+            nodes += steps
+            before = f"p{stage}_{layer}_6"
+    shape = f"float[1,{WIDTH}]"
+    return text_model(
+        f"g ({shape} x) => ({shape} y) {{ {' '.join(nodes)} y = Relu({before}) }}", known
+    ), known
+
+
+def test_the_last_layer_of_a_short_stage_looks_like_a_later_one_of_a_long_stage(tmp_path: Path) -> None:
+    """Stages of 2, 3 and 4 layers: the second of the first stage ends it, as the third of the second stage does."""
+    honest, known = stages((2, 3, 4))
+    exchanged, _ = stages((2, 3, 4), swapped=("s.1.1.weight", "s.1.2.weight"))
+    manifest = manifest_of(*parameters_of(known), values=known)
+
+    assert reconcile(tmp_path, honest, manifest).balanced
+    assert reconcile(tmp_path, exchanged, manifest).misplaced == 2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from models import (
     bridge_of,
@@ -430,3 +432,66 @@ def test_bias_of_a_small_scale_is_looked_at_as_closely_as_that_of_a_large_one(tm
 
     assert run(tmp_path, stored(weight, shift), at_hand, manifest, arrays).balanced
     assert not run(tmp_path, stored(weight, shift * np.float32(1.01)), at_hand, manifest, arrays).balanced
+
+
+def by_names(layers: int, eps: dict[int, float]) -> tuple[onnx.ModelProto, Manifest]:
+    """Convolutions, each folded with a norm of an eps of its own, beside a state dict, which has no eps."""
+    rng = np.random.default_rng(3)
+    values, tensors, nodes, norms = {}, {}, [], []
+    for i in range(layers):
+        values |= {f"c{i}.weight": rng.standard_normal((16, 16, 1, 1)).astype("f4")}
+        values |= {f"b{i}.{leaf}": rng.uniform(0.3, 2, 16).astype("f4") for leaf in ("weight", "bias")}
+        values |= {
+            f"b{i}.{leaf}": rng.uniform(0.3, 2, 16).astype("f4") for leaf in ("running_mean", "running_var")
+        }
+        weight, gamma, beta, mean, variance = list(values.values())[-5:]
+        scale = gamma.astype("f8") / np.sqrt(variance.astype("f8") + eps.get(i, 1e-3))
+        tensors[f"onnx::Conv_{2 * i}"] = (weight * scale[:, None, None, None]).astype("f4")
+        tensors[f"onnx::Conv_{2 * i + 1}"] = (beta - mean * scale).astype("f4")
+        nodes.append(f'h{i + 1} = Conv(h{i}, "onnx::Conv_{2 * i}", "onnx::Conv_{2 * i + 1}")')
+        leaves = ("weight", "bias", "running_mean", "running_var")
+        norms.append(BatchNorm(f"b{i}", 1e-5, *(f"b{i}.{leaf}" for leaf in leaves)))
+    shape = "float[1,16,2,2]"
+    proto = text_model(f"g ({shape} h0) => ({shape} h{layers}) {{ {' '.join(nodes)} }}", tensors)
+    manifest = manifest_of(
+        *(
+            buffer(name, value)
+            if "running" in name
+            else (convolution if value.ndim == 4 else parameter)(name, value)
+            for name, value in values.items()
+        ),
+        batch_norms=tuple(norms),
+        values=values,
+    )
+    return proto, replace(manifest, source={"source": "tests", "parameters_by": "names"})
+
+
+@pytest.mark.parametrize("eps", [1e-2, 1e-3, 1e-4, 1e-6])
+def test_a_state_dict_lacks_the_eps_which_the_folded_weights_give(tmp_path, eps):
+    proto, manifest = by_names(3, dict.fromkeys(range(3), eps))
+    result = reconcile(tmp_path, proto, manifest)
+
+    assert result.balanced
+    assert [line.decided_by for line in result.parameters if line.name.startswith("c")] == [
+        f"content:batchnorm b{i}, eps {eps:g}" for i in range(3)
+    ]
+
+
+def test_the_eps_of_a_manifest_is_known_and_no_other_is_tried(tmp_path):
+    proto, manifest = by_names(3, {})
+    result = reconcile(tmp_path, proto, replace(manifest, source={"source": "tests"}))
+
+    assert not result.balanced
+
+
+@pytest.mark.parametrize("eps", [{1: 3e-3}, {1: 1e-2}, {0: 1e-5, 1: 1e-5, 2: 1e-3}, {1: 0.1}], ids=str)
+def test_a_weight_that_somebody_scaled_has_no_eps_of_its_own(tmp_path, eps):
+    proto, manifest = by_names(3, eps)
+
+    assert not reconcile(tmp_path, proto, manifest).balanced
+
+
+def test_two_kinds_of_norms_have_two(tmp_path):
+    proto, manifest = by_names(4, {0: 1e-5, 1: 1e-5})
+
+    assert reconcile(tmp_path, proto, manifest).balanced

@@ -88,7 +88,13 @@ def _nested(model: View) -> str:
 def _range(totals: View) -> tuple[Block, ...]:
     """Where the count of parameters rests on what nobody could settle."""
     least, most = totals.count("parameters_at_least"), totals.count("parameters_at_most")
-    said = () if least is None or most is None else tuple(f"{text}." for text in tell_range(least, most))
+    reasons = totals.names("parameters_unsettled") if totals.has("parameters_unsettled") else ()
+    is_told = least is not None and (most is not None or bool(reasons))
+    said = (
+        ()
+        if least is None or not is_told
+        else tuple(f"{show(text)}." for text in tell_range(least, most, reasons))
+    )
     return (Notes(said),) if said else ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzer.manifest import Manifest, Parameter
 from analyzer.model import label
-from analyzer.reconcile.lines import BridgeRow, EntryLine, Nearest, ParameterLine
+from analyzer.reconcile.lines import BridgeRow, EntryLine, Nearest, ParameterLine, why_differing
 from analyzer.recover.record import Lost, StateTensor, Unnamed
 from analyzer.render.json.groups import document_grouping
 from analyzer.render.json.parts import Document, head, list_findings, utf8
@@ -91,6 +91,7 @@ def _settled(settled: ParameterLine, parameter: Parameter) -> Document:
         "decided_by": settled.decided_by,
         "max_abs_error": settled.max_abs_error,
         "compared": settled.compared,
+        "why": why_differing(settled.line, settled.decided_by),
     }
 
 

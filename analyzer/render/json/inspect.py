@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from analyzer.artifact.components import ComponentTotals
-from analyzer.ledger import Blocks, Entry, Evidence, Ledger, Role, Run
+from analyzer.doubt import find_doubt
+from analyzer.ledger import Blocks, Entry, Evidence, Hides, Ledger, Role, Run
 from analyzer.model import Key, label
 from analyzer.ranges import Traffic
 from analyzer.render.json.groups import document_grouping
@@ -18,14 +19,16 @@ __all__ = ["document_inspection"]
 def document_inspection(report: Inspection) -> Document:
     """What `inspect` answers on one model or artifact."""
     ledger = report.ledger
+    doubt = find_doubt(ledger)
     basis, opaque = ledger.basis, frozenset(ledger.opaque)
     return {
         **head("inspect", report.stamp),
         "model": _model(ledger, report.digests),
         "totals": {
             "parameters": ledger.parameters,
-            "parameters_at_least": ledger.parameters_at_least,
-            "parameters_at_most": ledger.parameters_at_most,
+            "parameters_at_least": doubt.least,
+            "parameters_at_most": doubt.most,
+            "parameters_unsettled": list(doubt.reasons),
             "opaque_elements": ledger.opaque_elements,
             "basis": {evidence.value: basis.get(evidence, 0) for evidence in Evidence},
             "stored_tensors": len(ledger.entries),
@@ -43,7 +46,10 @@ def document_inspection(report: Inspection) -> Document:
         **document_grouping(report.grouping, ledger.parameters),
         "blocks": None if ledger.blocks is None else list(map(_run, ledger.blocks.runs)),
         "tensors": sorted(
-            (_tensor(entry, ledger.blocks, opaque) for entry in ledger.entries),
+            (
+                _tensor(entry, ledger.blocks, opaque, doubt.hidden.get(entry.tensor.key))
+                for entry in ledger.entries
+            ),
             key=lambda item: (item["graph_path"], item["name"]),
         ),
         "findings": list_findings(report.findings),
@@ -124,7 +130,7 @@ def _dtypes(ledger: Ledger) -> list[Document]:
     ]
 
 
-def _tensor(entry: Entry, blocks: Blocks | None, opaque: frozenset[Key]) -> Document:
+def _tensor(entry: Entry, blocks: Blocks | None, opaque: frozenset[Key], hides: Hides | None) -> Document:
     tensor = entry.tensor
     member = None if blocks is None else blocks.entries[tensor.key]
     return {
@@ -151,6 +157,7 @@ def _tensor(entry: Entry, blocks: Blocks | None, opaque: frozenset[Key]) -> Docu
         "layer_role": None if blocks is None else blocks.roles.get(tensor.key),
         "copy_of": None if entry.copy_of is None else label(entry.copy_of),
         "opaque": tensor.key in opaque,
+        "hides": hides and {"at_least": hides.least, "at_most": hides.most, "why": hides.why},
     }
 
 

@@ -39,6 +39,7 @@ def _surveyed(row: Row) -> Document:
             "parameters": row.parameters,
             "parameters_at_least": row.parameters_at_least,
             "parameters_at_most": row.parameters_at_most,
+            "parameters_unsettled": list(row.unsettled),
             "opaque_elements": row.opaque_elements,
             "basis": {evidence.value: row.basis.get(evidence, 0) for evidence in Evidence},
             "stored_tensors": row.stored_tensors,

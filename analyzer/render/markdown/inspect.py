@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyzer.artifact.components import ComponentTotals
+from analyzer.doubt import find_doubt
 from analyzer.group.keys import ACCOUNTS
 from analyzer.ledger import Entry, Grouping, Ledger, Role, Severity
 from analyzer.model import label
@@ -20,7 +21,7 @@ from analyzer.render.markdown.parts import (
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Cell, Code, Fold, Heading, Line, Row, Table
 from analyzer.render.sentences.findings import count_severities
-from analyzer.render.sentences.inspect import tell_basis, tell_facts
+from analyzer.render.sentences.inspect import tell_basis, tell_facts, tell_hidden, tell_range
 from analyzer.report import Inspection
 from analyzer.units import format_bytes, format_count, format_many, format_shape, format_share
 
@@ -30,10 +31,14 @@ __all__ = ["show_inspection"]
 def show_inspection(report: Inspection, options: RenderOptions) -> Iterator[Block]:
     """From top to bottom; the first line answers."""
     ledger, rows = report.ledger, options.rows
-    total = f"{format_many(ledger.parameters, 'parameter')}, {format_bytes(ledger.file_nbytes)}"
+    doubt = find_doubt(ledger)
+    hidden = f", {said}" if (said := tell_hidden(doubt)) else ""
+    total = f"{format_many(ledger.parameters, 'parameter')}{hidden}, {format_bytes(ledger.file_nbytes)}"
     errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     yield Heading((", ".join(filter(None, [total, count_severities(errors)])),))
     yield Line((Code(str(ledger.model.path)), f": {tell_facts(ledger)}"))
+    for told in tell_range(doubt.least, doubt.most, doubt.reasons):
+        yield Line((f"{told}.",))
     if report.grouping.by == ACCOUNTS:
         yield _accounts(report.grouping, ledger)
     else:

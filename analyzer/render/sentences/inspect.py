@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from analyzer.doubt import Doubt, Range
 from analyzer.ledger import Ledger
 from analyzer.ranges import Traffic
 from analyzer.units import format_bytes, format_count, format_many, format_share, printable
 
-__all__ = ["tell_basis", "tell_facts", "tell_range"]
+__all__ = ["tell_basis", "tell_facts", "tell_hidden", "tell_range"]
 
 
 def tell_facts(ledger: Ledger) -> str:
@@ -55,13 +56,26 @@ def tell_basis(ledger: Ledger) -> Iterator[str]:
         if count
     ]
     yield f"Elements decided by: {', '.join(shares) or 'nothing, there are none'}"
-    yield from tell_range(ledger.parameters_at_least, ledger.parameters_at_most)
     if ledger.content == "none":
         names = " under other names" if ledger.model.components else ""
         yield f"Contents were not looked at: what is stored twice{names} counts twice (--content sampled)"
 
 
-def tell_range(least: int, most: int) -> Iterator[str]:
-    """That the count of parameters rests on what nobody could settle; nothing where it does not."""
+def tell_hidden(doubt: Doubt) -> str:
+    """How many more parameters PyTorch had, beside how many there are; "" where the file hides none."""
+    finite = [(hides.least, hides.most) for hides in doubt.hidden.values() if hides.most is not None]
+    said = []
+    if finite:
+        least, most = sum(least for least, _ in finite), sum(most for _, most in finite)
+        said.append(f"{format_count(least)} to {format_count(most)} more in PyTorch")
+    if doubt.unknown:
+        said.append(f"{format_many(doubt.unknown, 'element')} of which PyTorch had an unknown number")
+    return ", ".join(said)
+
+
+def tell_range(least: int, most: int | None, reasons: Iterable[str]) -> Iterator[str]:
+    """The range in which PyTorch's count is where one number cannot be known, and why; nothing where it can."""
     if least != most:
-        yield f"Between {format_count(least)} and {format_many(most, 'parameter')}: not all could be settled"
+        said = Range(least, most).tell()
+        why = "; ".join(reasons) or "not all could be settled"
+        yield f"{said[0].upper()}{said[1:]} in PyTorch: {why}"

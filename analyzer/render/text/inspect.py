@@ -9,11 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.artifact.components import ComponentTotals
+from analyzer.doubt import Doubt, find_doubt
 from analyzer.ledger import Entry, Ledger, Role, Severity
 from analyzer.model import label
 from analyzer.render.options import RenderOptions
 from analyzer.render.sentences.findings import count_severities
-from analyzer.render.sentences.inspect import tell_basis, tell_facts
+from analyzer.render.sentences.inspect import tell_basis, tell_facts, tell_hidden, tell_range
 from analyzer.render.text.accounts import show_accounts, show_roles
 from analyzer.render.text.groups import show_groups
 from analyzer.render.text.tables import make_table, show_findings, show_name
@@ -35,7 +36,9 @@ def show_inspection(report: Inspection, options: RenderOptions) -> list[Renderab
     """The parts of the text, from top to bottom."""
     ledger = report.ledger
     parts: list[RenderableType] = [show_name(ledger.model.path), Text(tell_facts(ledger)), Text("")]
-    parts += [_headline(ledger), *map(Text, tell_basis(ledger)), *_errors(report), Text("")]
+    doubt = find_doubt(ledger)
+    told = tell_range(doubt.least, doubt.most, doubt.reasons)
+    parts += [_headline(ledger, doubt), *map(Text, (*told, *tell_basis(ledger))), *_errors(report), Text("")]
     if report.components:
         parts += [_components(report.components, ledger), Text("")]
     if report.grouping.by == "bytes":
@@ -55,9 +58,11 @@ def _errors(report: Inspection) -> Iterator[Text]:
         yield Text(f"{count_severities(errors)}, see below", style="bold red")
 
 
-def _headline(ledger: Ledger) -> Text:
+def _headline(ledger: Ledger, doubt: Doubt) -> Text:
     short = f" ({short_count(ledger.parameters)})" if ledger.parameters >= 1000 else ""
     text = Text(f"{format_many(ledger.parameters, 'parameter')}{short}", style="bold")
+    if hidden := tell_hidden(doubt):
+        text.append(f", {hidden}")
     elements, tensors = (
         format_many(ledger.stored_elements, "element"),
         format_many(len(ledger.entries), "stored tensor"),

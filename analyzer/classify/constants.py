@@ -1,0 +1,100 @@
+"""Entries that seem learned, or that nothing explains -> those that are values of PyTorch's trace, and no parameters.
+
+PyTorch's tracer writes each parameter as an initializer under its name. What forward makes of numbers of its own, it
+writes as a Constant node: frequencies, sinusoids, the ones and zeros that a GroupNorm without its own is given
+(torch/onnx/utils.py). Tools lift such a node's tensor to an initializer, and leave its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from analyzer.classify.structure import learned_beside, role_by_structure
+from analyzer.ledger import Entry, Evidence, Role
+from analyzer.model import Carrier, Key, Model
+from analyzer.scopes import float_name, is_dotted
+from analyzer.wiring import Wiring
+
+__all__ = ["TRACED_CONSTANT", "as_read", "settle_constants"]
+
+TRACED_CONSTANT = "name:traced-constant"
+"""The rule for a value of the trace."""
+
+_NAME = re.compile(r"/(?:.*/)?Constant(?:_\d+)?_output_0")
+"""What PyTorch's tracer calls a constant that forward, or the exporter itself, makes."""
+
+
+def settle_constants(model: Model, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Enter values of the trace as constants, in each file where parameters kept their PyTorch names.
+
+    Where none has one, a frozen module's weights may be constants too. One whose content is that of a tensor which is
+    none of the trace is what that is: a parameter, stored again.
+    """
+    traced = set(_find_traced(model, entries))
+    by_key = {entry.tensor.key: entry for entry in entries}
+    learned: set[Key] = set()  # of the trace, with the content of what is not
+    for entry in entries:
+        original = None if entry.copy_of is None else by_key.get(entry.copy_of)
+        if original is not None and (entry.tensor.key in traced) != (original.tensor.key in traced):
+            learned |= {entry.tensor.key, original.tensor.key}
+    return tuple(
+        _settle(entry)
+        if entry.tensor.key in traced and not {entry.tensor.key, entry.copy_of} & learned
+        else entry
+        for entry in entries
+    )
+
+
+def _settle(entry: Entry) -> Entry:
+    return replace(entry, role=Role.CONSTANT, decided_by=TRACED_CONSTANT, parameters=0, copy_of=None)
+
+
+def _find_traced(model: Model, entries: Sequence[Entry]) -> Iterator[Key]:
+    """What the trace made, of what has no other explanation than the operator that reads it."""
+    for part, graphs in model.by_part():
+        paths = {graph.path for graph in graphs}
+        own = [entry for entry in entries if entry.tensor.graph_path in paths]
+        if not any(map(_is_named, own)):
+            continue
+        is_pytorch = part.producer.startswith("pytorch")
+        for entry in own:
+            is_open = entry.role is Role.UNATTRIBUTED or (
+                entry.role is Role.PARAMETER and entry.evidence in (Evidence.STRUCTURE, Evidence.CONTENT)
+            )
+            is_node = is_pytorch and entry.tensor.carrier is Carrier.CONSTANT
+            if is_open and (is_node or _NAME.fullmatch(float_name(entry.tensor.name))) and not entry.sources:
+                yield entry.tensor.key
+
+
+def _is_named(entry: Entry) -> bool:
+    tensor = entry.tensor
+    return tensor.carrier is Carrier.INITIALIZER and is_dotted(float_name(tensor.name))
+
+
+def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
+    """The same entries, those of the trace as the operators that read them take them: as weights, or as nothing known.
+
+    Beside PyTorch's side a name is no excuse: a constant that computes has to be explained by its values. Only what
+    stands beside a weight that kept its PyTorch name, as a bias would have, stays a constant.
+    """
+    by_key = {entry.tensor.key: entry for entry in entries}
+
+    def read(entry: Entry) -> Entry:
+        decided = role_by_structure(wiring, entry.tensor, entry.tensor)
+        if decided is None:
+            return replace(entry, role=Role.UNATTRIBUTED, decided_by=f"{Evidence.NONE}:no-rule")
+        role, rule = decided
+        beside = (by_key.get(other.key) for other in learned_beside(wiring, entry.tensor))
+        is_beside = any(
+            other is not None
+            and other.role is Role.PARAMETER
+            and other.evidence in (Evidence.PROVENANCE, Evidence.NAME)
+            for other in beside
+        )
+        if role is not Role.PARAMETER or (is_beside and _NAME.fullmatch(float_name(entry.tensor.name))):
+            return entry
+        return replace(entry, role=role, decided_by=rule, parameters=entry.logical_numel)
+
+    return tuple(read(entry) if entry.decided_by == TRACED_CONSTANT else entry for entry in entries)

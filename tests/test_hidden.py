@@ -1,0 +1,228 @@
+"""What a file hides of PyTorch's parameters: told as a range, and why, and judged as one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from commands import run_here as run
+from models import dynamo_like, noise, save, text_model
+
+from analyzer.audit import audit_model
+from analyzer.ledger import Ledger, Role
+from analyzer.saved import load_report
+
+Array = npt.NDArray[np.generic]
+
+LAYER = "g (float[1,3,6,6] x) => (float[1,4,4,4] y) { y = Conv(x, %s) }"
+TWO = 'g (float[1,3,6,6] x) => (float[1,4,4,4] y) { h = Conv(x, %s) y = Conv(h, "head.weight", "head.bias") }'
+HEAD: dict[str, Array] = {"head.weight": noise(4, 4, 1, 1, seed=9), "head.bias": noise(4, seed=8)}
+
+
+def convolve(folder: Path, weight: str, bias: str | None, *, notes: tuple[str, ...] | None = None) -> Ledger:
+    """A convolution of 108 elements, perhaps with a bias of 4, before one of 20 that has its PyTorch names."""
+    names = ", ".join(f'"{name}"' for name in (weight, bias) if name)
+    tensors = {weight: noise(4, 3, 3, 3), **HEAD} | ({bias: noise(4, seed=1)} if bias else {})
+    proto = text_model(TWO % names, tensors)
+    return audit_model(save(folder, proto if notes is None else dynamo_like(proto, parameters=notes)))
+
+
+def span(ledger: Ledger) -> tuple[int, int, int | None]:
+    return ledger.parameters, ledger.parameters_at_least, ledger.parameters_at_most
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias"),
+    [
+        ("onnx::Conv_28", "onnx::Conv_29"),
+        ("497", "498"),
+        ("_v_36", "_v_37"),
+        ("getitem_3_weight", "getitem_3_bias"),
+        ("/a/BatchNormalization_output_0_weight", "/a/BatchNormalization_output_0_bias"),
+        ("ConvBnFusion_W_a.0.weight", "ConvBnFusion_BN_B_a.1.bias"),
+        ("a.0.weight", "a.0.weight_bias"),
+        ("block1-0.weight", "block1-0.weight_bias"),
+    ],
+)
+def test_a_folded_norm_hides_once_or_twice_as_many_parameters_as_it_has_channels(
+    weight: str, bias: str, tmp_path: Path
+) -> None:
+    assert span(convolve(tmp_path, weight, bias)) == (132, 136, 140)
+
+
+def test_notes_that_are_gone_tell_of_a_norm_that_left_the_names(tmp_path: Path) -> None:
+    folded = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias"))
+    kept = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias", "a.weight", "a.bias"))
+    rewritten = convolve(tmp_path, "a.weight", "a.bias")  # all notes are gone, which tells nothing
+
+    assert [span(each) for each in (folded, kept, rewritten)] == [(132, 136, 140), (132,) * 3, (132,) * 3]
+
+
+@pytest.mark.parametrize("weight", ["onnx::Conv_21", "/c/Mul_output_0"])
+def test_a_kernel_without_its_name_was_computed_from_nobody_knows_how_many(
+    weight: str, tmp_path: Path
+) -> None:
+    ledger = convolve(tmp_path, weight, "a.bias")
+
+    assert span(ledger) == (132, 24, None)
+
+
+def test_where_nothing_has_a_pytorch_name_the_file_is_counted_as_it_stands(tmp_path: Path) -> None:
+    proto = text_model(LAYER % "kernel, shift", {"kernel": noise(4, 3, 3, 3), "shift": noise(4)})
+
+    assert span(audit_model(save(tmp_path, proto))) == (112, 112, 112)
+
+
+TABLE = (
+    'g (float[1,6,8] x) => (float[1,6,8] y) { h = Add(x, %s) n = MatMul(h, "l.weight") y = Add(n, "l.bias") }'
+)
+
+
+@pytest.mark.parametrize("name", ["onnx::Add_33", "/pos/Slice_output_0", "slice_1", "_v_4"])
+def test_rows_of_a_table_that_lost_its_name_are_of_an_unknown_number(name: str, tmp_path: Path) -> None:
+    kept: dict[str, Array] = {"l.weight": noise(8, 8), "l.bias": noise(8, seed=2)}
+    proto = text_model(TABLE % f'"{name}"', {name: noise(1, 6, 8, seed=3), **kept})
+    intact = text_model(TABLE % '"position"', {"position": noise(1, 6, 8, seed=3), **kept})
+    sources = ["pos", "val_0", "val_1"]
+
+    assert span(audit_model(save(tmp_path, proto))) == (72, 72, None)
+    assert span(audit_model(save(tmp_path, intact))) == (
+        72,
+        72,
+        120,
+    )  # it may be a parameter, which is all there
+    noted = dynamo_like(intact, folded={"position": sources})
+    assert span(audit_model(save(tmp_path, noted))) == (72, 72, None)
+    made = dynamo_like(intact, folded={"position": ["arange", "exp", "val_0"]})
+    assert span(audit_model(save(tmp_path, made))) == (72, 72, 120)
+
+
+def test_what_a_note_says_was_computed_with_other_values_is_of_an_unknown_number(tmp_path: Path) -> None:
+    proto = text_model(TABLE % "rows", {"rows": noise(1, 6, 8), "l.weight": noise(8, 8), "l.bias": noise(8)})
+    noted = dynamo_like(proto, folded={"rows": ["p.weight", "val_1"]}, parameters=("l.weight", "l.bias"))
+    ledger = audit_model(save(tmp_path, noted))
+
+    assert span(ledger) == (120, 72, None)
+    assert "48 elements of which PyTorch had an unknown number" in run("inspect", ledger.model.path).stdout
+
+
+NORM = """
+    g (float[1,4,3,3] x) => (float[1,4,3,3] y) {
+        h = Conv(x, "c.weight", "c.bias") n = InstanceNormalization(h, ones, zeros) s = Mul(n, "%s") y = Add(s, "%s")
+    }
+"""
+
+
+def test_the_scale_and_shift_of_a_norm_written_out_are_known_though_they_lost_their_names(
+    tmp_path: Path,
+) -> None:
+    vectors: dict[str, Array] = {"onnx::Mul_42": noise(4, 1, 1), "onnx::Add_43": noise(4, 1, 1, seed=4)}
+    layer: dict[str, Array] = {"c.weight": noise(4, 4, 1, 1), "c.bias": noise(4, seed=5)}
+    proto = text_model(
+        NORM % tuple(vectors), {**layer, **vectors, "ones": np.ones(4, "f4"), "zeros": np.zeros(4, "f4")}
+    )
+    ones = [tensor for tensor in proto.graph.initializer if tensor.name in ("ones", "zeros")]
+    for tensor, name in zip(ones, ("/g/Constant_1_output_0", "/g/Constant_2_output_0"), strict=True):
+        proto.graph.node[1].input[1 + (tensor.name == "zeros")] = name
+        tensor.name = name
+
+    assert span(audit_model(save(tmp_path, proto))) == (28, 28, 28)
+
+
+def _with_constant(name: str, named: str, *, is_node: bool) -> onnx.ModelProto:
+    values = (np.linspace(0.3, 7.7, 64) ** 2).astype("f4")
+    text = f'g (float[1,8] x) => (float[1,64] y) {{ h = MatMul(x, "{named}") y = Mul(h, "{name}") }}'
+    proto = text_model(text, {named: noise(8, 64), name: values})
+    proto.producer_name = "pytorch"
+    if is_node:
+        tensor = proto.graph.initializer.pop()
+        assert tensor.name == name
+        proto.graph.node.insert(0, onnx.helper.make_node("Constant", [], [name], value=tensor))
+    return proto
+
+
+@pytest.mark.parametrize("is_node", [True, False], ids=["as a node", "lifted"])
+def test_a_value_of_the_trace_is_no_parameter_beside_parameters_with_names(
+    is_node: bool, tmp_path: Path
+) -> None:
+    proto = _with_constant("/Constant_5_output_0", "l.weight", is_node=is_node)
+    ledger = audit_model(save(tmp_path, proto))
+    (entry,) = (entry for entry in ledger.entries if entry.tensor.name.startswith("/Constant"))
+
+    assert (entry.role, entry.decided_by) == (Role.CONSTANT, "name:traced-constant")
+    assert span(ledger) == (512, 512, 512)
+
+
+def test_where_no_initializer_has_a_name_a_constant_may_be_a_weight(tmp_path: Path) -> None:
+    proto = _with_constant("/Constant_5_output_0", "weights", is_node=True)
+
+    assert span(audit_model(save(tmp_path, proto))) == (576, 576, 576)
+
+
+def test_a_constant_with_the_content_of_a_parameter_is_its_copy(tmp_path: Path) -> None:
+    text = (
+        'g (float[1,8] x) => (float[1,8] y) { h = MatMul(x, "l.weight") y = MatMul(h, "/Constant_output_0") }'
+    )
+    weight = noise(8, 8)
+    ledger = audit_model(save(tmp_path, text_model(text, {"l.weight": weight, "/Constant_output_0": weight})))
+
+    assert [entry.copy_of for entry in ledger.entries] == [None, ((), "l.weight")]
+    assert span(ledger) == (64, 64, 64)
+
+
+def test_the_headline_and_every_document_say_what_is_hidden_and_why(tmp_path: Path) -> None:
+    path = convolve(tmp_path, "onnx::Conv_28", "onnx::Conv_29").model.path
+    text, document = run("inspect", path).stdout, json.loads(run("inspect", path, "--format", "json").stdout)
+    marked = run("inspect", path, "--format", "markdown").stdout
+    tensor = next(each for each in document["tensors"] if each["name"] == "onnx::Conv_29")
+    reason = "1 layer with a BatchNorm folded in hides how many parameters PyTorch had"
+
+    assert "132 parameters, 4 to 8 more in PyTorch, 132 elements in 4 stored tensors" in text
+    assert f"Between 136 and 140 parameters in PyTorch: {reason}" in " ".join(text.split())
+    assert "132 parameters, 4 to 8 more in PyTorch" in marked
+    assert reason in marked
+    assert document["totals"]["parameters_unsettled"] == [reason]
+    assert tensor["hides"] == {"at_least": 4, "at_most": 8, "why": "batchnorm"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "code", "answer"),
+    [
+        ("140", 0, "PASS"),
+        ("139", 2, "between 136 and 140"),
+        ("136", 2, "between 136 and 140"),
+        ("135", 1, "FAIL"),
+    ],
+)
+def test_a_budget_judges_all_that_pytorch_may_have_had(
+    limit: str, code: int, answer: str, tmp_path: Path
+) -> None:
+    path = convolve(tmp_path, "onnx::Conv_28", "onnx::Conv_29").model.path
+    result = run("check", path, "--max-parameters", limit)
+
+    assert result.returncode == code
+    assert answer in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(("limit", "code"), [("1B", 2), ("23", 1)])
+def test_what_has_no_bound_passes_no_budget(limit: str, code: int, tmp_path: Path) -> None:
+    path = convolve(tmp_path, "onnx::Conv_21", "a.bias").model.path
+
+    assert run("check", path, "--max-parameters", limit).returncode == code
+
+
+def test_what_is_hidden_as_in_the_baseline_has_not_grown(tmp_path: Path) -> None:
+    path = convolve(tmp_path, "onnx::Conv_28", "onnx::Conv_29").model.path
+    report = tmp_path / "base.json"
+    report.write_text(run("inspect", path, "--format", "json").stdout)
+    (tmp_path / "other").mkdir()
+    other = convolve(tmp_path / "other", "a.weight", "a.bias").model.path
+    rule = ("--max-parameters", "+0", "--baseline", report, "--baseline-any")
+
+    assert run("check", path, *rule).returncode == 0
+    assert run("check", other, *rule).returncode == 2
+    assert span(load_report(report)) == (132, 136, 140)
