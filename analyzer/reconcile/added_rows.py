@@ -1,10 +1,14 @@
 """Rule: a token of its own (a class token) to which an export has added a row of a table of positions.
 
 What is stored is token + table[r] (Dosovitskiy et al. 2021, equation 1), perhaps once for each example. The row is the
-first of the table that stands nowhere else in the file: with any other row it is another model.
+first of the table that stands nowhere else in the file: with any other row it is another model. Several tokens (DeiT's
+for the class and for distillation) have the first rows in the order in which PyTorch has the tokens.
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +37,15 @@ def match_added_rows(books: Books) -> None:
         return
     tokens = [p for p in books.free_parameters() if _is_token(books, p)]
     tables = [p for p in books.manifest.parameters if _is_table(p)] if tokens else []
+    taken: dict[str, set[int]] = defaultdict(set)
     for token in tokens:
         width = token.shape[-1]
         like = [table for table in tables if table.shape[-1] == width][:_MOST_TABLES]
         for entry in _candidates(books, width) if like else ():
-            table = next((table for table in like if _is_sum(books, entry, token, table)), None)
-            if table is not None:
+            found = ((table, _find_row(books, entry, token, table, taken[table.name])) for table in like)
+            table, row = next((pair for pair in found if pair[1] is not None), (None, None))
+            if table is not None and row is not None:
+                taken[table.name].add(row)
                 rule = f"{books.contents.evidence}:w+{table.name}"
                 axes = tuple(range(len(token.shape)))
                 piece = Piece(entry.tensor.key, token.shape, axes, computed=Computed(rule))
@@ -77,28 +84,31 @@ def _candidates(books: Books, width: int) -> list[Entry]:
     ]
 
 
-def _is_sum(books: Books, entry: Entry, token: Parameter, table: Parameter) -> bool:
+def _find_row(
+    books: Books, entry: Entry, token: Parameter, table: Parameter, taken: Collection[int]
+) -> int | None:
+    """The row that was added, if it is the one that has to be."""
     array = books.contents.array(entry)
-    values, rows = books.contents.originals.values(token), books.contents.originals.values(table)
-    if array is None or values is None or rows is None or not array.size:
-        return False
-    stored = array.reshape(-1, token.numel)
-    if not bool((stored == stored[0]).all()):
-        return False
-    place = _first_left(books, table, rows.reshape(-1, token.numel))
+    values, known = books.contents.originals.values(token), books.contents.originals.values(table)
+    if array is None or values is None or known is None or not array.size:
+        return None
+    stored, rows = array.reshape(-1, token.numel), known.reshape(-1, token.numel)
+    place = _first_left(books, table, rows, taken) if bool((stored == stored[0]).all()) else None
     if place is None:
-        return False
-    row = rows.reshape(-1, token.numel)[place]
-    expected = values.reshape(-1) + row
+        return None
+    row, mine = rows[place], values.reshape(-1)
+    expected = mine + row
     if expected.dtype == stored.dtype and is_rounded(stored[0], expected, entry.tensor.dtype):
-        return True
-    sizes = np.abs(values.reshape(-1).astype(np.float64)) + np.abs(row.astype(np.float64))
-    error = np.abs(stored[0].astype(np.float64) - (values.reshape(-1).astype(np.float64) + row))
-    return bool((error <= tolerance_of(books.contents, entry) * sizes).all())
+        return place
+    sizes = np.abs(mine.astype(np.float64)) + np.abs(row.astype(np.float64))
+    error = np.abs(stored[0].astype(np.float64) - (mine.astype(np.float64) + row))
+    return place if bool((error <= tolerance_of(books.contents, entry) * sizes).all()) else None
 
 
-def _first_left(books: Books, table: Parameter, rows: npt.NDArray[np.generic]) -> int | None:
-    """The first row of a table that no entry holds which is the table's; the first of all where none is."""
+def _first_left(
+    books: Books, table: Parameter, rows: npt.NDArray[np.generic], taken: Collection[int]
+) -> int | None:
+    """The first row of a table that no entry holds, nor another token; the first of all where each row is held."""
     settled = books.parameters.get(table.name)
     held: set[bytes] = set()
     for key in settled.entries if settled is not None else ():
@@ -106,5 +116,5 @@ def _first_left(books: Books, table: Parameter, rows: npt.NDArray[np.generic]) -
         if array is None or array.dtype != rows.dtype or array.shape[-1:] != rows.shape[-1:]:
             return None
         held.update(row.tobytes() for row in np.ascontiguousarray(array).reshape(-1, rows.shape[-1]))
-    left = (place for place in range(len(rows)) if rows[place].tobytes() not in held)
-    return next(left, 0)
+    left = (p for p in range(len(rows)) if p not in taken and rows[p].tobytes() not in held)
+    return next(left, len(taken) if len(taken) < len(rows) else None)

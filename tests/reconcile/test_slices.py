@@ -151,6 +151,29 @@ def test_a_changed_sum_is_told(tmp_path):
     assert not result.balanced
 
 
+DISTILLED = noise(1, 1, 12, seed=9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_balanced"), [((0, 1), True), ((1, 0), False), ((0, 2), False), ((0, 0), False)]
+)
+def test_several_tokens_have_the_first_rows_in_their_order(tmp_path, rows, is_balanced):
+    proto = text_model(
+        """g (float[2,8,12] x, float[2,1,12] c, float[2,1,12] d) => (float[2,10,12] y) {
+            a = Add(x, rest)  b = Add(c, first)  e = Add(d, second)  y = Concat<axis=1>(b, e, a)
+        }""",
+        {
+            "rest": np.ascontiguousarray(POSITIONS[:, 2:]),
+            "first": TOKEN + POSITIONS[:, rows[0] : rows[0] + 1],
+            "second": DISTILLED + POSITIONS[:, rows[1] : rows[1] + 1],
+        },
+    )
+
+    result = run(tmp_path, proto, cls_token=TOKEN, dist_token=DISTILLED, pos_embed=POSITIONS)
+
+    assert result.balanced is is_balanced
+
+
 # axes that were moved and joined
 
 PLANE = noise(1, 6, 4, 5, seed=4)
