@@ -13,7 +13,7 @@ import numpy.typing as npt
 from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
-from analyzer.model import Key, Node
+from analyzer.model import Key, Node, StoredTensor
 from analyzer.model.operators import DECODES, MOVES
 from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.closeness import is_like
@@ -289,7 +289,29 @@ def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
     is_packed = len(slices[0].layout.shape) <= _PACKED and len(slices) <= _MOST_PARTS and not common
     for piece in slices if is_packed else ():
         alike[piece.layout.shape].append(_meeting(books, piece.entry))
-    return all(places == sorted(places) for places in alike.values())
+    if not all(places == sorted(places) for places in alike.values()):
+        return False
+    beside = [_weight_beside(books, piece.entry) for piece in slices] if is_packed else []
+    # MultiheadAttention with keys of another width has one bias, and three weights of these names.
+    named = [leaf for name in beside if (leaf := (name or "").rpartition(".")[2]) in _PROJECTIONS]
+    return len(named) != len(_PROJECTIONS) or tuple(named) == _PROJECTIONS
+
+
+_PROJECTIONS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+"""Weights that `MultiheadAttention` packs its bias in the order of."""
+
+
+def _weight_beside(books: Books, entry: Entry) -> str | None:
+    """Whose weight makes the product that a piece of a bias is added to, where one is held already."""
+    wiring = books.ledger.wiring
+    for node, _ in wiring.readers(entry.tensor, past=MOVES | DECODES):
+        parts = [*wiring.producers(node)]
+        sources = [node, *(part for part in parts if isinstance(part, Node))]
+        for operand in (part for source in sources for part in wiring.producers(source)):
+            held = books.entries.get(operand.key) if isinstance(operand, StoredTensor) else None
+            if held is not None and held.parameter is not None and operand.key != entry.tensor.key:
+                return held.parameter
+    return None
 
 
 _PACKED = 2

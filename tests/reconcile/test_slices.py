@@ -73,6 +73,19 @@ def test_one_changed_element_of_a_piece_is_told(tmp_path):
     assert not run(tmp_path, attention(bias=changed), in_proj_weight=W, in_proj_bias=B).balanced
 
 
+def test_weights_beside_a_packed_bias_are_in_its_order(tmp_path):
+    """Keys of another width: three weights by themselves, and one bias."""
+    names = ("m.q_proj_weight", "m.k_proj_weight", "m.v_proj_weight")
+    known = dict(zip(names, np.split(W, 3), strict=True)) | {"m.in_proj_bias": B}
+    (tmp_path / "other").mkdir()
+
+    result = run(tmp_path, attention(), **known)
+    told = run(tmp_path / "other", attention(weights=(0, 2, 1)), **known)
+
+    assert result.balanced
+    assert lines_of(told)["m.in_proj_bias"] == "missing"
+
+
 def test_pieces_do_not_explain_what_is_planted_beside_them(tmp_path):
     proto = attention()
     extra = text_model("g (float[5,8] z) => (float[5,8] u) { u = Add(z, planted) }", {"planted": B[:8] * 2})
