@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
+from analyzer.model import Key
+from analyzer.model.operators import DECODES, MOVES
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.closeness import is_rounded
 from analyzer.reconcile.lines import Computed, Line, Piece
@@ -27,8 +30,18 @@ Reals = npt.NDArray[np.float64]
 _FEWEST = 8
 """Elements of a token, at least: of fewer, a sum of two numbers may be chance."""
 
+_BEFORE_JOINED = (MOVES | DECODES) - {"Concat"}
+
 _MOST_TABLES = 16
 _MOST_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    token: Parameter
+    table: Parameter
+    row: int
+    entry: Entry
 
 
 def match_added_rows(books: Books) -> None:
@@ -37,21 +50,42 @@ def match_added_rows(books: Books) -> None:
         return
     tokens = [p for p in books.free_parameters() if _is_token(books, p)]
     tables = [p for p in books.manifest.parameters if _is_table(p)] if tokens else []
-    taken: dict[str, set[int]] = defaultdict(set)
+    found: dict[str, list[_Found]] = defaultdict(list)
+    used: set[Key] = set()
     for token in tokens:
-        width = token.shape[-1]
-        like = [table for table in tables if table.shape[-1] == width][:_MOST_TABLES]
-        for entry in _candidates(books, width) if like else ():
-            found = ((table, _find_row(books, entry, token, table, taken[table.name])) for table in like)
-            table, row = next((pair for pair in found if pair[1] is not None), (None, None))
-            if table is not None and row is not None:
-                taken[table.name].add(row)
-                rule = f"{books.contents.evidence}:w+{table.name}"
-                axes = tuple(range(len(token.shape)))
-                piece = Piece(entry.tensor.key, token.shape, axes, computed=Computed(rule))
-                books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
-                books.hold(token, entry, (Line.FOLDED_POINTWISE,), rule, 0.0, width, (piece,))
+        like = [table for table in tables if table.shape[-1] == token.shape[-1]][:_MOST_TABLES]
+        for entry in _candidates(books, token.shape[-1]) if like else ():
+            pairs = ((t, _find_row(books, entry, token, t, [f.row for f in found[t.name]])) for t in like)
+            table, row = next((pair for pair in pairs if pair[1] is not None), (None, None))
+            if table is not None and row is not None and entry.tensor.key not in used:
+                used.add(entry.tensor.key)
+                found[table.name].append(_Found(token, table, row, entry))
                 break
+    for alike in found.values():
+        if _are_joined_in_order(books, [each.entry for each in alike]):
+            for each in alike:
+                _settle(books, each)
+
+
+def _are_joined_in_order(books: Books, entries: list[Entry]) -> bool:
+    """Whether one node joins all of several tokens, in this order."""
+    wiring = books.ledger.wiring
+    joined = [
+        {reader.node.place: reader.slot for reader in wiring.readers(entry.tensor, past=_BEFORE_JOINED)}
+        for entry in entries
+    ]
+    common = set.intersection(*(set(each) for each in joined)) if entries else set()
+    slots = [[each[place] for each in joined] for place in common]
+    return len(entries) < 2 or (bool(slots) and all(each == sorted(set(each)) for each in slots))
+
+
+def _settle(books: Books, found: _Found) -> None:
+    token, entry = found.token, found.entry
+    rule = f"{books.contents.evidence}:w+{found.table.name}"
+    axes = tuple(range(len(token.shape)))
+    piece = Piece(entry.tensor.key, token.shape, axes, computed=Computed(rule))
+    books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
+    books.hold(token, entry, (Line.FOLDED_POINTWISE,), rule, 0.0, token.numel, (piece,))
 
 
 def _is_token(books: Books, parameter: Parameter) -> bool:

@@ -18,7 +18,7 @@ from analyzer.reconcile.names import Alignment
 from analyzer.scopes import mangle, module_of, read_provenance
 from analyzer.wiring import Reader
 
-__all__ = ["Books", "Holding", "Suspect", "piece_of"]
+__all__ = ["Books", "Holding", "Suspect", "is_inside", "piece_of"]
 
 
 _FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
@@ -61,7 +61,7 @@ def piece_of(entry: Entry, fit: Fit) -> Piece:
     return Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes)
 
 
-def _is_in(inner: str, outer: str) -> bool:
+def is_inside(inner: str, outer: str) -> bool:
     """Whether one module path is the other, or inside it; all are in the outermost."""
     return not outer or f"{inner}.".startswith(f"{outer}.")
 
@@ -162,14 +162,14 @@ class Books:
             return True
         if isinstance(tensor, Buffer) or len(tensor.shape) < 2 or not modules:
             return False
-        if any(_is_in(one, other) or _is_in(other, one) for one in modules for other in homes):
+        if any(is_inside(one, other) or is_inside(other, one) for one in modules for other in homes):
             return False
         if not self._homes:
             for parameter in self.manifest.parameters:
                 for name in parameter.names:
                     self._homes.setdefault(parameter.shape, set()).add(module_of(name))
         others = self._homes[tensor.shape] - homes
-        return any(_is_in(other, module) for module in modules for other in others)
+        return any(is_inside(other, module) for module in modules for other in others)
 
     def is_dropped_zero(self, parameter: Parameter) -> bool:
         """Whether it is all zeros and a traced node names it: the optimizer takes a bias of zeros off its node."""

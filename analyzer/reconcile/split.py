@@ -15,12 +15,13 @@ from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key, Node, StoredTensor
 from analyzer.model.operators import DECODES, MOVES
-from analyzer.reconcile.books import Books, Holding
+from analyzer.reconcile.books import Books, Holding, is_inside
 from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.layouts import Layout, layouts
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.reconcile.sums import compare_sums
+from analyzer.scopes import module_of
 
 __all__ = ["match_split", "match_split_copies", "match_split_tables"]
 
@@ -135,6 +136,7 @@ def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -
         and books.contents.changes(entry, tensor) is not None
         and 0 < books.contents.numel(entry) < tensor.numel
         and books.contents.numel(entry) % width == 0
+        and not _is_foreign(books, tensor, entry)
     ]
     found: list[_Slice] = []
     used: set[Key] = set()
@@ -148,6 +150,14 @@ def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -
         used.add(piece.entry.tensor.key)
         start = piece.stop
     return found
+
+
+def _is_foreign(books: Books, tensor: Parameter, entry: Entry) -> bool:
+    """Whether nodes say that only modules beside a matrix's own read a piece: another weight belongs there."""
+    modules, homes = books.reader_modules(entry), {module_of(name) for name in tensor.names}
+    if len(tensor.shape) < _PACKED or not modules:
+        return False
+    return not any(is_inside(one, home) or is_inside(home, one) for one in modules for home in homes)
 
 
 def _there(
@@ -308,8 +318,10 @@ def _weight_beside(books: Books, entry: Entry) -> str | None:
         parts = [*wiring.producers(node)]
         sources = [node, *(part for part in parts if isinstance(part, Node))]
         for operand in (part for source in sources for part in wiring.producers(source)):
-            held = books.entries.get(operand.key) if isinstance(operand, StoredTensor) else None
-            if held is not None and held.parameter is not None and operand.key != entry.tensor.key:
+            if not isinstance(operand, StoredTensor) or operand.key == entry.tensor.key:
+                continue
+            held = books.entries.get(operand.key)
+            if held is not None and held.parameter is not None:
                 return held.parameter
     return None
 

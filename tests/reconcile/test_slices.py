@@ -86,6 +86,24 @@ def test_weights_beside_a_packed_bias_are_in_its_order(tmp_path):
     assert lines_of(told)["m.in_proj_bias"] == "missing"
 
 
+def test_piece_that_another_module_reads_is_no_piece(tmp_path):
+    """The keys and values of a cross attention, and the weight of a layer behind it that has their shape."""
+    packed, linear = noise(18, 6, seed=20), noise(12, 6, seed=21)
+    text = """g (float[5,6] x) => (float[5,6] q, float[5,12] kv, float[5,12] z) {
+        [a] q = MatMul(x, first) [b] kv = MatMul(x, rest) [c] z = MatMul(x, w) }"""
+    scopes = {"a": "attn", "b": "attn", "c": "fc"}
+    known = {"attn.in_proj_weight": packed, "fc.weight": linear}
+    parts = {"first": packed[:6].T.copy(), "rest": packed[6:].T.copy(), "w": linear.T.copy()}
+    (tmp_path / "other").mkdir()
+
+    result = run(tmp_path, dynamo_like(text_model(text, parts), scopes=scopes), **known)
+    parts["rest"], parts["w"] = parts["w"], parts["rest"]
+    told = run(tmp_path / "other", dynamo_like(text_model(text, parts), scopes=scopes), **known)
+
+    assert result.balanced
+    assert not told.balanced
+
+
 def test_pieces_do_not_explain_what_is_planted_beside_them(tmp_path):
     proto = attention()
     extra = text_model("g (float[5,8] z) => (float[5,8] u) { u = Add(z, planted) }", {"planted": B[:8] * 2})
@@ -172,8 +190,8 @@ DISTILLED = noise(1, 1, 12, seed=9)
 )
 def test_several_tokens_have_the_first_rows_in_their_order(tmp_path, rows, is_balanced):
     proto = text_model(
-        """g (float[2,8,12] x, float[2,1,12] c, float[2,1,12] d) => (float[2,10,12] y) {
-            a = Add(x, rest)  b = Add(c, first)  e = Add(d, second)  y = Concat<axis=1>(b, e, a)
+        """g (float[1,8,12] x) => (float[1,10,12] y) {
+            a = Add(x, rest)  y = Concat<axis=1>(first, second, a)
         }""",
         {
             "rest": np.ascontiguousarray(POSITIONS[:, 2:]),
@@ -183,8 +201,12 @@ def test_several_tokens_have_the_first_rows_in_their_order(tmp_path, rows, is_ba
     )
 
     result = run(tmp_path, proto, cls_token=TOKEN, dist_token=DISTILLED, pos_embed=POSITIONS)
+    proto.graph.node[1].input[:2] = ["second", "first"]
+    (tmp_path / "other").mkdir()
+    exchanged = run(tmp_path / "other", proto, cls_token=TOKEN, dist_token=DISTILLED, pos_embed=POSITIONS)
 
     assert result.balanced is is_balanced
+    assert not exchanged.balanced
 
 
 # axes that were moved and joined
