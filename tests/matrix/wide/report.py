@@ -101,7 +101,10 @@ files was looked at, and no rule is made for them: their rate is what to expect 
 module reads, `unattributed` elements, or wrong without a word. **Negative controls** are the same files against other
 weights, and against the right weights with one parameter made anew; none may balance.
 
-{versions}.
+{part}{versions}.
+"""
+_PART = """**This is a part**: {taken} of the {planned} architectures of the plan, the others were not made in this run.
+
 """
 _PACKAGES = (
     "torch", "transformers", "torchvision", "timm", "diffusers", "onnx", "onnxruntime", "onnxsim", "onnxslim",
@@ -111,8 +114,12 @@ _PACKAGES = (
 
 def render_markdown(outcomes: Sequence[Outcome]) -> str:
     """The whole document."""
+    architectures = len({outcome.cell.architecture for outcome in outcomes})
     introduction = _INTRODUCTION.format(
-        architectures=len({outcome.cell.architecture for outcome in outcomes}),
+        architectures=architectures,
+        part=_PART.format(taken=architectures, planned=len(ARCHITECTURES))
+        if architectures < len(ARCHITECTURES)
+        else "",
         libraries="transformers, torchvision, timm, diffusers and plain modules",
         held=len(HELD),
         versions=", ".join(_versions()),
