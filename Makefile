@@ -63,10 +63,10 @@ matrix: .venv/.installed  ## make and reconcile architectures x exports x transf
 matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/matrix-wide.md (half an hour)
 	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/matrix-wide.md)
 
-tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/tamper.md (20 minutes)
+tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/tamper.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/tamper.md)
 
-rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/rewrites.md (5 minutes)
+rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/rewrites.md (half an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/rewrites.md)
 
 subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/subgraphs.md (19 GB, half an hour)
