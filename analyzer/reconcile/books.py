@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from analyzer.ledger import Entry, Ledger
-from analyzer.manifest import Buffer, Manifest, Parameter
+from analyzer.manifest import Buffer, Manifest, Parameter, Traced
 from analyzer.model import Key, Node, Place
 from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
 from analyzer.reconcile.contents import Contents, Fit
@@ -18,7 +18,7 @@ from analyzer.reconcile.names import Alignment
 from analyzer.scopes import mangle, module_of, read_provenance
 from analyzer.wiring import Reader
 
-__all__ = ["Books", "Holding", "Suspect", "piece_of"]
+__all__ = ["Books", "Holding", "Suspect", "is_in", "piece_of"]
 
 
 _FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
@@ -61,7 +61,7 @@ def piece_of(entry: Entry, fit: Fit) -> Piece:
     return Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes)
 
 
-def _is_in(inner: str, outer: str) -> bool:
+def is_in(inner: str, outer: str) -> bool:
     """Whether one module path is the other, or inside it; all are in the outermost."""
     return not outer or f"{inner}.".startswith(f"{outer}.")
 
@@ -87,6 +87,8 @@ class Books:
     """Parameters of which it was looked at where they are read."""
     made: dict[Place, int] = field(default_factory=dict)
     """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
+    evaluated: dict[Key, Traced] = field(default_factory=dict)
+    """Values of PyTorch's program, by the tensors that are these."""
     misfits: set[Key] = field(default_factory=set)
     """Entries that are read in a way in which no parameter may stand there as it is."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)
@@ -162,14 +164,14 @@ class Books:
             return True
         if isinstance(tensor, Buffer) or len(tensor.shape) < 2 or not modules:
             return False
-        if any(_is_in(one, other) or _is_in(other, one) for one in modules for other in homes):
+        if any(is_in(one, other) or is_in(other, one) for one in modules for other in homes):
             return False
         if not self._homes:
             for parameter in self.manifest.parameters:
                 for name in parameter.names:
                     self._homes.setdefault(parameter.shape, set()).add(module_of(name))
         others = self._homes[tensor.shape] - homes
-        return any(_is_in(other, module) for module in modules for other in others)
+        return any(is_in(other, module) for module in modules for other in others)
 
     def is_dropped_zero(self, parameter: Parameter) -> bool:
         """Whether it is all zeros and a traced node names it: the optimizer takes a bias of zeros off its node."""
