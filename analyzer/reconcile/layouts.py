@@ -22,10 +22,6 @@ _MOST_AXES = 5
 """Axes up to which every order is tried."""
 
 
-_MOST_MERGED = 4
-"""Axes up to which orders are tried of which neighbours became one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A PyTorch tensor with its axes in another order, then reshaped to the stored shape."""
@@ -120,36 +116,6 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
         yield first  # no reshape puts dims in another order: that is a transposed tensor, or a scrambled one
         if len(shape) == 2 and min(shape) > 1:
             yield Layout(shape, (1, 0), stored)
-        yield from _merged(shape, stored)
-
-
-def _merged(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]:
-    """Axes in another order of which neighbours became one: an einsum that was made a matrix product.
-
-    >>> [layout.axes for layout in layouts((6, 14, 18), (14, 108))]
-    [(0, 1, 2), (1, 0, 2), (1, 2, 0)]
-    """
-    straight, wanted = tuple(range(len(shape))), _without_ones(stored)
-    if not 3 <= len(_without_ones(shape)) <= _MOST_MERGED or len(wanted) < 2:
-        return
-    seen = {_order(straight, shape)}
-    for axes in itertools.permutations(straight):
-        order = _order(axes, shape)
-        if order not in seen and _merges([shape[axis] for axis in order], wanted):
-            seen.add(order)
-            yield Layout(shape, axes, stored)
-
-
-def _merges(dims: list[int], wanted: list[int]) -> bool:
-    """Whether neighbouring dims multiplied are those that are wanted, in their order."""
-    left = iter(dims)
-    for size in wanted:
-        product = 1
-        while product < size:
-            product *= next(left, size + 1)
-        if product != size:
-            return False
-    return next(left, None) is None
 
 
 _BILINEAR = (1, 0, 2)
