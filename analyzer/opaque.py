@@ -24,7 +24,7 @@ from analyzer.wiring import NAMED, Wiring
 
 __all__ = ["FEW", "find_opaque"]
 
-FEW = 32
+FEW = 10
 """Numbers that may meet an activation at one place unexplained: an operator's constants, a picture's mean."""
 
 _MOST_NUMBERS = 256
