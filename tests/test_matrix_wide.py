@@ -15,15 +15,12 @@ from matrix.wide.plan import ARCHITECTURES, EXPORTS, HELD, TOOLS, Cell, cells_of
 from matrix.wide.report import render_markdown
 
 SAMPLE = (
-    "lstm_tagger/own-legacy/exported",
-    "lstm_tagger/dynamo/int8",
     "gru_seq2seq/own-legacy/exported",
     "gru_seq2seq/legacy/ort-fusion",
-    "gru_seq2seq/dynamo-raw/ort-all",
     "weightnorm_tcn/own-legacy/exported",
     "weightnorm_tcn/legacy/merge",
 )
-COUNTED = ("lstm_tagger", "gru_seq2seq")
+COUNTED = ("gru_seq2seq",)
 """Whose files alone say PyTorch's number."""
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime")
 
