@@ -15,16 +15,22 @@ from matrix.wide.plan import ARCHITECTURES, EXPORTS, HELD, TOOLS, Cell, cells_of
 from matrix.wide.report import render_markdown
 
 SAMPLE = (
-    "attention_kdim/own/exported",
-    "attention_kdim/legacy/exported",
-    "weight_standardized/legacy-raw/exported",
-    "shared_tables/own-legacy/exported",
+    "gru_seq2seq/own-legacy/exported",
+    "gru_seq2seq/legacy/ort-fusion",
+    "weightnorm_tcn/own-legacy/exported",
+    "weightnorm_tcn/legacy/merge",
 )
+COUNTED = ("gru_seq2seq",)
+"""Whose files alone say PyTorch's number."""
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime")
 
 
 def cell(name: str) -> Cell:
     return Cell(*name.split("/"))
+
+
+def test_the_sample_is_of_the_plan() -> None:
+    assert {cell(name) for name in SAMPLE} <= set(cells_of())
 
 
 def test_the_plan_has_every_export_and_every_tool_for_many_architectures() -> None:
@@ -112,4 +118,4 @@ def test_a_cell_balances_with_what_it_holds_and_with_nothing_else(
     assert outcome.is_balanced, outcome.sides
     assert len(outcome.negatives) == 2
     assert not any(negative.balanced or negative.error for negative in outcome.negatives)
-    assert outcome.alone != "wrong"
+    assert outcome.alone == "exact" or outcome.cell.architecture not in COUNTED

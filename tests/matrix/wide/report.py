@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -90,18 +91,19 @@ def _rate(outcomes: Iterable[Outcome], side: str) -> tuple[int, int]:
 
 _INTRODUCTION = """# The wide matrix
 
-Small random models of {architectures} architectures from {libraries}, exported and rewritten as users do, none of them
-in every way. `make matrix-wide` makes the files, reconciles each with whole contents against PyTorch's side in three
-forms, and writes this document: `state` is a state dict alone (`.pt` or `.safetensors`), `config` the folder that
-`save_pretrained` writes, `manifest` that of an `onnxledger export`. [The matrix](matrix.md) is one that the rules were
-made with; this one has what nobody had in mind. The {held} architectures of `held` were chosen before any of their
-files was looked at, and no rule is made for them: their rate is what to expect of a model of your own.
+Small random models of {architectures} architectures from transformers, torchvision, timm, diffusers and plain modules,
+exported and rewritten as users do, none of them in every way. `make matrix-wide` makes the files, reconciles each with
+whole contents against PyTorch's side in three forms, and writes this document: `state` is a state dict alone (`.pt` or
+`.safetensors`), `config` the folder that `save_pretrained` writes, `manifest` that of an `onnxledger export`. [The
+matrix](matrix.md) is one that the rules were made with; this one has what nobody had in mind. The {held} architectures
+that are `held` were chosen before any of their files was looked at, and no rule is made for them: their rate is what to
+expect of a model of your own.
 
 **Alone** is what `inspect` says without PyTorch's side: exact, a range that holds the number of parameters that the
 module reads, `unattributed` elements, or wrong without a word. **Negative controls** are the same files against other
 weights, and against the right weights with one parameter made anew; none may balance.
 
-{part}{versions}.
+{part}{versions}
 """
 _PART = """**This is a part**: {taken} of the {planned} architectures of the plan, the others were not made in this run.
 
@@ -120,9 +122,8 @@ def render_markdown(outcomes: Sequence[Outcome]) -> str:
         part=_PART.format(taken=architectures, planned=len(ARCHITECTURES))
         if architectures < len(ARCHITECTURES)
         else "",
-        libraries="transformers, torchvision, timm, diffusers and plain modules",
         held=len(HELD),
-        versions=", ".join(_versions()),
+        versions=textwrap.fill(", ".join(_versions()) + ".", 120, break_on_hyphens=False),
     )
     return "\n\n".join(part for part in (introduction.rstrip(), *_sections(outcomes)) if part) + "\n"
 
