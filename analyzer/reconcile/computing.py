@@ -6,6 +6,7 @@ What a name, a note or an annotation says of anything else is no explanation, on
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -145,7 +146,7 @@ def _find_move(books: Books, entry: Entry) -> str | None:
         if operator is None:
             continue
         places = track(model, wiring, entry.tensor, node.graph_path, node.inputs[slot])
-        if places is not None and not _is_in_order(places):
+        if places is not None and not _is_in_order(places, entry.tensor.shape):
             return operator
     return None
 
@@ -161,16 +162,23 @@ def _first_move(books: Books, entry: Entry, node: Node, slot: int) -> str | None
     return None
 
 
-def _is_in_order(places: Array) -> bool:
-    """Whether what comes from a tensor is a box of it: along each axis one step, onwards."""
+def _is_in_order(places: Array, shape: tuple[int, ...]) -> bool:
+    """Whether what comes from a tensor is a box of it: along each axis one step, onwards, and by whole axes.
+
+    Axes may be cut into several, or several made one, but not both: rows of another length are other rows.
+    """
     found = np.nonzero(places)
     if not found[0].size:
         return True
     box = places[tuple(slice(int(axis.min()), int(axis.max()) + 1) for axis in found)]
     steps = [np.diff(box, axis=axis) for axis in range(box.ndim) if box.shape[axis] > 1]
-    return bool(box.all()) and all(
+    if not box.all() or not all(
         bool((step == step.flat[0]).all()) and int(step.flat[0]) > 0 for step in steps
-    )
+    ):
+        return False
+    mine = {int(step.flat[0]) for step in steps}
+    theirs = {math.prod(shape[axis + 1 :]) for axis, size in enumerate(shape) if size > 1}
+    return mine <= theirs or theirs <= mine
 
 
 def _is_alone(books: Books, node: Node) -> bool:

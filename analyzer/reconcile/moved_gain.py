@@ -148,6 +148,8 @@ def _weight_at(books: Books, node: Node, slot: int, factors: Vector) -> _Weight 
                 fit = fit_scaled(books.contents, entry, parameter, factors, axis)
                 if fit is None or fit.evidence != books.contents.evidence:
                     continue
+                if books.contents.fit(entry, parameter) is not None:
+                    return None  # codes so coarse that they are the weight without the factor too
                 uses = books.contents.uses(entry, fit.layout.shape, fit.layout.axes)
                 if uses and all(use.summed == axis for use in uses):
                     return _Weight(entry, parameter, fit)

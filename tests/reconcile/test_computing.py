@@ -130,3 +130,15 @@ def test_a_weight_whose_elements_arrive_in_another_order_is_another_weight(
 @pytest.mark.parametrize("change", KEPT)
 def test_a_weight_whose_elements_arrive_where_they_were_is_the_same(change: str, tmp_path: Path) -> None:
     assert moved(tmp_path, KEPT[change]).balanced
+
+
+def test_rows_of_another_length_are_other_rows(tmp_path: Path) -> None:
+    wide = noise(12, 6, seed=9)
+    text = """<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,12] y) {
+        c = Reshape("l.weight", shape) y = MatMul(x, c)
+    }"""
+    manifest = manifest_of(*parameters_of({"l.weight": wide}), modules={"l": "Linear"})
+
+    result = reconcile(tmp_path, text_model(text, {"l.weight": wide, "shape": np.array([6, 12])}), manifest)
+
+    assert not result.balanced

@@ -121,3 +121,18 @@ def test_one_element_of_a_weight_that_is_another_is_found(tmp_path: Path) -> Non
     assert not run(tmp_path, stored).balanced
     (tmp_path / "2").mkdir()
     assert not run(tmp_path / "2", stored, at_hand=True).balanced
+
+
+def test_codes_that_are_the_weight_without_the_factor_too_prove_none(tmp_path: Path) -> None:
+    stored = dict(KNOWN)
+    stored["norm.weight"] = (KNOWN["norm.weight"] * np.linspace(0.999, 1.001, WIDTH)).astype("f4")
+    stored["norm.bias"] = (KNOWN["norm.bias"] * np.linspace(0.999, 1.001, WIDTH)).astype("f4")
+    for name in ("a.weight", "b.weight"):
+        stored |= quantized(name, stored.pop(name), axis=0)
+    decoded = " ".join(
+        f'{short} = DequantizeLinear <axis = 0> ("{name}_quantized", "{name}_scale", "{name}_zero_point")'
+        for short, name in (("v", "a.weight"), ("w", "b.weight"))
+    )
+    products = "p = Gemm <transB = 1> (n, v) q = Gemm <transB = 1> (n, w) y = Add(p, q)"
+
+    assert not run(tmp_path, stored, f"{WHOLE} {decoded} {products}").balanced
