@@ -30,6 +30,8 @@ __all__ = [
     "is_constant_filled",
     "rounded",
     "row_digests",
+    "run_starts",
+    "run_sums",
     "sample",
     "sample_positions",
     "sample_transposed",
@@ -139,6 +141,26 @@ def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDAr
         projections[start : start + step] = band @ direction
         norms[start : start + step] = np.sqrt((band * band).sum(axis=1))
     return projections, norms
+
+
+def run_starts(numel: int) -> range:
+    """Where in a tensor of so many elements the runs begin of which `run_sums` are taken: 4,096 of them at most.
+
+    >>> run_starts(600), len(run_starts(1 << 22))
+    (range(0, 600, 256), 4096)
+    """
+    return range(0, numel, max(SAMPLES, -(-numel // _MOST_RUNS)))
+
+
+_MOST_RUNS = 4096
+
+
+def run_sums(array: Array) -> npt.NDArray[np.float64]:
+    """`channel_statistics` of runs of elements in row-major order, the last filled up with zeros: (2, runs)."""
+    starts = run_starts(array.size)
+    filled = np.zeros(len(starts) * starts.step, dtype=array.dtype)
+    filled[: array.size] = array.reshape(-1)
+    return np.stack(channel_statistics(filled.reshape(len(starts), starts.step)))
 
 
 def row_digests(array: Array) -> Array:

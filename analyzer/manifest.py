@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from analyzer.content import SAMPLES, Array, decode_values
+from analyzer.content import SAMPLES, Array, decode_values, run_starts
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
 
@@ -29,6 +29,8 @@ __all__ = [
     "Content",
     "Manifest",
     "Parameter",
+    "Program",
+    "Traced",
     "WeightNorm",
     "Wired",
     "is_manifest",
@@ -140,6 +142,47 @@ class WeightNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """A value of PyTorch's own program that depends on no input; an exporter may compute it in advance."""
+
+    name: str
+    """Unique among these."""
+    expression: str
+    """As one would write it, up to layout and type; of a long one a part."""
+    shape: tuple[int, ...]
+    dtype: DType
+    parameters: tuple[str, ...] = ()
+    """First names of the parameters that it depends on."""
+    origins: tuple[str, ...] = ()
+    """Parameters, and values of these, that it is computed from, as far as they depend on parameters."""
+    is_read: bool = False
+    """Whether what depends on an input reads it."""
+    uses: tuple[tuple[str, str], ...] = ()
+    """What reads it: path of the module, and operator."""
+    content: Content | None = None
+    """None where no values are kept, and it says only what is computed from what."""
+    whole: str | None = None
+    """Base64 of all elements, where they are few."""
+    sums: str | None = None
+    """Base64 float64 projections, then norms, of runs of elements, where they are many."""
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """PyTorch's own program, as far as it depends on no input."""
+
+    values: tuple[Traced, ...] = ()
+    through: tuple[str, ...] = ()
+    """First names of the parameters that it reads through these values only."""
+    notes: tuple[str, ...] = ()
+    """What is left out and why, a sentence each; or why there is no program."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wired:
     """What the exported file computes with the parameters, as digests (`analyzer.fingerprint`)."""
 
@@ -179,6 +222,8 @@ class Manifest:
 
     wiring: Wired | None = None
     """What the file that was exported with it computes; None where no file was."""
+    program: Program | None = None
+    """What of the traced program depends on no input; None where none was traced."""
 
     @property
     def tensors(self) -> tuple[Parameter | Buffer, ...]:
@@ -297,6 +342,7 @@ def load_manifest(path: Path | str) -> Manifest:
             salt=document["salt"],
             modules=_modules(document.get("modules", {})),
             wiring=_wired(document.get("wiring")),
+            program=_program(document.get("program")),
         )
         _check(manifest)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -335,10 +381,34 @@ def _check(manifest: Manifest) -> None:
         if name not in named:
             raise ValueError(f"values: no tensor {name!r}")
         _decode(text, named[name])
+    _check_program(manifest.program, {parameter.name: parameter for parameter in manifest.parameters})
     owners = {split_name(name)[0] for name in named} if manifest.modules else set()
     for path in manifest.modules:
         if path not in owners:
             raise ValueError(f"modules: no tensor of {path!r}")
+
+
+def _check_program(program: Program | None, known: Mapping[str, Parameter]) -> None:
+    values = () if program is None else program.values
+    names = {value.name for value in values}
+    if len(names) < len(values) or names & known.keys():
+        raise ValueError("program: a name stands twice")
+    for value in values:
+        for name in (*value.parameters, *value.origins):
+            if name not in known and name not in names:
+                raise ValueError(f"{value.name}: no tensor {name!r}")
+        if value.content is None:
+            continue
+        element = value.dtype.to_numpy()
+        _check_content(value, value.content)
+        if value.whole is not None and element is not None:
+            decode_values(value.whole, element).reshape(value.shape)
+        runs = 0 if value.sums is None else decode_values(value.sums, np.dtype("<f8")).size
+        if value.sums is not None and runs != 2 * len(run_starts(value.numel)):
+            raise ValueError(f"{value.name}: not two sums for each run")
+    for name in () if program is None else program.through:
+        if name not in known:
+            raise ValueError(f"program: no parameter {name!r}")
 
 
 def _check_parameter(parameter: Parameter) -> None:
@@ -375,7 +445,7 @@ def _check_weight_norm(norm: WeightNorm, named: Mapping[str, Parameter | Buffer]
         raise ValueError(f"{norm.weight}: not one factor for each of {channels} channels")
 
 
-def _check_content(tensor: Parameter | Buffer, content: Content) -> None:
+def _check_content(tensor: Parameter | Buffer | Traced, content: Content) -> None:
     element = tensor.dtype.to_numpy()
     if type(content.constant_filled) is not bool:
         raise TypeError(f"{tensor.name}: constant_filled {content.constant_filled!r}")
@@ -388,7 +458,8 @@ def _check_content(tensor: Parameter | Buffer, content: Content) -> None:
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     document = dataclasses.asdict(manifest)
-    for tensor in (*document["parameters"], *document["buffers"]):
+    traced = () if document["program"] is None else document["program"]["values"]
+    for tensor in (*document["parameters"], *document["buffers"], *traced):
         tensor["dtype"] = tensor["dtype"].name
     return document
 
@@ -421,6 +492,39 @@ def _wired(item: Mapping[str, Any] | None) -> Wired | None:
     if not isinstance(item["domains"], list) or not all(isinstance(word, str) for word in told):
         raise TypeError(f"wiring {item!r}")
     return Wired(item["outputs"], scopes, item["producer"], tuple(item["domains"]))
+
+
+def _program(item: Mapping[str, Any] | None) -> Program | None:
+    if item is None:
+        return None
+    for texts in (item["through"], item["notes"]):
+        _check_texts(texts)
+    return Program(tuple(map(_traced, item["values"])), tuple(item["through"]), tuple(item["notes"]))
+
+
+def _traced(item: Mapping[str, Any]) -> Traced:
+    fields: dict[str, Any] = dict(item)
+    _check_texts([fields["name"], fields["expression"]])
+    if any(type(dim) is not int or dim < 0 for dim in fields["shape"]):
+        raise ValueError(f"{fields['name']}: shape {fields['shape']}")
+    for key in ("parameters", "origins"):
+        _check_texts(fields[key])
+        fields[key] = tuple(fields[key])
+    for use in fields["uses"]:
+        _check_texts(use)
+    if type(fields["is_read"]) is not bool:
+        raise TypeError(f"{fields['name']}: is_read {fields['is_read']!r}")
+    fields["shape"] = tuple(fields["shape"])
+    fields["uses"] = tuple((module, operator) for module, operator in fields["uses"])
+    fields["dtype"] = DType[fields["dtype"]]
+    if fields["content"] is not None:
+        fields["content"] = Content(**fields["content"])
+    return Traced(**fields)
+
+
+def _check_texts(item: Any) -> None:
+    if not isinstance(item, list) or not all(isinstance(text, str) for text in item):
+        raise TypeError(f"{item!r}: not a list of texts")
 
 
 def _strings(item: Mapping[str, Any]) -> dict[str, str]:

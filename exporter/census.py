@@ -23,15 +23,27 @@ from analyzer.content import (
     encode_values,
     is_constant_filled,
     row_digests,
+    run_sums,
     sample,
 )
 from analyzer.dtypes import DType, is_exact
-from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm, split_name
+from analyzer.manifest import (
+    BatchNorm,
+    Buffer,
+    Content,
+    Manifest,
+    Parameter,
+    Traced,
+    WeightNorm,
+    split_name,
+)
+from analyzer.manifest import Program as ProgramPart
+from exporter.program import Program
 from exporter.reads import Reads
 from exporter.values import AS_INTEGERS, TORCH_DTYPES
 from exporter.weights import is_batch_norm
 
-__all__ = ["Tied", "group_ties", "take_census", "with_reads"]
+__all__ = ["Tied", "group_ties", "take_census", "with_program", "with_reads"]
 
 _T = TypeVar("_T")
 _Described = TypeVar("_Described", Parameter, Buffer)
@@ -80,14 +92,94 @@ def take_census(
 
 
 def with_reads(manifest: Manifest, reads: Reads) -> Manifest:
-    """The manifest with `read` set: a tensor is read if any of its names is."""
+    """The manifest with `read` set, and what the program computes: a tensor is read if any of its names is."""
     parameters = tuple(
         dataclasses.replace(p, read=not reads.parameters.isdisjoint(p.names)) for p in manifest.parameters
     )
     buffers = manifest.buffers
     if reads.buffers is not None:
         buffers = tuple(dataclasses.replace(b, read=not reads.buffers.isdisjoint(b.names)) for b in buffers)
-    return dataclasses.replace(manifest, parameters=parameters, buffers=buffers, trace=reads.trace)
+    read = dataclasses.replace(manifest, parameters=parameters, buffers=buffers, trace=reads.trace)
+    return read if reads.program is None else with_program(read, reads.program)
+
+
+_MOST_VALUES = 2048
+"""Values of the program that a manifest describes."""
+
+_MOST_DESCRIBED = 8 << 20
+"""Bytes of all that it says of their elements."""
+
+_MOST_USES = 16
+"""Readers of one value that it names."""
+
+
+def with_program(manifest: Manifest, program: Program, salt: str | None = None) -> Manifest:
+    """The manifest with the values of a traced program, those of parameters first where not all can be described.
+
+    `salt` picks the sampled positions where the manifest has none of its own.
+    """
+    first = {name: parameter.name for parameter in manifest.parameters for name in parameter.names}
+    picks = manifest.salt if salt is None else salt
+    notes, room = list(program.notes), _MOST_DESCRIBED
+    described: dict[str, Traced] = {}
+    left = 0
+    for value in sorted(program.values, key=lambda value: not value.parameters):
+        tensor = value.tensor
+        if tensor is not None and tensor.is_complex():
+            tensor = torch.view_as_real(tensor.resolve_conj())
+        is_full = len(described) >= _MOST_VALUES
+        if is_full and not value.parameters:
+            left += 1
+            continue
+        found = Traced(
+            name=f"{_PROGRAM}{value.name}",
+            expression=value.expression,
+            shape=() if tensor is None else tuple(tensor.shape),
+            dtype=DType.UNDEFINED if tensor is None else _dtype(tensor),
+            parameters=tuple(sorted({first[name] for name in value.parameters if name in first})),
+            origins=tuple(dict.fromkeys(first.get(name, f"{_PROGRAM}{name}") for name in value.origins)),
+            is_read=value.is_read,
+            uses=value.uses[:_MOST_USES],
+        )
+        told = None if tensor is None or is_full or room <= 0 else _described(found, tensor, picks)
+        if told is None and not value.parameters:
+            left += tensor is not None
+            continue
+        left += told is None and tensor is not None
+        described[value.name] = found if told is None else told
+        room -= 0 if told is None else sum(len(text or "") for text in (told.whole, told.sums)) + _OVERHEAD
+    if left:
+        notes.append(
+            f"{left:,} values beyond {_MOST_VALUES:,} values and {_MOST_DESCRIBED >> 20} MiB together"
+        )
+    order = [described[value.name] for value in program.values if value.name in described]
+    through = [parameter.name for parameter in manifest.parameters if program.reads_through(parameter.names)]
+    return dataclasses.replace(manifest, program=ProgramPart(tuple(order), tuple(through), tuple(notes)))
+
+
+_PROGRAM = "%"
+"""What the names of values begin with, as they are written where graphs are printed; no parameter's does."""
+
+_OVERHEAD = 2048
+"""Bytes that digests and samples of one value take."""
+
+
+def _described(value: Traced, tensor: torch.Tensor, salt: str) -> Traced | None:
+    """The value with the evidence of its elements; None where ONNX has no such type."""
+    content = _content(tensor)
+    if content is None or value.dtype.to_numpy() is None:
+        return None
+    array = _array(tensor.contiguous())
+    is_small = tensor.numel() <= _WHOLE
+    sums = None
+    if not is_small:
+        sums = encode_values(run_sums(tensor.double().cpu().numpy()))
+    return dataclasses.replace(
+        value,
+        content=dataclasses.replace(content, samples=encode_values(sample(array, salt))),
+        whole=encode_values(array) if is_small else None,
+        sums=sums,
+    )
 
 
 def group_ties(named: Iterable[tuple[str, torch.Tensor]]) -> tuple[Tied, ...]:

@@ -16,7 +16,10 @@ import torch
 from torch import nn
 
 from analyzer.errors import UsageError
+from exporter.classes import first_line
 from exporter.inputs import ExampleInputs, forward_names
+from exporter.program import Program, evaluate_program
+from exporter.quiet import quiet
 from exporter.reads import Reads, reads_of_calls, reads_of_program
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "onnx_config",
     "recording_exporter",
     "refuse_unsupported",
+    "trace_again",
 ]
 
 MODEL_FILE = "model.onnx"
@@ -188,8 +192,19 @@ def export_with_torchscript(
             dynamic_axes=None if options.static else {k: dict(v) for k, v in flat.axes.items()},
             dynamo=False,
         )
+    program = trace_again(model, inputs)
     _gather_data(folder)
-    return reads
+    return dataclasses.replace(reads, program=program)
+
+
+def trace_again(model: nn.Module, inputs: ExampleInputs) -> Program:
+    """What the program at these very shapes computes of no input; where it cannot be traced, why."""
+    try:
+        with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet():
+            traced = torch.export.export(model, flat.args, dict(flat.kwargs), strict=False)
+        return evaluate_program(traced)
+    except Exception as error:  # noqa: BLE001  an export needs none of it
+        return Program(notes=(f"not traced: {first_line(error)}",))
 
 
 def _gather_data(folder: Path) -> None:
@@ -261,8 +276,10 @@ class _FlatInputs(ExampleInputs):
 
 
 @contextlib.contextmanager
-def _flat_forward(model: nn.Module, inputs: ExampleInputs) -> Iterator[_FlatInputs]:
+def _flat_forward(model: nn.Module, inputs: ExampleInputs, *, is_run: bool = True) -> Iterator[_FlatInputs]:
     """Give a transformers model a forward of tensors only, for as long as the block runs.
+
+    Unless `is_run`, forward is not run to see what its outputs are called.
 
     The instance is patched, not wrapped in another module, so that its parameters keep their names.
     """
@@ -289,6 +306,6 @@ def _flat_forward(model: nn.Module, inputs: ExampleInputs) -> Iterator[_FlatInpu
     )
     args = tuple(inputs.kwargs.values())
     with torch.no_grad():
-        output_names = list(leaves(*args))
+        output_names = list(leaves(*args)) if is_run else None
     with _patched_forward(model, forward):
         yield _FlatInputs(args, {}, inputs.axes, input_names=arguments, output_names=output_names)

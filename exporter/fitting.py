@@ -25,6 +25,7 @@ from exporter.census import group_ties, take_census
 from exporter.classes import find_class, first_line, load_config, require_transformers
 from exporter.quiet import quiet
 from exporter.statedict import StateDict, load_state_dict
+from exporter.tracing import tracer_of
 from exporter.values import TORCH_DTYPES, TensorWeights, named_tensors
 
 __all__ = ["Fit", "census_checkpoint", "load_into"]
@@ -135,6 +136,7 @@ def _by_class(
         ),
         weights,
         (*state.notes, *_notes(path, name, fit)),
+        tracer_of(fit.model, config),
     )
 
 

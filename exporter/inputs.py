@@ -14,7 +14,7 @@ from analyzer.errors import ExportError
 from exporter.classes import first_line
 from exporter.quiet import quiet
 
-__all__ = ["ExampleInputs", "example_inputs", "forward_names", "widen_batch"]
+__all__ = ["ExampleInputs", "example_inputs", "forward_names", "untried_inputs", "widen_batch"]
 
 Axes = Mapping[str, Mapping[int, str]]
 
@@ -73,6 +73,21 @@ def example_inputs(
         f"failed on {', '.join(built.kwargs) or 'nothing'}: {first_line(error)}; "
         "write a factory that returns (module, inputs) and give it as SOURCE"
     ) from error
+
+
+def untried_inputs(
+    model: nn.Module, config: Any | None = None, given: tuple[Any, ...] | Mapping[str, Any] | None = None
+) -> ExampleInputs:
+    """The inputs that `example_inputs` would try first, on which nothing has run.
+
+    Raises:
+        ExportError: there are none.
+    """
+    if given is not None:
+        return _from_given(model, given)
+    if config is None:
+        raise ExportError(f"{type(model).__name__}: no example inputs")
+    return _build(model, config)
 
 
 def _require_run(model: nn.Module, inputs: ExampleInputs) -> None:

@@ -16,6 +16,7 @@ from exporter.census import take_census
 from exporter.fitting import census_checkpoint
 from exporter.quiet import Say, silent
 from exporter.sources import ResolvedModel, SourceOptions, resolve_config, resolve_source
+from exporter.tracing import tracer_of
 from exporter.values import weights_of
 
 __all__ = ["census_config", "census_source", "provenance", "versions"]
@@ -55,7 +56,11 @@ def census_source(
         return dataclasses.replace(original, manifest=dataclasses.replace(original.manifest, source=told))
     resolved = resolve_source(source, options, say)
     manifest = take_census(resolved.model, provenance(resolved), evidence=False)
-    return Original(manifest, weights_of(resolved.model, without=resolved.missing))
+    weights = weights_of(resolved.model, without=resolved.missing)
+    if weights is None:
+        return Original(manifest)
+    trace = tracer_of(resolved.model, resolved.config, resolved.example_inputs)
+    return Original(manifest, weights, trace=trace)
 
 
 def census_config(

@@ -10,6 +10,7 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
+from exporter.program import Program, evaluate_program, merge_programs
 from exporter.quiet import quiet
 
 __all__ = ["Reads", "merge_reads", "reads_of_calls", "reads_of_program"]
@@ -24,6 +25,8 @@ class Reads:
     """None where the trace cannot see buffers."""
     trace: str
     """`exported-program` or `function-calls`."""
+    program: Program | None = None
+    """What of the traced program depends on no input; None where nothing was traced."""
 
 
 def merge_reads(several: Sequence[Reads]) -> Reads:
@@ -38,6 +41,7 @@ def merge_reads(several: Sequence[Reads]) -> Reads:
         parameters=frozenset().union(*(reads.parameters for reads in several)),
         buffers=frozenset().union(*seen) if len(seen) == len(several) else None,
         trace=trace,
+        program=merge_programs([reads.program for reads in several if reads.program is not None]),
     )
 
 
@@ -51,6 +55,7 @@ def reads_of_program(program: torch.export.ExportedProgram) -> Reads:
         ),
         buffers=frozenset(name for node, name in signature.inputs_to_buffers.items() if node in reached),
         trace="exported-program",
+        program=evaluate_program(program),
     )
 
 

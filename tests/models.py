@@ -22,11 +22,12 @@ from analyzer.content import (
     encode_values,
     is_constant_filled,
     row_digests,
+    run_sums,
     sample,
 )
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Ledger
-from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm
+from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, Traced, WeightNorm
 from analyzer.reconcile import ContentMode, Reconciliation, reconcile_ledger
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "ai.onnx.ml" : 3]>\n'
@@ -244,6 +245,14 @@ def buffer(name: str, array: Array, **fields: Any) -> Buffer:
         "content": content_of(array),
     }
     return Buffer(name=name, **{**known, **fields})
+
+
+def traced(name: str, array: Array, expression: str, **fields: Any) -> Traced:
+    """A value of PyTorch's program that depends on no input, as the exporter describes it."""
+    known: dict[str, Any] = {"shape": array.shape, "dtype": dtype_of(array), "content": content_of(array)}
+    is_small = array.size <= 4096
+    known |= {"whole": encode_values(array)} if is_small else {"sums": encode_values(run_sums(array))}
+    return Traced(name, expression, **{**known, "is_read": True, **fields})
 
 
 def manifest_of(

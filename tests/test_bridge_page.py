@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import ml_dtypes
@@ -25,11 +25,12 @@ from models import (
     set_metadata,
     table,
     text_model,
+    traced,
 )
 
 from analyzer.audit import audit_model
 from analyzer.content import Array, encode_values
-from analyzer.manifest import BatchNorm, Manifest, WeightNorm
+from analyzer.manifest import BatchNorm, Manifest, Program, WeightNorm
 from analyzer.model import Key
 from analyzer.reconcile import RULES, Line, Reconciliation, reconcile_ledger
 
@@ -56,6 +57,7 @@ class Picture:
     """Parameters that the traced program does not read; None where none was traced."""
     batch_norm: BatchNorm | None = None
     weight_norm: WeightNorm | None = None
+    program: Program | None = None
     traced: str = ""
     """A parameter that a traced node names, as the exporter spells it."""
     undescribed: tuple[str, ...] = ()
@@ -215,6 +217,22 @@ def pictures() -> Iterator[Picture]:
             y = Softmax(scores)
         }""",
     )
+    mix = floats(0.13, 0.57, 0.91)
+    yield Picture(
+        {"mix": mix},
+        {"mix": mix, "val_4": 1 - mix},
+        "g (float[3] x, float[3] w) => (float[3] y) { a = Mul(x, mix) b = Mul(w, val_4) y = Add(a, b) }",
+        program=Program((traced("%rsub", 1 - mix, "1 - mix", parameters=("mix",), origins=("mix",)),)),
+    )
+    scale = floats(0.13, 0.57, 0.91)
+    decay = -np.exp(scale)
+    steps = (
+        traced("%exp", np.exp(scale), "exp(decay)", parameters=("decay",), origins=("decay",), is_read=False),
+        traced("%neg", decay, "-exp(decay)", parameters=("decay",), origins=("%exp",)),
+    )
+    yield Picture(
+        {"decay": scale}, {"val_7": decay}, added("val_7", decay), program=Program(steps, ("decay",))
+    )
 
     # other encodings
     yield from casts()
@@ -352,7 +370,7 @@ def manifest(picture: Picture) -> Manifest:
         make = special if array.ndim > 1 else parameter
         known = {"weightless": True} if name in picture.undescribed else {}
         made.append(make(name, array, tied=picture.tied.get(name, ()), read=read.get(name), **known))
-    return manifest_of(
+    known = manifest_of(
         *made,
         *(buffer(name, array) for name, array in picture.buffers.items()),
         batch_norms=(picture.batch_norm,) if picture.batch_norm else (),
@@ -364,6 +382,7 @@ def manifest(picture: Picture) -> Manifest:
         },
         trace=None if picture.unread is None else "exported-program",
     )
+    return replace(known, program=picture.program)
 
 
 def answer(picture: Picture, folder: Path) -> Reconciliation:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from analyzer.content import Array
 from analyzer.manifest import Manifest
 
-__all__ = ["Original", "Weights"]
+__all__ = ["Original", "Trace", "Weights"]
 
 
 class Weights(Protocol):
@@ -26,6 +27,11 @@ class Weights(Protocol):
         ...
 
 
+Trace = Callable[[Manifest, Sequence[tuple[str, tuple[int | None, ...]]], str], Manifest]
+"""The manifest, names and shapes of a file's inputs (None of an axis that is free), what picks sampled positions -> the
+manifest with the program's values at these shapes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Original:
     """PyTorch's side: what there is, and its values if they are at hand."""
@@ -34,3 +40,6 @@ class Original:
     weights: Weights | None = None
     notes: tuple[str, ...] = ()
     """What a person must know of how it was read, a sentence each: names that the class does not know, guesses."""
+    trace: Trace | None = None
+    """Adds what its program computes of no input, where a class is at hand; it takes seconds, and is asked for what
+    nothing else explains."""

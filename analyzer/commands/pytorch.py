@@ -138,11 +138,26 @@ def import_exporter(purpose: str) -> Any:
 def reconcile_with(
     ledger: Ledger, original: Original, content: ContentMode | None, output: Output
 ) -> Reconciliation:
-    """The reconciliation of a ledger, with a bar while contents are read."""
+    """The reconciliation of a ledger, with a bar while contents are read.
+
+    Where something is left that nothing explains, and PyTorch's class is at hand, its program is traced and asked.
+    """
     from analyzer.reconcile import reconcile_ledger
 
     with progress("comparing contents", output.quiet) as tick:
-        return reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
+        result = reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
+    if result.balanced or original.trace is None or result.content == "none":
+        return result
+    if not output.quiet:
+        say("tracing PyTorch's program")
+    manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
+    if not output.quiet and manifest.program is not None:
+        for note in manifest.program.notes:
+            say(f"PyTorch's program: {note}")
+    if manifest.program is None or not manifest.program.values:
+        return result
+    with progress("comparing contents", output.quiet) as tick:
+        return reconcile_ledger(ledger, manifest, content, weights=original.weights, progress=tick)
 
 
 def hush(message: str) -> None:

@@ -381,6 +381,18 @@ class Model:
         return tuple(Path(file.key) for file in self.files if file.key and self.traffic is None)
 
     @property
+    def fixed_inputs(self) -> tuple[tuple[str, tuple[int | None, ...]], ...]:
+        """Names and shapes of what a caller feeds, where the rank is known; None of an axis that is free."""
+        mains = {part.path for part in self.parts}
+        return tuple(
+            (each.name, tuple(dim if isinstance(dim, int) else None for dim in each.dims))
+            for graph in self.graphs
+            if graph.path in mains
+            for each in graph.signature
+            if each.dims is not None
+        )
+
+    @property
     def nested_graphs(self) -> int:
         """Bodies of If, Loop and Scan, at any depth."""
         return sum(1 for graph in self.graphs if graph.parent is not None)

@@ -30,6 +30,7 @@ from analyzer.reconcile.by_shape import match_by_shape
 from analyzer.reconcile.computing import settle_changed, settle_opaque
 from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
 from analyzer.reconcile.contents import ContentMode, Contents
+from analyzer.reconcile.evaluated import match_evaluated
 from analyzer.reconcile.folded_batchnorm import match_folded_batchnorm
 from analyzer.reconcile.folded_pointwise import match_folded_pointwise
 from analyzer.reconcile.folded_weightnorm import match_folded_weightnorm
@@ -112,6 +113,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_split_copies,
     match_deduplicated,
     match_rotary,
+    match_evaluated,
     settle_turned,
     settle_fillers,
     settle_suspects,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from analyzer.ledger import Entry, Ledger
-from analyzer.manifest import Buffer, Manifest, Parameter
+from analyzer.manifest import Buffer, Manifest, Parameter, Traced
 from analyzer.model import Key, Node, Place
 from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
 from analyzer.reconcile.contents import Contents, Fit
@@ -87,6 +87,8 @@ class Books:
     """Parameters of which it was looked at where they are read."""
     made: dict[Place, int] = field(default_factory=dict)
     """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
+    evaluated: dict[Key, Traced] = field(default_factory=dict)
+    """Values of PyTorch's program, by the tensors that are these."""
     misfits: set[Key] = field(default_factory=set)
     """Entries that are read in a way in which no parameter may stand there as it is."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)

@@ -76,6 +76,8 @@ class Line(enum.StrEnum):
     FOLDED_POINTWISE = "folded-pointwise"
     """A function of each element: 1 + w, exp(w), -exp(w), a constant times w; a factor for each channel that moved from
     a norm into the weights behind it."""
+    EVALUATED = "evaluated"
+    """A value of PyTorch's own program that depends on no input, computed in advance."""
     CAST = "cast"
     """In another floating-point type, rounded to it."""
     QUANTIZED = "quantized"
@@ -169,6 +171,11 @@ MEANINGS: Mapping[Line, Meaning] = {
         in_formula="a length, multiplied into its direction",
     ),
     Line.FOLDED_POINTWISE: Meaning(values="computed"),
+    Line.EVALUATED: Meaning(
+        values="computed",
+        lost="computed in advance: only what PyTorch's program makes of it is in the file",
+        in_formula="computed in advance, by PyTorch's own program",
+    ),
     Line.CAST: Meaning(values="cast"),
     Line.QUANTIZED: Meaning(values="coded"),
     Line.BLOCK_QUANTIZED: Meaning(values="coded"),
@@ -378,6 +385,8 @@ class EntryLine:
     """Elements that count as parameters: none of a copy's, nor of what the exporter made; repeated rows once."""
     piece: Piece | None = None
     """Of a buffer: how to get it back, where the tensor is all of it."""
+    expression: str | None = None
+    """Of what PyTorch's program computes of no input: what that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,6 +459,20 @@ class Reconciliation:
         for parameter, line in zip(self.manifest.parameters, self.parameters, strict=True):
             counts[line.compared] += parameter.numel
         return counts
+
+    def expression(self, settled: ParameterLine) -> str | None:
+        """What PyTorch's program computes of a parameter that only such a value holds."""
+        if Line.EVALUATED not in settled.chain:
+            return None
+        told = {line.key: line.expression for line in self.entries if line.key in settled.entries}
+        return next((told[key] for key in settled.entries if told.get(key)), None)
+
+    @property
+    def evaluated(self) -> tuple[EntryLine, ...]:
+        """The stored tensors that are values of PyTorch's program, in file order."""
+        return tuple(
+            line for line in self.entries if line.expression is not None and line.line is Line.EVALUATED
+        )
 
     @property
     def misplaced(self) -> int:

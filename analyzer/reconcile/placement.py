@@ -46,10 +46,12 @@ def settle_misplaced(books: Books) -> None:
     """Settle as `misplaced` what is held, by its values, and read where another parameter belongs."""
     if books.contents.mode == "none":
         return
-    read = list(_read(books))
-    books.checked_places = len(read)
+    held = list(_read(books))
+    values = list(_read_values(books))
+    read = held + values
+    books.checked_places = len(held)
     wrong: dict[str, str] = {}
-    for each in read:
+    for each in held:
         expected = _expected(books, each)
         if expected is not None:
             wrong[each.parameter.name] = f"provenance:read-as {expected}"
@@ -57,7 +59,12 @@ def settle_misplaced(books: Books) -> None:
         wrong.setdefault(name, "structure:read-as-another")
     for name in _out_of_order(books, read):
         wrong.setdefault(name, "structure:out-of-order")
-    for each in read:
+    for each in values:
+        rule = wrong.get(each.parameter.name)
+        if rule is not None:
+            line = books.entries[each.entry.tensor.key]
+            books.entries[line.key] = replace(line, line=Line.MISPLACED, decided_by=rule)
+    for each in held:
         rule = wrong.get(each.parameter.name)
         if rule is not None:
             settled = books.parameters[each.parameter.name]
@@ -88,14 +95,33 @@ def _read(books: Books) -> Iterator[_Read]:
             yield _Read(parameter, entry, readers[0])
 
 
+def _read_values(books: Books) -> Iterator[_Read]:
+    """Values of PyTorch's program that hold no parameter, as if each were one of the layer that it is computed from."""
+    for key, value in books.evaluated.items():
+        if not value.parameters or books.entries[key].parameter is not None:
+            continue
+        formula = _NUMBER.sub("", value.expression)
+        like = Parameter(
+            f"{value.parameters[0]}~{formula}",
+            value.shape,
+            value.dtype,
+            trainable=False,
+            content=value.content,
+        )
+        entry = books.entry(key)
+        readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
+        if len(readers) == 1:
+            yield _Read(like, entry, readers[0])
+
+
 # by the module that reads it
 
 
 def _expected(books: Books, each: _Read) -> str | None:
     """The parameter that the reading module has at that input, if it is another one of this shape."""
     scope = books.ledger.traced_scopes.get(each.reader.node.place)
-    if scope is None:
-        return None
+    if scope is None or each.entry.tensor.key in books.evaluated:
+        return None  # where a value stands that is computed from several was asked when it was found
     module = books.aligned.module(scope)
     leaf = _leaf(books, each)
     found = books.tensor(f"{module}.{leaf}" if module else leaf) if leaf is not None else None

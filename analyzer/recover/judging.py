@@ -104,7 +104,8 @@ class Judge:
             return f"only {SAMPLES} of its elements were compared"
         lost = next((m.lost for line, m in MEANINGS.items() if m.lost and line in settled.chain), None)
         if lost is not None:
-            return lost
+            expression = self.result.expression(settled)
+            return lost if expression is None else f"{lost}: {expression}"
         if settled.decided_by.startswith("structure:shape"):
             return "only its shape says which stored tensor it is, and no values were compared"
         if not pieces:

@@ -70,7 +70,7 @@ def test_the_lines_that_keep_an_account_from_balancing_are_these() -> None:
         ),
         ("cast", "cast"),
         ("coded", "quantized block-quantized"),
-        ("computed", "folded-batchnorm folded-weightnorm folded-pointwise"),
+        ("computed", "folded-batchnorm folded-weightnorm folded-pointwise evaluated"),
         (
             "none",
             "removed-zero unused outside buffer added quantization differing missing unexpected unexplained "

@@ -47,8 +47,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("path", "readable", "parameters", "stored_elements", "stored_bytes", "file_bytes"),
         *("stored_tensors", "shared_bytes", "nodes", "dtypes", "findings", "error"),
     ),
-    "reconcile": (*_PARAMETER, "decided_by", "max_abs_error", "compared"),
-    "export": (*_PARAMETER, "decided_by", "max_abs_error", "compared"),
+    "reconcile": (*_PARAMETER, "decided_by", "max_abs_error", "compared", "expression"),
+    "export": (*_PARAMETER, "decided_by", "max_abs_error", "compared", "expression"),
     "recover": (
         *("name", "graph_path", "kind", "status", "dtype", "shape", "line", "chain", "entries"),
         *("decided_by", "max_abs_error", "lossy", "reason"),

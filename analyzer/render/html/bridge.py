@@ -188,13 +188,14 @@ def _parameter(row: View) -> tuple[Cell, ...]:
 
 
 def _tensors(view: View, beside: Beside) -> Grid:
-    columns = (name("tensor"), Column("line"), name("parameter"), Column("decided by"))
+    columns = (name("tensor"), Column("line"), name("parameter"), Column("decided by"), Column("expression"))
     rows = tuple(
         (
             "/".join(filter(None, (show(row.text("graph_path")), show(row.text("name"))))),
             show(row.text("line")),
             show(row.text("parameter")),
             show(row.text("decided_by")),
+            show(row.text("expression")),
         )
         for row in view.rows("tensors")
     )

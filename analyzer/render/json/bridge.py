@@ -48,7 +48,10 @@ def document_reconciliation(report: ReconcileReport) -> Document:
             "stored_elements": ledger.stored_elements,
         },
         "bridge": list(map(_row, result.bridge)),
-        "parameters": [_settled(settled, known[settled.name]) for settled in result.parameters],
+        "parameters": [
+            _settled(settled, known[settled.name], result.expression(settled))
+            for settled in result.parameters
+        ],
         "tensors": [
             _stored(line, path)
             for line, path in sorted(places, key=lambda place: (place[1], place[0].key[1]))
@@ -79,7 +82,7 @@ def _row(row: BridgeRow) -> Document:
     }
 
 
-def _settled(settled: ParameterLine, parameter: Parameter) -> Document:
+def _settled(settled: ParameterLine, parameter: Parameter, expression: str | None) -> Document:
     return {
         "name": settled.name,
         "shape": list(parameter.shape),
@@ -92,6 +95,7 @@ def _settled(settled: ParameterLine, parameter: Parameter) -> Document:
         "max_abs_error": settled.max_abs_error,
         "compared": settled.compared,
         "why": why_differing(settled.line, settled.decided_by),
+        "expression": expression,
     }
 
 
@@ -102,6 +106,7 @@ def _stored(line: EntryLine, path: str) -> Document:
         "line": line.line.value,
         "parameter": line.parameter,
         "decided_by": line.decided_by,
+        "expression": line.expression,
     }
 
 

@@ -57,6 +57,8 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> Iter
     if settled:
         title = f"{format_many(len(settled), 'parameter')} not stored as PyTorch has them"
         yield Fold(title, (_parameters(settled, result, rows),))
+    if result.evaluated:
+        yield Fold("Computed in advance, by PyTorch's own program", (_evaluated(result, rows),))
     if result.nearest:
         yield Fold("What nothing explains, and what is nearest to it", (_nearest(result, rows),))
     yield from show_findings(report.findings, rows)
@@ -100,6 +102,19 @@ def _parameter(settled: ParameterLine, elements: str) -> Row:
     return Row(
         ((Code(settled.name),), (settled.line.value,), (Code(settled.decided_by),), (elements,), (error,))
     )
+
+
+def _evaluated(result: Reconciliation, limit: int) -> Table:
+    """Each stored tensor that PyTorch's program computes of no input, with what it computes."""
+    shapes = {entry.tensor.key: entry.tensor.shape for entry in result.ledger.entries}
+    shown, left = cut(result.evaluated, limit)
+    rows = [
+        Row(((Code(label(each.key)),), (format_shape(shapes[each.key]),), (Code(each.expression or ""),)))
+        for each in shown
+    ]
+    if left:
+        rows.append(Row(((others(left),), (), ())))
+    return Table(columns("tensor", "shape", "expression", words=3), tuple(rows))
 
 
 def _nearest(result: Reconciliation, limit: int) -> Table:

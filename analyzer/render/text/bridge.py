@@ -39,6 +39,8 @@ def show_reconciliation(report: ReconcileReport, options: RenderOptions) -> list
     parts += show_groups(report.grouping, result.in_pytorch_terms(), options, is_pytorch=True)
     if options.verbose or not options.rows:
         parts += [Text(""), _parameters(result)]
+    if result.evaluated:
+        parts += [Text(""), _evaluated(result, options.rows)]
     if result.nearest:
         parts += [Text(""), _nearest(result, options.rows)]
     return parts + show_findings(report.findings, options)
@@ -90,6 +92,20 @@ def _parameters(result: Reconciliation) -> Table:
             printable(settled.decided_by),
         )
     return table
+
+
+def _evaluated(result: Reconciliation, rows: int) -> Text:
+    """Each stored tensor that PyTorch's program computes of no input, with what it computes: two lines each."""
+    text = Text("computed in advance, by PyTorch's own program:", style="bold")
+    shapes = {entry.tensor.key: entry.tensor.shape for entry in result.ledger.entries}
+    shown = result.evaluated[: rows or None]
+    for line in shown:
+        name = show_name(label(line.key)).plain
+        text.append(f"\n  {name} {format_shape(shapes[line.key])}", style="not bold")
+        text.append(f"\n    {show_name(line.expression or '').plain}", style="not bold")
+    if len(shown) < len(result.evaluated):
+        text.append(f"\n  {format_others(len(result.evaluated) - len(shown))}", style="not bold")
+    return text
 
 
 def _nearest(result: Reconciliation, rows: int) -> Text:

@@ -1,0 +1,432 @@
+"""A traced program -> its values that depend on no input: what each is, of which parameters, and what reads it.
+
+Parameters, buffers and lifted constants are known; a call whose inputs are all known is evaluated and known too. An
+exporter may compute such a value in advance and store it (docs/bridge.md, `evaluated`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from exporter.expressions import Text, write_call, write_tensor
+
+__all__ = ["Program", "ProgramValue", "evaluate_program", "merge_programs"]
+
+_MOST_ELEMENTS = 1 << 26
+"""Elements of a value that is evaluated, and of all that are kept together."""
+
+_MOST_SECONDS = 60.0
+"""Time after which nothing more is evaluated."""
+
+_AGAIN = re.compile(r"@\d+")
+"""What torch puts after the path of a module that is called once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramValue:
+    """A value of the program that depends on no input."""
+
+    name: str
+    """Unique in its program."""
+    expression: str
+    tensor: torch.Tensor | None
+    """None of what is too large to keep, or was written over: it says only what is computed from what."""
+    parameters: tuple[str, ...]
+    """Those that it depends on."""
+    origins: tuple[str, ...]
+    """Parameters and values that it is computed from, and that depend on parameters."""
+    is_read: bool
+    """Whether what depends on an input reads it, or it is an output."""
+    uses: tuple[tuple[str, str], ...]
+    """What reads it: module and operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Values of one program, or of several of one model."""
+
+    values: tuple[ProgramValue, ...] = ()
+    direct: frozenset[str] = frozenset()
+    """Parameters that something reads that depends on an input."""
+    computed: frozenset[str] = frozenset()
+    """Parameters that values are computed from."""
+    notes: tuple[str, ...] = ()
+    """What was left out, and why: a sentence each."""
+
+    def reads_through(self, names: Iterable[str]) -> bool:
+        """Whether the program reads a parameter of these names, and through these values only."""
+        known = frozenset(names)
+        return bool(known & self.computed) and not known & self.direct
+
+
+def merge_programs(programs: Sequence[Program]) -> Program:
+    """The values of several programs of one model, under names that differ."""
+
+    def rename(program: Program, number: int) -> Iterator[ProgramValue]:
+        own = {value.name for value in program.values}
+        for value in program.values:
+            origins = tuple(f"{number}.{name}" if name in own else name for name in value.origins)
+            yield dataclasses.replace(value, name=f"{number}.{value.name}", origins=origins)
+
+    return Program(
+        values=tuple(value for number, program in enumerate(programs) for value in rename(program, number)),
+        direct=frozenset().union(*(program.direct for program in programs)),
+        computed=frozenset().union(*(program.computed for program in programs)),
+        notes=tuple(dict.fromkeys(note for program in programs for note in program.notes)),
+    )
+
+
+def evaluate_program(program: torch.export.ExportedProgram) -> Program:
+    """Walk a program once and evaluate what no input has a part in, within bounds of size and time."""
+    walk = _Walk(program)
+    with torch.no_grad():
+        walk.run()
+    return walk.result()
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a node is that depends on no input."""
+
+    value: Any
+    text: Text
+    identity: str | None
+    """The parameter or value that it is, up to layout and type; None of what depends on no parameter and is small."""
+    parameters: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A value as it is found; its readers come later."""
+
+    name: str
+    text: Text
+    tensor: torch.Tensor | None
+    """None of what is too large to keep, or was written over."""
+    parameters: frozenset[str]
+    origins: tuple[str, ...]
+    is_read: bool = False
+    uses: dict[tuple[str, str], None] = field(default_factory=dict)
+
+
+_LAYOUT = frozenset(
+    {
+        *("view", "_unsafe_view", "reshape", "view_as", "flatten", "unflatten", "squeeze", "unsqueeze"),
+        *("transpose", "permute", "t", "numpy_T", "mT", "movedim", "moveaxis", "swapaxes", "swapdims"),
+        *("contiguous", "clone", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy"),
+        *("to", "_to_copy", "type_as", "float", "expand", "expand_as", "slice", "narrow", "select"),
+        *("split", "split_with_sizes", "chunk", "unbind", "dropout", "dropout_", "feature_dropout"),
+    }
+)
+"""Operators whose result, of as many elements, is what they are given."""
+
+_TURNS = frozenset(
+    {"transpose", "permute", "t", "numpy_T", "mT", "movedim", "moveaxis", "swapaxes", "swapdims"}
+)
+"""Those of them that may put elements in another order."""
+
+_CHECKS = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range"})
+
+_UNSETTLED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "empty_permuted", "resize_"})
+"""Operators whose result is whatever memory holds."""
+
+_SETTLED = frozenset({"scaled_dot_product_attention", "dropout", "dropout_", "feature_dropout"})
+"""Operators that are marked as random, and are not when nothing is dropped."""
+
+
+class _Walk:
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self.program = program
+        self.known: dict[fx.Node, _Known] = {}
+        self.kept: dict[str, _Kept] = {}
+        self.direct: set[str] = set()
+        self.computed: set[str] = set()
+        self.spoiled: dict[int, torch.Tensor] = {}
+        """Storages into which something has written that depends on an input; held, so that none takes their place."""
+        self.protected: set[int] = set()
+        self.elements = 0
+        self.skipped: dict[str, int] = {}
+
+    def run(self) -> None:
+        started = time.monotonic()
+        left = {node: len(node.users) for node in self.program.graph.nodes}
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self._give(node)
+            elif node.op == "call_function":
+                known = None
+                if time.monotonic() - started < _MOST_SECONDS:
+                    known = self._call(node)
+                else:
+                    self._skip(f"not evaluated after {_MOST_SECONDS:.0f} seconds")
+                if known is None:
+                    self._spoil(node)
+                else:
+                    self.known[node] = known
+            self._read(node)
+            for source in node.all_input_nodes:  # what nobody reads any more needs no memory
+                left[source] -= 1
+                if not left[source]:
+                    self.known.pop(source, None)
+
+    def result(self) -> Program:
+        values = tuple(
+            ProgramValue(
+                name=kept.name,
+                expression=str(kept.text),
+                tensor=kept.tensor,
+                parameters=tuple(sorted(kept.parameters)),
+                origins=kept.origins,
+                is_read=kept.is_read,
+                uses=tuple(kept.uses),
+            )
+            for kept in self.kept.values()
+            if kept.tensor is not None or kept.parameters
+        )
+        notes = tuple(f"{count:,} values {reason}" for reason, count in sorted(self.skipped.items()))
+        return Program(values, frozenset(self.direct), frozenset(self.computed), notes)
+
+    def _give(self, node: fx.Node) -> None:
+        signature, name = self.program.graph_signature, node.name
+        tensor: torch.Tensor | None = None
+        if name in signature.inputs_to_parameters:
+            own = signature.inputs_to_parameters[name]
+            tensor = self.program.state_dict.get(own)
+            parameters = frozenset((own,))
+        elif name in signature.inputs_to_buffers:
+            own = signature.inputs_to_buffers[name]
+            tensor = self.program.state_dict.get(own, self.program.constants.get(own))
+            parameters = frozenset()
+        elif name in signature.inputs_to_lifted_tensor_constants:
+            own = signature.inputs_to_lifted_tensor_constants[name]
+            tensor = self.program.constants.get(own)
+            parameters = frozenset()
+        if not isinstance(tensor, torch.Tensor) or tensor.device.type == "meta":
+            return
+        is_named = name not in signature.inputs_to_lifted_tensor_constants
+        text = Text(own) if is_named else write_tensor(tensor)
+        self.known[node] = _Known(tensor.detach(), text, own if is_named else None, parameters)
+        self.protected.add(_storage(tensor))
+
+    def _call(self, node: fx.Node) -> _Known | None:
+        target: Any = node.target
+        schema = getattr(target, "_schema", None)
+        is_item = getattr(target, "__name__", "") == "getitem"
+        if any(source not in self.known for source in node.all_input_nodes):
+            return None
+        sources = [self.known[source] for source in node.all_input_nodes]
+        if any(self._is_spoiled(source.value) for source in sources):
+            return None
+        if schema is None and not is_item:
+            return None  # bodies of loops and conditions: nothing is known of them
+        name = _operator(target)
+        if name in _CHECKS or name in _UNSETTLED or not self._is_settled(node, name):
+            return None
+        written = _written(node, schema) if schema is not None and schema.is_mutable else []
+        stored = [_storage(self.known[each].value) for each in written if each in self.known]
+        if self.protected.intersection(stored) and name != "detach_":
+            return None
+        size = _size(node.meta.get("val"))
+        if size is None or size > _MOST_ELEMENTS:
+            if size is not None:
+                self._skip(f"of more than {_MOST_ELEMENTS:,} elements")
+            return None
+        try:
+            args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda each: self.known[each].value)
+            value = target(*args, **kwargs)
+        except Exception:  # noqa: BLE001  an operator may raise anything; then the value is not known
+            self._skip("that could not be evaluated")
+            return None
+        for kept in self.kept.values() if written and name != "detach_" else ():
+            if kept.tensor is not None and _storage(kept.tensor) in stored:
+                kept.tensor = None
+        return self._name(node, name, value, sources)
+
+    def _name(self, node: fx.Node, name: str, value: Any, sources: Sequence[_Known]) -> _Known:
+        parameters = frozenset().union(*(source.parameters for source in sources)) if sources else frozenset()
+        first = sources[0] if sources else None
+        is_same = (
+            first is not None
+            and name in _LAYOUT | {"getitem"}
+            and isinstance(value, torch.Tensor)
+            and isinstance(first.value, torch.Tensor)
+            and value.numel() == first.value.numel()
+            and (value.dtype == first.value.dtype or not _loses(first.value.dtype, value.dtype))
+        )
+        if first is not None and is_same and not self._is_turned(name, first, value):
+            return _Known(value, first.text, first.identity, parameters)
+        if not isinstance(value, torch.Tensor):
+            # of several results each is a value of its own
+            identity = first.identity if first is not None and name in _LAYOUT else None
+            return _Known(value, write_call(node, name, self._text), identity, parameters)
+        text = write_call(node, name, self._text)
+        origins = tuple(dict.fromkeys(self._origins(node)))
+        self.computed.update(origin for origin in origins if origin in parameters)
+        if name == "linear" and len(sources) == 3 and parameters:
+            origins = self._multiply(node, sources, origins)
+        if not parameters and (value.numel() < 2 or _is_one_value(value)):
+            return _Known(value, text, None, parameters)
+        tensor: torch.Tensor | None = value
+        if self.elements + value.numel() > _MOST_ELEMENTS:
+            tensor = None
+            self._skip(f"beyond {_MOST_ELEMENTS:,} elements together")
+        else:
+            self.elements += value.numel()
+        self.kept[node.name] = _Kept(node.name, text, tensor, parameters, origins)
+        return _Known(value, text, node.name, parameters)
+
+    def _is_turned(self, name: str, first: _Known, value: torch.Tensor) -> bool:
+        """Whether a computed value has its elements in another order now, in which it may be reshaped after that."""
+        if name not in _TURNS or first.identity not in self.kept:
+            return False
+        return not torch.equal(value.reshape(-1), first.value.reshape(-1))
+
+    def _multiply(
+        self, node: fx.Node, sources: Sequence[_Known], origins: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Keep the product of a linear layer without its bias, which ONNX adds apart; what the sum is computed from."""
+        given, weight, bias = sources
+        product = torch.nn.functional.linear(given.value, weight.value)
+        own = tuple(origin for origin in origins if origin != bias.identity)
+        if not own or self.elements + product.numel() > _MOST_ELEMENTS:
+            return origins
+        self.elements += product.numel()
+        name = f"{node.name}.product"
+        text = Text(f"linear({given.text}, {weight.text})", "linear(...)")
+        kept = _Kept(name, text, product, given.parameters | weight.parameters, own)
+        kept.uses[_module(node), "add"] = None
+        self.kept[name] = kept
+        return tuple(dict.fromkeys((name, *(o for o in origins if o == bias.identity))))
+
+    def _text(self, node: fx.Node) -> Text:
+        return self.known[node].text
+
+    def _origins(self, node: fx.Node) -> Iterator[str]:
+        """What a node's learned inputs are, past those that are several tensors."""
+        for source in node.all_input_nodes:
+            known = self.known[source]
+            if known.parameters and known.identity is not None:
+                yield known.identity
+            elif known.parameters:
+                yield from self._origins_of_parts(source)
+
+    def _origins_of_parts(self, source: fx.Node) -> Iterator[str]:
+        # its own sources may be forgotten by now, so that what they were is what its parameters are
+        yield from self.known[source].parameters
+
+    def _read(self, node: fx.Node) -> None:
+        """Note for what a node reads that it does."""
+        if node.op not in ("call_function", "output"):
+            return
+        name = "output" if node.op == "output" else _operator(node.target)
+        if name in _CHECKS:
+            return
+        found = self.known.get(node)
+        module = _module(node)
+        for source in node.all_input_nodes:
+            known = self.known.get(source)
+            if known is None:
+                continue
+            if found is not None and found.identity is not None and found.identity == known.identity:
+                continue  # it is handed on
+            names = [known.identity] if known.identity is not None else list(known.parameters)
+            for own in names:
+                kept = self.kept.get(own)
+                if kept is not None:
+                    kept.uses[module, name] = None
+                    kept.is_read = kept.is_read or found is None
+                elif found is None and own in known.parameters:
+                    self.direct.add(own)
+
+    def _is_settled(self, node: fx.Node, name: str) -> bool:
+        """Whether an operator gives the same every time."""
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded not in tags:
+            return True
+        if name not in _SETTLED:
+            return False
+        place, key = (4, "dropout_p") if name == "scaled_dot_product_attention" else (2, "train")
+        given = node.args[place] if place < len(node.args) else node.kwargs.get(key)
+        return not given
+
+    def _spoil(self, node: fx.Node) -> None:
+        """Forget what a node writes into that is not known itself."""
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or not schema.is_mutable:
+            return
+        for source in _written(node, schema):
+            known = self.known.get(source)
+            if known is not None and isinstance(known.value, torch.Tensor):
+                spoiled = _storage(known.value)
+                self.spoiled[spoiled] = known.value
+                for kept in self.kept.values():
+                    if kept.tensor is not None and _storage(kept.tensor) == spoiled:
+                        kept.tensor = None
+
+    def _is_spoiled(self, value: Any) -> bool:
+        return any(_storage(tensor) in self.spoiled for tensor in _tensors(value)) if self.spoiled else False
+
+    def _skip(self, reason: str) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+
+def _module(node: fx.Node) -> str:
+    """Path of the module that a node belongs to."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return _AGAIN.sub("", next(reversed(stack.values()))[0]) if stack else ""
+
+
+def _operator(target: Any) -> str:
+    schema = getattr(target, "_schema", None)
+    name = getattr(target, "__name__", str(target)) if schema is None else schema.name.rpartition("::")[2]
+    return str(name)
+
+
+def _written(node: fx.Node, schema: Any) -> list[fx.Node]:
+    """The inputs that an operator writes into."""
+    found: list[Any] = []
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            found += given if isinstance(given, (list, tuple)) else [given]
+    return [each for each in found if isinstance(each, fx.Node)]
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else 0
+
+
+def _size(value: Any) -> int | None:
+    """Elements of a result, as the trace knows it; None where an input decides how many there are."""
+    total = 0
+    for tensor in _tensors(value):
+        if not all(isinstance(size, int) for size in tensor.shape):
+            return None
+        total += math.prod(tensor.shape)
+    return total
+
+
+def _loses(before: torch.dtype, after: torch.dtype) -> bool:
+    """Whether a cast makes other numbers: from floating-point to whole ones, or to truth values."""
+    return (before.is_floating_point and not after.is_floating_point) or after is torch.bool
+
+
+def _is_one_value(tensor: torch.Tensor) -> bool:
+    return bool((tensor == tensor.reshape(-1)[0]).all())
