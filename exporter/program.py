@@ -214,7 +214,11 @@ class _Walk:
             return
         is_named = name not in signature.inputs_to_lifted_tensor_constants
         text = Text(own) if is_named else write_tensor(tensor)
-        self.known[node] = _Known(tensor.detach(), text, own if is_named else None, parameters)
+        identity = own if is_named else None
+        if not is_named and 1 < tensor.numel() <= _MOST_ELEMENTS and not _is_one_value(tensor):
+            identity = node.name  # no state dict has it, so that it is a value of its own
+            self.kept[identity] = _Kept(identity, text, tensor.detach(), parameters, ())
+        self.known[node] = _Known(tensor.detach(), text, identity, parameters)
         self.protected.add(_storage(tensor))
 
     def _call(self, node: fx.Node) -> _Known | None:

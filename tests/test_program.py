@@ -116,6 +116,23 @@ def test_a_value_that_is_written_over_says_only_what_was_computed_from_it() -> N
     assert values["relu(1 - weight)"].origins == (values["1 - weight"].name,)
 
 
+class Picking(torch.nn.Module):
+    """Holds a tensor that is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = torch.tensor([3, 0, 2, 1, 1, 5, 4, 7])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, self.order]
+
+
+def test_a_tensor_that_no_state_dict_has_is_a_value() -> None:
+    (value,) = values_of(describe(Picking().eval(), torch.rand(2, 8))).values()
+
+    assert (value.expression, value.shape, value.uses) == ("constant", (8,), (("", "index"),))
+
+
 class Random(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(4) + torch.nn.functional.dropout(torch.arange(4.0) * 3.5, training=False)
