@@ -69,7 +69,8 @@ class Outcome:
     alone: Alone = "unknown"
     parameters: int = 0
     at_least: int = 0
-    at_most: int = 0
+    at_most: int | None = 0
+    """None where the file tells no bound."""
     read: int = 0
     """Elements of PyTorch's parameters that its forward reads."""
 
@@ -253,14 +254,14 @@ def _negative(kind: Any, side: str, changed: str, ask: Callable[[], Any]) -> Neg
         return Negative(kind, side, changed, balanced=False, error=first_line(error))
 
 
-def _alone(ledger: Ledger, read: int | None) -> tuple[Alone, int, int, int, int]:
+def _alone(ledger: Ledger, read: int | None) -> tuple[Alone, int, int, int | None, int]:
     least, most = ledger.parameters_at_least, ledger.parameters_at_most
     counts = (ledger.parameters, least, most, read or 0)
     if read is None:
         return ("unknown", *counts)
     if ledger.parameters == read:
         return ("exact", *counts)
-    if least <= read <= most:
+    if least <= read and (most is None or read <= most):
         return ("range", *counts)
     unattributed = any(entry.role == "unattributed" for entry in ledger.entries)
     return ("unattributed" if unattributed else "wrong", *counts)
