@@ -43,13 +43,15 @@ def main() -> None:
             _say(line_of(outcome))
         return outcomes
 
+    outcomes: list[Outcome] = []
     with ThreadPoolExecutor(options.processes) as pool:
-        outcomes = [outcome for group in pool.map(run, groups) for outcome in group]
-    if options.markdown:
-        options.markdown.write_text(render_markdown(outcomes), encoding="utf-8")
-    if options.json:
-        rows = [{"name": outcome.cell.name, **dataclasses.asdict(outcome)} for outcome in outcomes]
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        for found in pool.map(run, groups):
+            outcomes += found
+            if options.json:  # whoever stops a long run keeps what it has found
+                rows = [{"name": outcome.cell.name, **dataclasses.asdict(outcome)} for outcome in outcomes]
+                options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            if options.markdown:
+                options.markdown.write_text(render_markdown(outcomes), encoding="utf-8")
     for line in summary_lines(outcomes):
         _say(line)
     sys.exit(any(negative.balanced for outcome in outcomes for negative in outcome.negatives))

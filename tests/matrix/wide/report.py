@@ -25,9 +25,14 @@ def line_of(outcome: Outcome) -> str:
         if negative.balanced
     ]
     if outcome.alone != "exact":
-        span = f"{outcome.at_least:,}-{outcome.at_most:,}"
-        told.append(f"alone {outcome.alone}: {outcome.parameters:,} ({span}) of {outcome.read:,}")
+        told.append(f"alone {outcome.alone}: {outcome.parameters:,} ({_range(outcome)}) of {outcome.read:,}")
     return f"{outcome.cell.name:48} {'; '.join(told)}"
+
+
+def _range(outcome: Outcome) -> str:
+    """The numbers between which the file alone says that PyTorch's is."""
+    most = outcome.at_most
+    return f"{outcome.at_least:,} or more" if most is None else f"{outcome.at_least:,} to {most:,}"
 
 
 def _told(side: SideOutcome) -> str:
@@ -247,7 +252,7 @@ def _wrong(outcomes: Sequence[Outcome]) -> str:
         (
             f"`{outcome.cell.name}`",
             f"{outcome.parameters:,}",
-            f"{outcome.at_least:,} to {outcome.at_most:,}",
+            _range(outcome),
             f"{outcome.read:,}",
         )
         for outcome in outcomes
