@@ -168,6 +168,7 @@ class Traced:
 
     @property
     def numel(self) -> int:
+        """Elements of the value."""
         return math.prod(self.shape)
 
 

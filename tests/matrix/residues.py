@@ -25,33 +25,7 @@ class Known:
 
 NOTHING = Known({}, "balances")
 
-_RELATIVE_POSITIONS = (
-    "DeBERTa projects its normalized table of relative positions with each layer's query and key weights. None of "
-    "that depends on an input, so constant folding stores the products (layers x 2 x 48 x 64, with a static batch of 2 "
-    "once for each), and neither the table nor its LayerNorm is in the file any more."
-)
-_FOLDED = ("ort-basic", "ort-extended", "onnxslim")
 KNOWN: Mapping[str, Known] = {
-    **{
-        f"deberta-v2/{export}/{transform}": Known(
-            {"missing": 48 * 64 + 2 * 64, "unexpected": 2 * 2 * 48 * 64}, _RELATIVE_POSITIONS
-        )
-        for export in ("dynamic", "fused", "dynamo", "legacy")
-        for transform in _FOLDED
-    },
-    **{
-        f"deberta-v2/static/{transform}": Known(
-            {"missing": 48 * 64 + 2 * 64, "unexpected": 2 * 2 * 2 * 48 * 64}, _RELATIVE_POSITIONS
-        )
-        for transform in _FOLDED
-    },
-    **{
-        f"deberta-v2/dynamo/{transform}": Known(
-            {"missing": 48 * 64 + 2 * 64, "unexpected": 2 * 2 * 48 * 64, "unexplained": 1},
-            f"{_RELATIVE_POSITIONS} The one element more is a scalar of the trace, `lifted_tensor_0`.",
-        )
-        for transform in ("ort-basic", "ort-extended")
-    },
     "t5/static/qdq": Known(
         {"missing": 32 * 4},
         "The decoder's three positions pick three of the 32 rows of its table of relative positions; the few values "

@@ -151,7 +151,7 @@ def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
     """The cells whose name fits any of the patterns, all of them without one; those of an architecture together.
 
     >>> [cell.name for cell in cells_of(("lstm_tagger/*/exported",))]
-    ['lstm_tagger/own-legacy/exported', 'lstm_tagger/dynamo/exported', 'lstm_tagger/legacy/exported']
+    ['lstm_tagger/own-legacy/exported', 'lstm_tagger/dynamo/exported', 'lstm_tagger/legacy-raw/exported']
     """
     return tuple(
         cell
