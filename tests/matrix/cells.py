@@ -226,6 +226,9 @@ def against_checkpoint(ledger: Ledger, checkpoint: Path) -> tuple[Residue, ...]:
     try:
         original = _read_checkpoint(checkpoint)
         result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
+        if not result.balanced and original.trace is not None:  # as the command does
+            manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
+            result = reconcile_ledger(ledger, manifest, "full", weights=original.weights)
     except Exception as error:  # noqa: BLE001  the manifest's result stands, whatever happens here
         return (Residue("failed", 0, 0, (first_line(error),)),)
     return residue_of(result)
