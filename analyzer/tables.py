@@ -64,7 +64,7 @@ def _is_known(values: Reals, step: float, slack: float) -> bool:
         is_affine(values, 0.51 * step)
         or is_coordinates(values)
         or is_mask(values)
-        or is_geometric(values, slack)
+        or (bool((values > 0).all()) and is_geometric(values, slack))  # frequencies are no speeds backwards
         or is_sloped(values, slack, step)
         or _are_slopes(values, slack)
         or is_sinusoidal(values, slack)

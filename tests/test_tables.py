@@ -332,3 +332,10 @@ def test_codes_of_noise_are_none() -> None:
     decoded = (np.round(noise / step) * step).astype("f4")
 
     assert count_free(decoded, step) == decoded.size
+
+
+def test_frequencies_the_other_way_round_are_no_known_table() -> None:
+    frequencies = (1e4 ** (-np.arange(8) / 8)).astype("f4")
+
+    assert count_free(frequencies) == 0
+    assert count_free(-frequencies) == 8
