@@ -17,7 +17,7 @@ import numpy.typing as npt
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Node, StoredTensor
-from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
+from analyzer.model.operators import CARRIES, DECODES, Kind, kind_of
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import RETYPED, Computed, Line, Piece
 from analyzer.reconcile.scaled import ScaledFit, fit_scaled, tolerance_of
@@ -26,6 +26,9 @@ from analyzer.scopes import module_of
 __all__ = ["match_moved_gain"]
 
 Vector = npt.NDArray[np.float64]
+
+_KEEPS = DECODES | {"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+"""Operators past which a stored tensor is followed: none of them cuts, joins or turns a vector round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def _divides(books: Books, entry: Entry, bias: object, factors: Vector) -> bool:
 
 def _flow(books: Books, entry: Entry) -> tuple[Node, Entry | None] | None:
     """The node that gives what a norm gives, and the entry of its bias; None where the entry is no norm's gain."""
-    readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
+    readers = books.ledger.wiring.readers(entry.tensor, past=_KEEPS)
     if len(readers) != 1:
         return None
     node, slot = readers[0]
@@ -115,7 +118,7 @@ def _flow(books: Books, entry: Entry) -> tuple[Node, Entry | None] | None:
 def _entry_at(books: Books, node: Node, name: str) -> Entry | None:
     """The stored tensor of a name, as a node sees it, past what moves it or decodes it."""
     provider = books.ledger.wiring.find(node.graph_path, name) if name else None
-    while isinstance(provider, Node) and provider.op_type in DECODES | MOVES and provider.inputs:
+    while isinstance(provider, Node) and provider.op_type in _KEEPS and provider.inputs:
         provider = books.ledger.wiring.find(provider.graph_path, provider.inputs[0])
     return books.find(provider.key) if isinstance(provider, StoredTensor) else None
 

@@ -114,6 +114,14 @@ def test_a_model_that_computes_something_else_does_not(tmp_path: Path, case: str
     assert not run(tmp_path, stored, f"{WHOLE} {products}", head=head, at_hand=at_hand).balanced
 
 
+@pytest.mark.parametrize("name", ["norm.weight", "norm.bias"])
+def test_a_gain_or_bias_that_a_node_turns_round_is_another(tmp_path: Path, name: str) -> None:
+    turned = f'v = Slice("{name}", minus, least, zero, minus) {WHOLE.replace(chr(34) + name + chr(34), "v")}'
+    places = {"minus": np.array([-1]), "least": np.array([-(1 << 40)]), "zero": np.array([0])}
+
+    assert not run(tmp_path, smoothed(**places), f"{turned} {PRODUCTS}", at_hand=True).balanced
+
+
 def test_one_element_of_a_weight_that_is_another_is_found(tmp_path: Path) -> None:
     stored = smoothed()
     stored["a.weight"][3, 5] += np.float32(0.01)
