@@ -150,6 +150,16 @@ def _each(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return lambda call: np.asarray(function(call.array(0))).astype(call.array(0).dtype, copy=False)
 
 
+def _clip(call: _Call) -> Array:
+    found = call.array(0)
+    if {"min", "max"} & set(call.node.settings):
+        raise ValueError("bounds of before opset 11")
+    for slot, bound in ((1, np.maximum), (2, np.minimum)):
+        limit = call.optional(slot)
+        found = found if limit is None else bound(found, limit)
+    return np.asarray(found)
+
+
 def _truth(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return lambda call: np.asarray(function(call.array(0)))
 
@@ -398,6 +408,7 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Cast": _cast,
     "CastLike": lambda call: call.array(0),
     "Ceil": _each(np.ceil),
+    "Clip": _clip,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Cos": _each(np.cos),
@@ -436,6 +447,7 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "ReduceMin": _reduce(np.min),
     "ReduceSum": _reduce(np.sum),
     "Reshape": _reshape,
+    "Relu": _each(lambda value: np.maximum(value, 0)),
     "Round": _each(np.round),
     "ScatterElements": _scatter,
     "ScatterND": _scatter_nd,
@@ -445,6 +457,7 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Sin": _each(np.sin),
     "Size": lambda call: np.asarray(call.array(0).size, dtype=np.int64),
     "Slice": _slice,
+    "Softplus": _each(lambda value: np.logaddexp(0, value)),
     "Split": _split,
     "Sqrt": _each(np.sqrt),
     "Squeeze": _squeeze,

@@ -27,7 +27,8 @@ from analyzer.reconcile.by_content import (
 )
 from analyzer.reconcile.by_name import match_by_name
 from analyzer.reconcile.by_shape import match_by_shape
-from analyzer.reconcile.computing import settle_changed, settle_opaque
+from analyzer.reconcile.changed import settle_changed
+from analyzer.reconcile.computing import settle_opaque
 from analyzer.reconcile.concatenated import match_concatenated, match_packed_copies
 from analyzer.reconcile.contents import ContentMode, Contents
 from analyzer.reconcile.evaluated import match_evaluated

@@ -5,6 +5,7 @@ Each rule (one file each) takes the books, settles what it can prove, and leaves
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,7 @@ from analyzer.manifest import Buffer, Manifest, Parameter, Traced
 from analyzer.model import Key, Node, Place
 from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
 from analyzer.reconcile.contents import Contents, Fit
-from analyzer.reconcile.lines import EntryLine, Line, ParameterLine, Piece, name_of
+from analyzer.reconcile.lines import SAMPLED, EntryLine, Line, ParameterLine, Piece, name_of
 from analyzer.reconcile.names import Alignment
 from analyzer.scopes import mangle, module_of, read_provenance
 from analyzer.wiring import Reader
@@ -252,8 +253,10 @@ class Books:
         self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by)
         settled = self.parameters[parameter.name]
         chain = settled.chain if line in settled.chain else (*settled.chain, line)
+        is_sampled = settled.has_sampled_copy or not SAMPLED.isdisjoint(re.split("[+: ]", decided_by))
+        entries = (*settled.entries, entry.tensor.key)
         self.parameters[parameter.name] = replace(
-            settled, chain=chain, entries=(*settled.entries, entry.tensor.key)
+            settled, chain=chain, entries=entries, has_sampled_copy=is_sampled
         )
 
     def settle(

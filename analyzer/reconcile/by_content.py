@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.content import Array
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key
@@ -16,7 +17,7 @@ from analyzer.reconcile.books import Books, piece_of
 from analyzer.reconcile.closeness import was_narrower
 from analyzer.reconcile.contents import Contents, Fit
 from analyzer.reconcile.layouts import Layout, layouts
-from analyzer.reconcile.lines import Line
+from analyzer.reconcile.lines import SAMPLED, Line
 from analyzer.reconcile.stacks import Stacks, Tensor
 from analyzer.scopes import module_of
 
@@ -152,9 +153,27 @@ def match_copies(books: Books) -> None:
         for candidate, fit in index.find(entry):
             # Equal zero biases are different parameters: a constant-filled tensor is nobody's copy.
             is_constant = books.contents.originals.is_constant(candidate)
-            if isinstance(candidate, Parameter) and candidate.name in books.parameters and not is_constant:
+            if not isinstance(candidate, Parameter) or candidate.name not in books.parameters or is_constant:
+                continue
+            is_sampled = fit.evidence in SAMPLED and books.contents.mode == "full"
+            values = _held_values(books, candidate) if is_sampled else None
+            if values is None:
                 books.copy(candidate, entry, fit.evidence)
                 break
+            if books.contents.repeats(entry, fit.layout, values):
+                books.copy(candidate, entry, "content")
+                break
+
+
+def _held_values(books: Books, parameter: Parameter) -> Array | None:
+    """The numbers of a parameter that a tensor in the file holds, every one of them compared; None where none does."""
+    settled = books.parameters[parameter.name]
+    if settled.compared != "whole" or not settled.entries:
+        return None
+    entry = books.entry(settled.entries[0])
+    fit = books.contents.fit(entry, parameter) if books.contents.encoding(entry) is None else None
+    array = None if fit is None or fit.evidence != "content" else books.contents.array(entry)
+    return None if fit is None or array is None else fit.layout.restore(array)
 
 
 def match_deduplicated(books: Books) -> None:

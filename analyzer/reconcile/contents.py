@@ -406,6 +406,11 @@ class Contents:
         expected = self.originals.cast_digest(tensor, dtype)
         return None if expected is None else cast_digest(restored, dtype) == expected
 
+    def repeats(self, entry: Entry, layout: Layout, values: Array) -> bool:
+        """Whether codes stand for these values, in PyTorch's order of axes, each within a step."""
+        encoded = self.encoding(entry)
+        return encoded is not None and self._compare_codes(encoded, values, layout) is not False
+
     def _compare_codes(self, encoded: Encoded, original: Array, layout: Layout) -> float | bool:
         if layout.window is None:
             return compare_codes(encoded.bands(), original.transpose(layout.axes).reshape(-1))

@@ -346,6 +346,10 @@ class Nearest:
     """Largest difference among them; None where that is no number."""
 
 
+SAMPLED = frozenset({"sampled", "sampled-rows", "sums"})
+"""What `decided_by` has where not every value was compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterLine:
     """Where one PyTorch parameter went."""
@@ -361,12 +365,14 @@ class ParameterLine:
     """Largest difference to the stored values among those compared; None where none were."""
     pieces: tuple[Piece, ...] = ()
     """How to get it back from the file; empty where nothing in the file is it."""
+    has_sampled_copy: bool = False
+    """Whether one of its copies was compared at positions or by sums alone."""
 
     @property
     def compared(self) -> Compared:
-        """How far its values were compared, as `decided_by` says."""
+        """How far its values were compared, in all of its copies, as `decided_by` says."""
         words = set(re.split("[+: ]", self.decided_by))
-        if words & {"sampled", "sampled-rows", "sums"}:
+        if self.has_sampled_copy or words & SAMPLED:
             return "sampled"
         is_compared = self.entries and words & {"content", "rows"}
         return "whole" if is_compared else "none"

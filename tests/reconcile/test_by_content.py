@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from models import (
@@ -13,6 +15,7 @@ from models import (
     manifest_of,
     noise,
     outs,
+    packed,
     parameter,
     parameters_of,
     quantized,
@@ -510,3 +513,25 @@ def test_nameless_codes_of_nothing_are_not_a_weight_of_zeros(tmp_path, at_hand):
     )
 
     assert lines_of(result) == {"fc.weight": "missing"}
+
+
+@pytest.mark.parametrize("tampered", [False, True])
+def test_codes_that_repeat_a_tensor_of_the_file_are_held_against_all_of_it(
+    tampered: bool, tmp_path: Path
+) -> None:
+    """The manifest has sums of a large table alone; the file has all of its values."""
+    table = noise(160, 64, seed=4)
+    stored = {"emb.weight": table, **packed("head", table)}
+    if tampered:
+        stored["head_Q4"].reshape(-1)[77] ^= 0x88  # eight steps
+    text = """<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (int64[3] x) => (float[3,160] y) {
+        h = Gather("emb.weight", x)
+        y = com.microsoft.MatMulNBits<K = 64, N = 160, bits = 4, block_size = 16>(h, "head_Q4", "head_scales")
+    }"""
+    manifest = manifest_of(*parameters_of({"emb.weight": table}))
+
+    result = reconcile(tmp_path, text_model(text, stored), manifest)
+
+    assert result.balanced is not tampered
+    assert result.compared == {"whole": table.size, "sampled": 0, "none": 0}

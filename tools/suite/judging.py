@@ -26,6 +26,8 @@ class Side:
     """The lines that unbalance: line, elements, and the first names that stand there."""
     reads: str | None
     """What the wiring digest says; None where the reconciliation has none."""
+    sampled: int = 0
+    """PyTorch's elements of which the report says that they were compared at positions and by sums alone."""
 
     def reason(self) -> str:
         return "; ".join(f"{elements:,} {line}: {names}" for line, elements, names in self.lines)
@@ -56,6 +58,12 @@ class Judgement:
     def told(self) -> bool:
         """Whether every side refuses it."""
         return not any(side.balanced for side in self.sides.values())
+
+    @property
+    def is_told_of_all(self) -> bool:
+        """Whether every side refuses it that compared all values; there is one."""
+        whole = [side for side in self.sides.values() if not side.sampled]
+        return bool(whole) and not any(side.balanced for side in whole)
 
     @property
     def differs(self) -> bool:
@@ -128,4 +136,7 @@ def _side(result: Reconciliation) -> Side:
         if row.line in UNBALANCED and row.tensors
     )
     reads: Any = getattr(result, "reads", None)
-    return Side(result.balanced, lines, None if reads is None else str(getattr(reads, "value", reads)))
+    sampled = result.compared["sampled"]
+    return Side(
+        result.balanced, lines, None if reads is None else str(getattr(reads, "value", reads)), sampled
+    )

@@ -43,6 +43,11 @@ class Case:
         return f"{self.base.name}/{self.kind}"
 
     @property
+    def is_at_positions(self) -> bool:
+        """Whether it passes only where the report says that codes were compared at positions: a manifest alone."""
+        return self.status == "silent" and self.judgement is not None and self.judgement.is_told_of_all
+
+    @property
     def counts(self) -> bool:
         return self.status in ("told", "silent", "failed")
 

@@ -57,8 +57,19 @@ def recode(s: Surgery, product: Product, function: Function) -> None:
     room = min(info.max - float(zero.max()), float(zero.min()) - info.min)
     fresh = np.abs(values).max(axis=others, keepdims=steps.size > 1) / max(room, 1.0)
     made = np.clip(np.rint(values / fresh + zero), info.min, info.max).astype(codes.dtype)
+    check_other((made - zero) * fresh, (codes - zero) * steps, fresh)
     s.store(product.tensor, made)
     s.store(scale, np.asarray(fresh, s.array(scale).dtype).reshape(s.array(scale).shape))
+
+
+def check_other(values: Array, before: Array, step: Array) -> None:
+    """Whether codes stand for something else than before: a value at least is more than a step away.
+
+    Raises:
+        NoPlaceError: all are within a step, which is what a quantizer may make of the same weight.
+    """
+    if not bool((np.abs(values - before) > step).any()):
+        raise NoPlaceError("within a step of the weight")
 
 
 def recode_blocks(s: Surgery, node: Any, codes: Array, function: Function) -> None:
@@ -71,6 +82,7 @@ def recode_blocks(s: Surgery, node: Any, codes: Array, function: Function) -> No
     values = np.asarray(function(block * scale.reshape(*codes.shape[:2], 1).astype(np.float64)), np.float64)
     fresh = np.abs(values).max(-1, keepdims=True) / 7
     made = np.clip(np.rint(values / np.where(fresh == 0, 1, fresh)) + 8, 0, 15).astype(np.uint8)
+    check_other((made - 8.0) * fresh, block * scale.reshape(*codes.shape[:2], 1), fresh)
     made = made.reshape(*codes.shape, 2)
     s.store(node.input[1], made[..., 0] | (made[..., 1] << 4))
     s.store(node.input[2], fresh.reshape(scale.shape).astype(scale.dtype))

@@ -8,6 +8,7 @@ import numpy as np
 
 from tools.suite.surgery import NoPlaceError, Product, Surgery
 from tools.tamper.kinds import kind
+from tools.tamper.unread import NORMS
 
 _FARTHEST = -(1 << 40)
 """Where a Slice that goes backwards ends."""
@@ -119,3 +120,97 @@ def larger(s: Surgery) -> None:
     one, other = pair(s)
     chosen = s.node("Greater", [one.tensor, other.tensor])
     one.node.input[one.slot] = s.node("Where", [chosen, one.tensor, other.tensor])
+
+
+def through_vector(s: Surgery, change: Callable[[str, int], str]) -> None:
+    """Put nodes between one gain or bias and the node that reads it."""
+    found = s.vectors("Add", "Mul", "Gemm", "Conv", *NORMS)
+    found = [v for v in found if len(s.stored()[v.tensor].dims) == 1]
+    vector = s.pick(found, "no vector")
+    value = vector.node.input[vector.slot]
+    vector.node.input[vector.slot] = change(value, int(s.stored()[vector.tensor].dims[0]))
+
+
+@kind("hollow/vector turned round by Slice")
+def vector_turned(s: Surgery) -> None:
+    through_vector(
+        s,
+        lambda x, _: s.node(
+            "Slice", [x, numbers(s, -1), numbers(s, _FARTHEST), numbers(s, 0), numbers(s, -1)]
+        ),
+    )
+
+
+@kind("hollow/vector rolled by Slice and Concat")
+def vector_rolled(s: Surgery) -> None:
+    def change(x: str, size: int) -> str:
+        last = s.node("Slice", [x, numbers(s, 3), numbers(s, size), numbers(s, 0)])
+        first = s.node("Slice", [x, numbers(s, 0), numbers(s, 3), numbers(s, 0)])
+        return s.node("Concat", [last, first], axis=0)
+
+    through_vector(s, change)
+
+
+@kind("hollow/vector gathered in another order")
+def vector_gathered(s: Surgery) -> None:
+    through_vector(
+        s, lambda x, size: s.node("Gather", [x, s.add(s.random.permutation(size).astype(np.int64))], axis=0)
+    )
+
+
+@kind("hollow/vector's halves exchanged by Split")
+def vector_halved(s: Surgery) -> None:
+    def change(x: str, size: int) -> str:
+        first = s.node("Slice", [x, numbers(s, 0), numbers(s, size // 2), numbers(s, 0)])
+        last = s.node("Slice", [x, numbers(s, size // 2), numbers(s, size), numbers(s, 0)])
+        return s.node("Concat", [last, first], axis=0)
+
+    through_vector(s, change)
+
+
+@kind("hollow/vector's first element for all")
+def vector_first(s: Surgery) -> None:
+    def change(x: str, size: int) -> str:
+        first = s.node("Slice", [x, numbers(s, 0), numbers(s, 1), numbers(s, 0)])
+        return s.node("Expand", [first, numbers(s, size)])
+
+    through_vector(s, change)
+
+
+@kind("hollow/vector cut anew by Transpose and Reshape")
+def vector_cut(s: Surgery) -> None:
+    def change(x: str, size: int) -> str:
+        if size % 2:
+            raise NoPlaceError("an odd number of elements")
+        table = s.node("Reshape", [x, numbers(s, 2, size // 2)])
+        return s.node("Reshape", [s.node("Transpose", [table], perm=[1, 0]), numbers(s, size)])
+
+    through_vector(s, change)
+
+
+@kind("hollow/vector clipped at run time")
+def vector_clipped(s: Surgery) -> None:
+    def change(x: str, _: int) -> str:
+        return s.node("Clip", [x, "", s.add(np.array(0.01, dtype_of(s, x)))])
+
+    through_vector(s, change)
+
+
+@kind("hollow/vector through Tanh")
+def vector_tanh(s: Surgery) -> None:
+    through_vector(s, lambda x, _: s.node("Tanh", [x]))
+
+
+def dtype_of(s: Surgery, value: str) -> np.dtype[np.floating]:
+    stored = s.stored()
+    return s.array(value).dtype if value in stored else np.dtype(s.seen[value].dtype)
+
+
+@kind("hollow/sum of two vectors in one's place")
+def vectors_added(s: Surgery) -> None:
+    found = [v for v in s.vectors("Add", "Mul", *NORMS) if not v.moves]
+    one = s.pick(found, "no vector")
+    dims = s.stored()[one.tensor].dims
+    others = [v for v in found if v.tensor != one.tensor and s.stored()[v.tensor].dims == dims]
+    other = s.pick(others, "no two vectors of a size")
+    one.node.input[one.slot] = s.node("Add", [one.tensor, other.tensor])

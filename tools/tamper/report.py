@@ -109,6 +109,12 @@ def _sums(cases: Sequence[Case]) -> Iterator[str]:
     for what, some in (("cases", counted), ("cases of the classes that must be told", certain)):
         told = sum(case.status == "told" for case in some)
         yield f"{told:,} of {len(some):,} {what} are told: {percent(told, len(some))}."
+    at_positions = sum(case.is_at_positions for case in certain)
+    if at_positions:
+        yield (
+            f"{at_positions:,} more of these classes are told against each side that has all values. They pass "
+            "against the manifest alone, and the report says that codes were compared at positions."
+        )
     either = sum(c.status == "told" or (c.judgement is not None and c.judgement.differs) for c in counted)
     yield f"{either:,} are told, or their wiring differs from what was exported."
     rest = Counter(case.status for case in cases if not case.counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -143,10 +144,43 @@ def residuals(s: Surgery) -> list[Any]:
 @kind("unread/residual's branch left out")
 def branch(s: Surgery) -> None:
     """The sum is its first term: what computes the second is dead, weights and all."""
-    node = s.pick(residuals(s), "no residual")
-    producers = s.producers()
+    cut(s, [later_left_out(s, node, s.producers()) for node in residuals(s)], "no branch with weights")
+
+
+def later_left_out(s: Surgery, node: Any, producers: dict[str, Any]) -> tuple[str, str]:
+    """A residual's sum, and the term of it that was there first."""
     slot = 1 if depth(s, node.input[1], producers) > depth(s, node.input[0], producers) else 0
-    bypass(s, node, node.input[1 - slot], remove=False)
+    return node.output[0], node.input[1 - slot]
+
+
+def weights_read(s: Surgery) -> set[str]:
+    """Stored tensors that are multiplied, added or looked up, and on which an output depends."""
+    found = [*s.products(), *s.tables(), *s.vectors("Add", "Mul", "Gemm", "Conv", *NORMS)]
+    return {product.tensor for product in found if product.node.output[0] in s.live()}
+
+
+def cut(s: Surgery, pairs: Sequence[tuple[str, str]], what: str) -> None:
+    """Who reads a value reads another, at one of these places; a weight at least is read no longer.
+
+    Where each weight is still read, as behind a mask or the half of a rotation that is left, nothing is unread: that is
+    the wiring's.
+
+    Raises:
+        NoPlaceError: no such place.
+    """
+    outputs = {output.name for output in s.graph.output}
+    before = weights_read(s)
+    for place in s.random.permutation(len(pairs)):
+        old, new = pairs[place]
+        readers = s.readers(old)
+        if old in outputs:
+            continue
+        s.rewire(old, new)
+        if weights_read(s) < before:
+            return
+        for node, slot in readers:
+            node.input[slot] = old
+    raise NoPlaceError(what)
 
 
 def depth(s: Surgery, value: str, producers: dict[str, Any]) -> int:
@@ -161,8 +195,7 @@ def branches(s: Surgery) -> None:
     if not found:
         raise NoPlaceError("no residual")
     for node in found:
-        slot = 1 if depth(s, node.input[1], producers) > depth(s, node.input[0], producers) else 0
-        s.rewire(node.output[0], node.input[1 - slot])
+        s.rewire(*later_left_out(s, node, producers))
 
 
 @kind("unread/position table's rows not added")
@@ -194,10 +227,18 @@ def replaced(s: Surgery) -> None:
 @kind("unread/stack ended early")
 def early(s: Surgery) -> None:
     """A late activation is replaced by an early one of its size: all between is dead."""
+    cut(s, early_for_late(s), "no early one of the size, or each weight is still read")
+
+
+def early_for_late(s: Surgery) -> list[tuple[str, str]]:
+    """Each of the last activations with each of the first ones of its size."""
     found = s.activations()
-    last = s.pick(found[-4:], "no activation")
-    firsts = [v for v in found[: len(found) // 3] if same_size(s, v, last)]
-    s.rewire(last, s.pick(firsts, "no early one of the size"))
+    return [
+        (last, value)
+        for last in found[-4:]
+        for value in found[: len(found) // 3]
+        if same_size(s, value, last)
+    ]
 
 
 @kind("unread/bias read by a node that multiplies it with zero")

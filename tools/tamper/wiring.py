@@ -13,7 +13,7 @@ import onnx
 
 from tools.suite.surgery import NoPlaceError, Product, Surgery, captured
 from tools.tamper.kinds import kind
-from tools.tamper.unread import residuals, same_size
+from tools.tamper.unread import early_for_late, later_left_out, residuals, same_size
 
 NORMS = ("LayerNormalization", "BatchNormalization")
 LAYER = re.compile(r"(?:layers?|h|blocks?|block|stages)[._/](\d+)")
@@ -412,3 +412,14 @@ def second_use(s: Surgery) -> None:
         return shaped(z, z.node("Slice", [shaped(z, name, (-1,)), *bounds]), shape)
 
     add_product(s, value, part)
+
+
+@kind("wiring/a sum's later term left out")
+def term(s: Surgery) -> None:
+    """Whether a weight is behind it or not: a mask, a residual's branch, the half of a rotation."""
+    s.rewire(*later_left_out(s, s.pick(residuals(s), "no sum"), s.producers()))
+
+
+@kind("wiring/late activation replaced by an early one")
+def late(s: Surgery) -> None:
+    s.rewire(*s.pick(early_for_late(s), "no early one of the size"))

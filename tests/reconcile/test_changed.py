@@ -1,0 +1,275 @@
+"""What a node changes when the model runs, before an activation meets it: weights, gains, biases, known tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import buffer, lines_of, manifest_of, noise, parameter, parameters_of, reconcile, text_model
+
+from analyzer.reconcile import Reconciliation
+
+WEIGHTS = {f"l{number}.weight": noise(6, 6, seed=number) for number in range(3)}
+
+
+def run(folder: Path, change: str, modules: dict[str, str] | None) -> dict[str, str]:
+    """Three layers one after another, of which the second one's weight goes through `change` first."""
+    text = f"""g (float[2,6] x) => (float[2,6] y) {{
+        h0 = Gemm <transB = 1> (x, "l0.weight") {change}
+        h1 = Gemm <transB = 1> (h0, c) y = Gemm <transB = 1> (h1, "l2.weight")
+    }}"""
+    used = dict(WEIGHTS)
+    return lines_of(
+        reconcile(folder, text_model(text, used), manifest_of(*parameters_of(used), modules=modules))
+    )
+
+
+def plain(class_: str) -> dict[str, str]:
+    return {f"l{number}": class_ for number in range(3)}
+
+
+CHANGES = ('c = Neg("l1.weight")', 'c = Abs("l1.weight")', 'a = Neg("l1.weight") c = Exp(a)')
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("modules", [plain("Linear"), None], ids=["Linear", "no class known"])
+def test_what_a_node_makes_of_a_linears_weight_is_another_weight(
+    change: str, modules: dict[str, str] | None, tmp_path: Path
+) -> None:
+    lines = run(tmp_path, change, modules)
+
+    assert lines == {"l0.weight": "identical", "l1.weight": "differing", "l2.weight": "identical"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_class_of_its_own_may_compute_with_its_weight_as_it_likes(change: str, tmp_path: Path) -> None:
+    assert set(run(tmp_path, change, plain("MyLinear")).values()) == {"identical"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    ['c = Identity("l1.weight")', 'a = Cast <to = 10> ("l1.weight") c = Cast <to = 1> (a)'],
+    ids=["nothing", "casts"],
+)
+def test_what_only_moves_or_casts_a_weight_changes_nothing(change: str, tmp_path: Path) -> None:
+    assert set(run(tmp_path, change, plain("Linear")).values()) == {"identical"}
+
+
+def test_a_parameter_that_is_not_described_is_not_compared(tmp_path: Path) -> None:
+    text = 'g (float[2,6] x) => (float[2,6] y) { h = MatMul(x, "l0.weight") y = MatMul(h, "l1.weight") }'
+    held = {name: WEIGHTS[name] for name in ("l0.weight", "l1.weight")}
+    manifest = manifest_of(
+        parameter("l0.weight", held["l0.weight"]), parameter("l1.weight", held["l1.weight"], content=None)
+    )
+
+    result = reconcile(tmp_path, text_model(text, held), manifest)
+
+    assert lines_of(result) == {"l0.weight": "identical", "l1.weight": "not-compared"}
+    assert not result.balanced
+
+
+MOVED = {
+    "turned round": 'c = Slice("l1.weight", minus, least, zero, minus)',
+    "rolled": """a = Slice("l1.weight", two, six, zero) b = Slice("l1.weight", zero, two, zero)
+        c = Concat <axis = 0> (a, b)""",
+    "cut anew": 't = Transpose <perm = [1, 0]> ("l1.weight") c = Reshape(t, shape)',
+    "a row written over another": """r = Slice("l1.weight", two, three, zero)
+        c = ScatterElements <axis = 0> ("l1.weight", zeros, r)""",
+    "two halves exchanged": """a, b = Split <axis = 1, num_outputs = 2> ("l1.weight")
+        c = Concat <axis = 1> (b, a)""",
+    "another layer's added": 'c = Add("l1.weight", "l0.weight")',
+    "the larger one of two layers'": """g = Greater("l1.weight", "l0.weight")
+        c = Where(g, "l1.weight", "l0.weight")""",
+}
+"""What leaves no element as it is, or puts it in another place."""
+
+KEPT = {
+    "cut and joined again": """a, b = Split <axis = 1, num_outputs = 2> ("l1.weight")
+        c = Concat <axis = 1> (a, b)""",
+    "flat and back": 'f = Reshape("l1.weight", flat) c = Reshape(f, shape)',
+    "axes put in and taken out": 'f = Reshape("l1.weight", deep) c = Reshape(f, shape)',
+}
+"""What gives each element back in its place."""
+
+NUMBERS = {
+    "minus": np.array([-1]),
+    "least": np.array([-(1 << 40)]),
+    "zero": np.array([0]),
+    "two": np.array([2]),
+    "three": np.array([3]),
+    "six": np.array([6]),
+    "zeros": np.zeros((1, 6), "i8"),
+    "shape": np.array([6, 6]),
+    "flat": np.array([-1]),
+    "deep": np.array([2, 3, 1, 6]),
+}
+
+
+def moved(folder: Path, change: str) -> Reconciliation:
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] y) {{
+        h0 = Gemm <transB = 1> (x, "l0.weight") {change}
+        h1 = Gemm <transB = 1> (h0, c) y = Gemm <transB = 1> (h1, "l2.weight")
+    }}"""
+    manifest = manifest_of(*parameters_of(WEIGHTS), modules=plain("Linear"))
+    used = {name: array for name, array in NUMBERS.items() if re.search(rf"\b{name}\b", change)}
+    return reconcile(folder, text_model(text, WEIGHTS | used), manifest)
+
+
+@pytest.mark.parametrize("change", MOVED)
+def test_a_weight_whose_elements_arrive_in_another_order_is_another_weight(
+    change: str, tmp_path: Path
+) -> None:
+    result = moved(tmp_path, MOVED[change])
+
+    assert lines_of(result)["l1.weight"] == "differing"
+    assert not result.balanced
+
+
+@pytest.mark.parametrize("change", KEPT)
+def test_a_weight_whose_elements_arrive_where_they_were_is_the_same(change: str, tmp_path: Path) -> None:
+    assert moved(tmp_path, KEPT[change]).balanced
+
+
+def test_rows_of_another_length_are_other_rows(tmp_path: Path) -> None:
+    wide = noise(12, 6, seed=9)
+    text = """<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,12] y) {
+        c = Reshape("l.weight", shape) y = MatMul(x, c)
+    }"""
+    manifest = manifest_of(*parameters_of({"l.weight": wide}), modules={"l": "Linear"})
+
+    result = reconcile(tmp_path, text_model(text, {"l.weight": wide, "shape": np.array([6, 12])}), manifest)
+
+    assert not result.balanced
+
+
+# Gains, biases and statistics
+
+GAINS = {
+    f"n{number}.{leaf}": noise(6, seed=10 * number + place)
+    for number in range(3)
+    for place, leaf in enumerate(("weight", "bias"))
+}
+
+
+def normed(folder: Path, change: str, modules: dict[str, str] | None, leaf: str = "weight") -> Reconciliation:
+    """Three norms one after another; the second one's gain or bias goes through `change` first, from `v` to `c`."""
+    weight, bias = ("c", '"n1.bias"') if leaf == "weight" else ('"n1.weight"', "c")
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] y) {{
+        h0 = LayerNormalization (x, "n0.weight", "n0.bias")
+        {change.replace("v", f'"n1.{leaf}"', 1)}
+        h1 = LayerNormalization (h0, {weight}, {bias})
+        y = LayerNormalization (h1, "n2.weight", "n2.bias")
+    }}"""
+    manifest = manifest_of(*parameters_of(GAINS), modules=modules)
+    used = {name: array for name, array in NUMBERS.items() if re.search(rf"\b{name}\b", change)}
+    return reconcile(folder, text_model(text, GAINS | used), manifest)
+
+
+VECTORS = {
+    "turned round": "c = Slice(v, minus, least, zero, minus)",
+    "rolled": "i = Identity(v) a = Slice(i, two, six, zero) b = Slice(i, zero, two, zero) c = Concat <axis = 0> (a, b)",
+    "cut anew": "a = Reshape(v, halves) t = Transpose <perm = [1, 0]> (a) c = Reshape(t, flat)",
+    "its first for all": "a = Slice(v, zero, one, zero) c = Expand(a, six)",
+    "gathered in another order": "c = Gather(v, order)",
+    "the negative of it": "c = Neg(v)",
+    "no less than a bound": "c = Clip(v, floor)",
+    "another norm's added": """c = Add(v, "n0.weight")""",
+}
+NUMBERS |= {
+    "halves": np.array([2, 3]),
+    "one": np.array([1]),
+    "order": np.array([1, 0, 2, 3, 4, 5]),
+    "floor": np.array(0, "f4"),
+}
+
+
+@pytest.mark.parametrize("change", VECTORS)
+@pytest.mark.parametrize("leaf", ["weight", "bias"])
+@pytest.mark.parametrize("has_classes", [True, False], ids=["LayerNorm", "no class known"])
+def test_a_gain_or_bias_that_a_node_changes_is_another(
+    change: str, leaf: str, has_classes: bool, tmp_path: Path
+) -> None:
+    modules = {f"n{number}": "LayerNorm" for number in range(3)} if has_classes else None
+
+    result = normed(tmp_path, VECTORS[change], modules, leaf)
+
+    assert lines_of(result)[f"n1.{leaf}"] == "differing"
+    assert not result.balanced
+
+
+@pytest.mark.parametrize(
+    "change", ["a = Unsqueeze(v, zero) c = Squeeze(a, zero)", "a = Cast <to = 11> (v) c = Cast <to = 1> (a)"]
+)
+def test_a_gain_that_is_moved_and_comes_back_is_the_same(change: str, tmp_path: Path) -> None:
+    assert normed(tmp_path, change, {f"n{number}": "LayerNorm" for number in range(3)}).balanced
+
+
+@pytest.mark.parametrize("modules", [{f"n{number}": "GemmaRMSNorm" for number in range(3)}, None])
+def test_norms_that_all_add_1_to_their_gain_do_so_in_pytorch(
+    modules: dict[str, str] | None, tmp_path: Path
+) -> None:
+    gains = {name: array for name, array in GAINS.items() if name.endswith("weight")}
+    text = """<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] y) {
+        c0 = Add("n0.weight", one) h0 = LayerNormalization (x, c0)
+        c1 = Add("n1.weight", one) h1 = LayerNormalization (h0, c1)
+        c2 = Add("n2.weight", one) y = LayerNormalization (h1, c2)
+    }"""
+
+    result = reconcile(
+        tmp_path,
+        text_model(text, gains | {"one": np.ones(1, "f4")}),
+        manifest_of(*parameters_of(gains), modules=modules),
+    )
+
+    assert result.balanced
+
+
+def test_a_bias_is_added_to_a_product_of_stored_tensors_as_it_is(tmp_path: Path) -> None:
+    """A position table that goes through a layer, as DeBERTa's does, depends on no input."""
+    held = {"table": noise(4, 6, seed=1), "l.weight": noise(6, 6, seed=2), "l.bias": noise(6, seed=3)}
+    text = """g (float[4,6] x) => (float[4,6] y) {
+        w = Transpose <perm = [1, 0]> ("l.weight") t = MatMul("table", w) p = Add(t, "l.bias") y = Mul(x, p)
+    }"""
+    manifest = manifest_of(*parameters_of(held), modules={"": "Net", "l": "Linear"})
+
+    assert reconcile(tmp_path, text_model(text, held), manifest).balanced
+
+
+FREQUENCIES = (1e4 ** -(np.arange(6) / 6)).astype("f4")
+
+
+def turning(folder: Path, change: str) -> Reconciliation:
+    """Angles from frequencies that go through `change` first, from `f` to `c`."""
+    held = {"l.weight": noise(6, 6, seed=2)}
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,1] x) => (float[2,6] y) {{
+        {change.replace("f", '"r.inv_freq"', 1)} a = Mul(x, c) s = Sin(a) y = Gemm <transB = 1> (s, "l.weight")
+    }}"""
+    manifest = manifest_of(
+        *parameters_of(held), buffer("r.inv_freq", FREQUENCIES), modules={"l": "Linear", "r": "Rotary"}
+    )
+    used = {name: array for name, array in NUMBERS.items() if re.search(rf"\b{name}\b", change)}
+    return reconcile(folder, text_model(text, held | {"r.inv_freq": FREQUENCIES} | used), manifest)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "c = Slice(f, minus, least, zero, minus)",
+        "c = Tanh(f)",
+        "c = Clip(f, hundredth)",
+        "a0 = Reshape(f, halves) t = Transpose <perm = [1, 0]> (a0) c = Reshape(t, flat)",
+    ],
+)
+def test_frequencies_that_a_node_changes_are_others(change: str, tmp_path: Path) -> None:
+    assert not turning(tmp_path, change).balanced
+
+
+@pytest.mark.parametrize("change", ["c = Identity(f)", "c = Mul(f, half)", "c = Unsqueeze(f, zero)"])
+def test_frequencies_may_be_scaled_as_a_whole(change: str, tmp_path: Path) -> None:
+    """Linear scaling of positions."""
+    assert turning(tmp_path, change).balanced
+
+
+NUMBERS |= {"hundredth": np.array(0.01, "f4"), "half": np.array(0.5, "f4")}
