@@ -129,6 +129,26 @@ class Wiring:
             around = self.parents.get(around)
         return None
 
+    def node_at(self, place: Place) -> Node:
+        """The node of a place.
+
+        Raises:
+            KeyError: no graph has this path.
+            IndexError: it has fewer nodes.
+        """
+        return self._nodes[place[0]][place[1]]
+
+    def given(self, declared: GraphInput) -> list[Provider | None]:
+        """What the calls of a function give one of its inputs, in file order; nothing for an input of another graph."""
+        body = self._bodies.get(declared.path)
+        if body is None:
+            return []
+        index = body.inputs.index(declared.name)
+        return [
+            self.find(site.graph_path, site.inputs[index]) if index < len(site.inputs) else None
+            for site in self._sites[declared.path]
+        ]
+
     def _follow_back(self, found: Provider, name: str) -> Provider | None:
         """Into the functions that are called for a value, and out again to what these calls are given."""
         entered: list[Node] = []

@@ -7,14 +7,17 @@ says that it computes with the tensor as it is, and where most tensors of the ki
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.content import Array
+from analyzer.dtypes import DType
 from analyzer.evaluation import Evaluator, track
 from analyzer.ledger import Entry
 from analyzer.manifest import Buffer, Parameter, split_name
@@ -23,10 +26,12 @@ from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operat
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.leash import is_offset
 from analyzer.reconcile.lines import MEANINGS, Line
-from analyzer.tables import count_free, is_geometric, is_known_table
-from analyzer.wiring import Reader, Wiring
+from analyzer.tables import count_free, is_geometric
+from analyzer.wiring import GraphInput, Reader, Wiring
 
 __all__ = ["settle_changed"]
+
+Reals = npt.NDArray[np.float64]
 
 _PLAIN = re.compile(
     r"Linear|NonDynamicallyQuantizableLinear|Conv1D|(?:Lazy)?Conv(?:Transpose)?[123]d|Embedding"
@@ -36,14 +41,21 @@ _PLAIN = re.compile(
 
 _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var"})
 
-_MOST_STEPS = 16
-"""Nodes after one another that change a tensor."""
-_MOST_OF_A_TABLE = 1 << 16
-"""Elements of a buffer that is looked at as a table."""
+_MOST_NODES = 1 << 12
+"""Nodes that are looked at behind one tensor."""
+_MOST_FOLLOWED = 1 << 24
+"""Elements of a tensor that is worked out after it was changed."""
+_MOST_AXES = 4
+_EQUAL = 1e-6
+"""Relative difference of numbers that were computed and are the same."""
+_LIKE_CODES = 0.95
+"""The least cosine of numbers and what their codes stand for: those of four bits have 0.99."""
+_MOST_FREQUENCIES = 1 << 12
+"""Elements of what is looked at as rotary frequencies: half of a head's width."""
 _SLACK = 4e-3
 """Relative difference of frequencies: float16 rounds by a tenth of that."""
 _MOST_READERS = 64
-"""Readers of one step that are followed."""
+"""Nodes behind one value that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,7 @@ def settle_changed(books: Books) -> None:
     for entry in books.ledger.entries:
         line = books.entries[entry.tensor.key]
         if entry.tensor.dtype.is_floating and not MEANINGS[line.line].unbalanced and not line.learned:
-            operator = _find_untabled(books, fixed, entry)
+            operator = _find_untuned(books, fixed, entry)
             if operator is not None:
                 books.entries[line.key] = replace(line, line=Line.DIFFERING, decided_by=_rule(operator))
 
@@ -138,69 +150,103 @@ def _find_operator(
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
     arrived = np.zeros(0 if is_matrix else entry.tensor.numel + 1, dtype=bool)
     last: str | None = None
-    for (node, slot), changes in _meetings(books, fixed, entry):
-        known = operator_of(node)
-        if known is None or not _takes(known.kind, known.slot(slot), is_matrix=is_matrix):
+    for meeting in _meetings(books, fixed, entry):
+        known = operator_of(meeting.node)
+        if known is None or not _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix):
             arrived[:] = True  # somebody reads it, and nobody knows how
             continue
-        if changes and not _is_own_formula(books, tensor, [change.node for change in changes]):
-            owners = {split_name(name)[0] for name in _names_behind(books, [c.node for c in changes])}
-            return changes[-1].node.op_type, not is_matrix and len(owners) > 1
-        reader = changes[0] if changes else Reader(node, slot)
-        operator = _first_move(books, entry, reader)
-        places = None if operator is None else _track(books, entry, reader)
-        if places is None:
+        changes = [step.node for step in meeting.way if not _keeps(step)]
+        if changes and is_matrix and any(kind_of(step.node) is Kind.LOOKS_UP for step in meeting.way):
+            continue  # rows of a table are added up and normalized, as positions are
+        if changes and not _is_own_formula(books, tensor, changes) and not _is_undone(books, entry, meeting):
+            owners = {split_name(name)[0] for name in _names_behind(books, changes)}
+            return changes[-1].op_type, not is_matrix and len(owners) > 1
+        moved = next((step.node for step in meeting.way[::-1] if step.node.op_type not in _STRAIGHT), None)
+        if changes or moved is None:
             arrived[:] = True
-        elif operator is not None and not _is_in_order(places, entry.tensor.shape):
-            return operator, False
-        elif arrived.size:
-            arrived[places] = True
-            last = operator
+            continue
+        places = _track(books, entry, meeting)
+        if places is not None and _is_in_order(places, entry.tensor.shape):
+            if arrived.size:
+                arrived[places] = True
+                last = moved.op_type
+        elif places is not None or _is_lost(entry, fixed, meeting):
+            return moved.op_type, False
+        else:
+            arrived[:] = True
     return (last, False) if last is not None and arrived.size and not arrived[1:].all() else None
 
 
-def _find_untabled(books: Books, fixed: _Fixed, entry: Entry) -> str | None:
-    """The operator that makes of counts, frequencies or a mask what is none of these, before an activation meets it."""
-    evaluator: Evaluator | None = None
-    array: Array | None = None
-    if not 2 < entry.tensor.numel <= _MOST_OF_A_TABLE:
+def _is_lost(entry: Entry, fixed: _Fixed, meeting: _Meeting) -> bool:
+    """Whether nodes of stored values alone move a tensor in a way that nobody can follow."""
+    return entry.tensor.numel <= _MOST_FOLLOWED and all(fixed(step.node) for step in meeting.way)
+
+
+def _is_undone(books: Books, entry: Entry, meeting: _Meeting) -> bool:
+    """Whether what arrives has the tensor's numbers after all: a product with 1, or codes that were put and read."""
+    if entry.tensor.numel > _MOST_FOLLOWED:
+        return False
+    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
+    value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+    array = books.contents.array(entry) if value is not None and value.dtype.kind in "fV" else None
+    if value is None or array is None or value.size != array.size:
+        return False
+    found, stored = (np.squeeze(each.astype(np.float64)) for each in (value, array))
+    is_coded = any(kind_of(step.node) is Kind.QUANTIZES for step in meeting.way)
+    for axes in itertools.permutations(range(stored.ndim)) if stored.ndim <= _MOST_AXES else ():
+        expected = stored.transpose(axes)
+        if expected.size == found.size and _is_near(
+            found.reshape(-1), expected.reshape(-1), is_coded=is_coded
+        ):
+            return True
+    return False
+
+
+def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:
+    if not is_coded:
+        return bool(
+            np.allclose(found, expected, rtol=_EQUAL, atol=_EQUAL * float(np.abs(expected).max(initial=0.0)))
+        )
+    sizes = float(np.linalg.norm(found) * np.linalg.norm(expected))
+    return float(found @ expected) >= _LIKE_CODES * sizes
+
+
+def _find_untuned(books: Books, fixed: _Fixed, entry: Entry) -> str | None:
+    """The operator that makes of frequencies what is none of theirs, before an activation meets them."""
+    if not 2 < entry.tensor.numel <= _MOST_FREQUENCIES:
         return None
-    for (node, slot), changes in _meetings(books, fixed, entry):
-        reader = Reader(node, slot)
-        operator = changes[-1].node.op_type if changes else _first_move(books, entry, reader)
-        if operator is None:
+    array = entry.tensor.payload.array()
+    frequencies = None if array is None else array.astype(np.float64).reshape(-1)
+    if frequencies is None or frequencies[0] == frequencies[-1] or not is_geometric(frequencies):
+        return None
+    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True)
+    for meeting in _meetings(books, fixed, entry):
+        changes = [step.node for step in meeting.way if not _keeps(step)]
+        moved = [step.node for step in meeting.way if step.node.op_type not in _STRAIGHT]
+        if not moved:
             continue
-        if evaluator is None:
-            array = entry.tensor.payload.array()
-            if array is None or not is_known_table(array):
-                return None
-            evaluator = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True)
-        value = evaluator.value(node.graph_path, node.inputs[slot])
-        if array is not None and (value is None or value.dtype.kind in "fV"):
-            is_kept = not changes if value is None else _is_still_table(value, array)
+        value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+        if value is None or value.dtype.kind in "fV":
+            is_kept = not changes if value is None else _is_in_tune(value, frequencies)
             if not is_kept:
-                return operator
+                return (changes or moved)[-1].op_type
     return None
 
 
-def _is_still_table(value: Array, table: Array) -> bool:
-    """Whether what a known table became is one: of frequencies the same ones, times a number, perhaps each twice."""
-    before, after = (found.astype(np.float64).reshape(-1) for found in (table, value))
-    if not is_geometric(before) or after.size not in (before.size, 2 * before.size):
+def _is_in_tune(value: Array, frequencies: Reals) -> bool:
+    """Whether it is the same frequencies, times a number, perhaps each twice; or a table that is made of them."""
+    found = value.astype(np.float64).reshape(-1)
+    twice = (frequencies, np.concatenate([frequencies, frequencies]), np.repeat(frequencies, 2))
+    alike = [one for one in twice if one.size == found.size]
+    if not alike:
         return count_free(value) <= 1
-    twice = (before, np.concatenate([before, before]), np.repeat(before, 2))
-    return any(
-        one.size == after.size and bool(np.allclose(one * (after[0] / before[0]), after, rtol=_SLACK))
-        for one in twice
-    )
+    return any(bool(np.allclose(one * (found[0] / one[0]), found, rtol=_SLACK)) for one in alike)
 
 
-def _track(books: Books, entry: Entry, reader: Reader) -> Array | None:
+def _track(books: Books, entry: Entry, meeting: _Meeting) -> Array | None:
     """Where in a tensor each element comes from that a node reads."""
-    node = reader.node
-    return track(
-        books.ledger.model, books.ledger.wiring, entry.tensor, node.graph_path, node.inputs[reader.slot]
-    )
+    model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
+    return track(model, wiring, entry.tensor, node.graph_path, node.inputs[meeting.slot])
 
 
 def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:
@@ -217,28 +263,85 @@ def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:
     )
 
 
-def _meetings(books: Books, fixed: _Fixed, entry: Entry) -> Iterator[tuple[Reader, tuple[Reader, ...]]]:
-    """The nodes at which a stored tensor meets an activation, and those that computed something of it before."""
-    wiring = books.ledger.wiring
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Where a stored tensor meets an activation."""
+
+    node: Node
+    slot: int
+    way: tuple[Reader, ...]
+    """The nodes that move, decode or change it before, and at which input each reads it."""
+
+
+def _meetings(books: Books, fixed: _Fixed, entry: Entry) -> Iterator[_Meeting]:
+    """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each."""
+    wiring, live = books.ledger.wiring, books.ledger.live
+    is_matrix = sum(dim > 1 for dim in books.contents.shape(entry)) > 1
     waiting: list[tuple[Reader, tuple[Reader, ...]]] = [
-        (reader, ()) for reader in wiring.readers(entry.tensor, past=MOVES | DECODES)
+        (reader, ()) for reader in wiring.readers(entry.tensor)
     ]
-    for _ in range(_MOST_STEPS):
-        onwards: list[tuple[Reader, tuple[Reader, ...]]] = []
-        for reader, changes in waiting:
-            node, slot = reader
-            known = operator_of(node)
-            if known is None or slot < 0:
-                continue
-            if not fixed(node) or _has_product(wiring, reader):
-                yield reader, changes
-            elif known.kind is Kind.ELEMENTWISE:
-                onwards += [(each, (*changes, reader)) for each in wiring.readers(node, past=MOVES)]
-            elif (
-                known.kind is Kind.LOOKS_UP and known.slot(slot) is not Slot.INDEX
-            ):  # at places that are stored
-                onwards += [(each, changes) for each in wiring.readers(node, past=MOVES)]
-        waiting = onwards[:_MOST_READERS]
+    seen: set[tuple[Place, int, bool]] = set()
+    while waiting and len(seen) <= _MOST_NODES:
+        reader, way = waiting.pop()
+        node, slot = reader
+        known, state = operator_of(node), (node.place, slot, all(map(_keeps, way)))
+        if known is None or slot < 0 or state in seen or (live is not None and node.place not in live.nodes):
+            continue
+        seen.add(state)
+        if known.slot(slot) is Slot.INDEX or known.kind is Kind.MEASURES:
+            continue
+        is_looked_up = known.kind is Kind.LOOKS_UP
+        if is_looked_up and (is_matrix or not fixed(node)):
+            yield _Meeting(node, slot, way)
+        if is_looked_up and not fixed(node):
+            continue
+        if _hands_on(reader) or is_looked_up:
+            waiting += [(each, (*way, reader)) for each in _onward(wiring, node)]
+        elif _is_met(wiring, fixed, reader, is_matrix=is_matrix):
+            yield _Meeting(node, slot, way)
+        else:
+            waiting += [(each, (*way, reader)) for each in _onward(wiring, node)]
+
+
+def _hands_on(reader: Reader) -> bool:
+    """Whether an input's elements come out as they are, or decoded."""
+    known = operator_of(reader.node)
+    return reader.node.op_type in MOVES | DECODES and (
+        known is None or known.kind is Kind.DECODES or known.hands_on(reader.slot)
+    )
+
+
+def _keeps(reader: Reader) -> bool:
+    """Whether a node computes nothing of what it is given: it moves or decodes it, or casts it to a type of reals."""
+    if reader.node.op_type == "Cast":
+        return DType.from_onnx(reader.node.integers.get("to", 1)) in _REALS
+    return _hands_on(reader) or kind_of(reader.node) is Kind.LOOKS_UP
+
+
+_REALS = frozenset({DType.DOUBLE, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16})
+
+
+def _is_met(wiring: Wiring, fixed: _Fixed, reader: Reader, *, is_matrix: bool) -> bool:
+    """Whether a node brings a tensor together with what is none of its kind: an activation, or products of weights."""
+    node, known = reader.node, operator_of(reader.node)
+    if known is None or not fixed(node):
+        return True
+    if known.kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.RECURRENT, Kind.ATTENTION):
+        return len(node.inputs) > 1
+    if known.kind is Kind.NORMALIZES:
+        # A table of positions may be normalized, as DeBERTa's is.
+        return known.slot(reader.slot) is not Slot.DATA or (is_matrix and len(node.inputs) > 1)
+    return _has_product(wiring, reader)
+
+
+def _onward(wiring: Wiring, node: Node) -> list[Reader]:
+    """Who reads what a node gives, and what an If gives of it."""
+    found, graph = wiring.readers(node), wiring.graphs.get(node.graph_path)
+    parent = None if graph is None or not {*node.outputs} & {*graph.outputs} else graph.parent
+    holder = None if parent is None else wiring.node_at(parent)
+    if holder is not None and holder.op_type == "If":
+        found = [*found, *wiring.readers(holder)]
+    return found
 
 
 _COMPUTES = frozenset({Kind.PRODUCT, Kind.CONVOLUTION, Kind.NORMALIZES})
@@ -271,8 +374,10 @@ def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collectio
     if plain:
         return "BatchNorm" in plain[0] and _is_of_module(books, module, changes)
     if _is_of_module(books, module, changes):
-        return True
-    is_sum = {node.op_type for node in changes} == {"Add"} and _names_behind(books, changes) <= {*tensor.names}
+        return {split_name(name)[1] for name in _names_behind(books, changes)} != {"weight", "bias"}
+    is_sum = {node.op_type for node in changes} == {"Add"} and _names_behind(books, changes) <= {
+        *tensor.names
+    }
     is_gain = leaf == "weight" and len(tensor.shape) == 1
     return is_sum and is_gain and isinstance(tensor, Parameter) and is_offset(books, tensor)
 
@@ -312,17 +417,6 @@ _STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Un
 """Operators that leave the order of elements along each axis as it is."""
 
 
-def _first_move(books: Books, entry: Entry, reader: Reader) -> str | None:
-    """The last operator before a node that may change the order in which a tensor arrives there."""
-    wiring = books.ledger.wiring
-    provider = wiring.find(reader.node.graph_path, reader.node.inputs[reader.slot])
-    while isinstance(provider, Node):
-        if provider.op_type not in _STRAIGHT or not provider.inputs:
-            return provider.op_type
-        provider = wiring.find(provider.graph_path, provider.inputs[0])
-    return None
-
-
 def _is_in_order(places: Array, shape: tuple[int, ...]) -> bool:
     """Whether what comes from a tensor is a box of it: along each axis one step, onwards, and by whole axes.
 
@@ -355,7 +449,7 @@ class _Fixed:
     _known: dict[Place, bool] = field(default_factory=dict)
 
     def __call__(self, node: Node) -> bool:
-        known, wiring = self._known, self.wiring
+        known = self._known
         waiting = [node]
         opened: set[Place] = set()
         while waiting:
@@ -364,22 +458,36 @@ class _Fixed:
                 waiting.pop()
                 continue
             opened.add(top.place)
-            pending = None
-            is_fixed = top.place not in wiring.nested and top.place not in wiring.calls
-            for name in top.inputs if is_fixed else ():
-                provider = wiring.find(top.graph_path, name) if name else None
-                if not name or isinstance(provider, StoredTensor):
-                    continue
-                if not isinstance(provider, Node) or not known.get(provider.place, True):
-                    is_fixed = False
-                    break
-                if provider.place not in known:
-                    pending = provider
-            if is_fixed and pending is not None:
-                if pending.place in opened:  # a circle
-                    is_fixed = False
-                else:
-                    waiting.append(pending)
-                    continue
-            known[top.place] = is_fixed
+            above = self._above(top)
+            pending = None if above is None else next((n for n in above if n.place not in known), None)
+            if above is None or not all(known.get(n.place, True) for n in above):
+                known[top.place] = False
+            elif pending is None:
+                known[top.place] = True
+            elif pending.place in opened:  # a circle
+                known[top.place] = False
+            else:
+                waiting.append(pending)
         return known[node.place]
+
+    def _above(self, node: Node) -> list[Node] | None:
+        """The nodes whose values a node reads; None where it reads an input of the model, or holds graphs."""
+        wiring = self.wiring
+        if node.place in wiring.nested or node.place in wiring.calls:
+            return None
+        waiting = [wiring.find(node.graph_path, name) for name in node.inputs if name]
+        above: list[Node] = []
+        seen: set[GraphInput] = set()
+        while waiting:
+            provider = waiting.pop()
+            if isinstance(provider, Node):
+                above.append(provider)
+            elif isinstance(provider, GraphInput):
+                given = [] if provider in seen else wiring.given(provider)
+                if not given:
+                    return None
+                seen.add(provider)
+                waiting += given
+            elif provider is None:
+                return None
+        return above
