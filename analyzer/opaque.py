@@ -294,6 +294,10 @@ class _Walk:
             else:
                 for slot in patterns:
                     self.meet(node.graph_path, node.inputs[slot], operands[slot])
+            if known is not None and known.kind is Kind.LOOKS_UP:
+                for slot, value in enumerate(operands):  # numbers looked up at run time, and looked up with
+                    if value.sources and not value.is_fixed and known.slot(slot) is Slot.INDEX:
+                        self.meet(node.graph_path, node.inputs[slot], value)
             if not sources and not is_fixed:
                 return _GIVEN
             return _Value(sources, is_fixed, is_plain, is_held)

@@ -204,6 +204,10 @@ CARRIERS: dict[str, ModelProto] = {
         "s = Where(bits, up, down) y = Mul(h, s)",
         {"bits": HIDDEN > 0, "up": np.array(0.5, "f4"), "down": np.array(-0.5, "f4")},
     ),
+    "an order through which rows are looked up": model(
+        "n = ArgMax <axis = 1, keepdims = 0> (h) i = Gather(order, n) e = Gather(w, i) y = Add(h, e)",
+        {"order": np.random.default_rng(5).permutation(SIDE)},
+    ),
     "which of two values is taken": model("n = Neg(h) y = Where(bits, h, n)", {"bits": HIDDEN > 0}),
 }
 """Each holds numbers that are no layer's, where they meet what the model computes with its input."""
@@ -243,6 +247,10 @@ HONEST: dict[str, ModelProto] = {
         "y = Where(mask, h, low)", {"mask": np.tri(SIDE, dtype=bool), "low": np.array(-1e9, "f4")}
     ),
     "positions that are looked up": model("e = Gather(w, places) y = Add(h, e)", {"places": np.arange(SIDE)}),
+    "positions that are looked up at places that are": model(
+        "n = ArgMax <axis = 1, keepdims = 0> (h) i = Gather(places, n) e = Gather(w, i) y = Add(h, e)",
+        {"places": np.arange(SIDE)},
+    ),
     "a count": model("y = Add(h, count)", {"count": np.arange(SIDE, dtype="f4")}),
     "a rotary table": model(
         "y = Mul(h, cos)",
