@@ -68,7 +68,7 @@ def _open(books: Books) -> Iterator[tuple[Parameter, Entry]]:
     """Each weight that is not settled beside each entry that may hold it folded."""
     for suspect in [*books.suspects, *_nameless(books)]:
         weight, entry = suspect.tensor, suspect.entry
-        if not isinstance(weight, Parameter) or weight.name in books.parameters:
+        if not isinstance(weight, Parameter) or weight.name in books.parameters or len(weight.shape) < 2:
             continue
         if entry.tensor.key not in books.entries:
             yield weight, entry

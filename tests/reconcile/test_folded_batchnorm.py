@@ -495,3 +495,20 @@ def test_two_kinds_of_norms_have_two(tmp_path):
     proto, manifest = by_names(4, {0: 1e-5, 1: 1e-5})
 
     assert reconcile(tmp_path, proto, manifest).balanced
+
+
+def test_a_scalar_of_other_values_beside_a_fold_is_differing(tmp_path):
+    """A number has no channels that a norm could scale."""
+    parts, scale = fold(), np.array(0.5, "f4")
+    text = 'g (float[1,3,4,4] x) => (float[1,2,3,3] y) { h = Conv(x, "conv.weight", b) y = Mul(h, scale) }'
+    manifest = known()
+    manifest = replace(manifest, parameters=(*manifest.parameters, parameter("scale", scale)))
+
+    result = reconcile(
+        tmp_path,
+        text_model(text, {"conv.weight": parts["weight"], "b": parts["bias"], "scale": scale + 1}),
+        manifest,
+    )
+
+    assert lines_of(result)["conv.weight"] == "folded-batchnorm"
+    assert lines_of(result)["scale"] == "differing"
