@@ -131,13 +131,19 @@ def _expected(books: Books, each: _Read) -> str | None:
         or found.shape != each.parameter.shape
     ):
         return None
-    if any(split_name(name)[0] == module and split_name(name)[1] == leaf for name in each.parameter.names):
+    own = {name for home, name in map(split_name, each.parameter.names) if home == module}
+    if leaf in own:
         return None
+    if own - _LEAVES and each.reader.node.op_type in ("Add", "Mul"):
+        return None  # a module with a third vector of this shape adds or multiplies that, too (EvoNorm's `v`)
     if Line.FOLDED_BATCHNORM in books.parameters[each.parameter.name].chain and len(each.parameter.shape) < 2:
         return None  # the bias that a BatchNorm became stands at its convolution
     if _is_equal(books, each.parameter, found):
         return None
     return found.name
+
+
+_LEAVES = frozenset({"bias", "weight"})
 
 
 def _leaf(books: Books, each: _Read) -> str | None:

@@ -191,3 +191,41 @@ def test_a_norms_bias_that_a_batchnorm_became_is_not_told(tmp_path: Path) -> Non
     assert "misplaced" not in lines.values()
     assert lines["bn.bias"] == "folded-batchnorm"
     assert audit(tmp_path, proto).parameters == 16
+
+
+GATED: dict[str, Array] = {
+    f"{module}.{leaf}": noise(6, seed=10 + number)
+    for number, (module, leaf) in enumerate(
+        (module, leaf) for module in ("a", "b") for leaf in ("weight", "bias", "v")
+    )
+}
+
+
+def gated(first: str, second: str) -> ModelProto:
+    """Two norms with a third vector, by which the input of a gate is multiplied, as EvoNorm's are."""
+    text = f"""g (float[2,6] x) => (float[2,6] y) {{
+        [v1] i = Mul (x, "{first}.v")
+        [s1] j = Sigmoid (i)
+        [m1] k = Mul (j, "{first}.weight")
+        [b1] h = Add (k, "{first}.bias")
+        [v2] l = Mul (h, "{second}.v")
+        [s2] m = Sigmoid (l)
+        [m2] n = Mul (m, "{second}.weight")
+        [b2] y = Add (n, "{second}.bias")
+    }}"""
+    scopes = {f"{node}{number}": module for node in "vsmb" for number, module in ((1, "a"), (2, "b"))}
+    return dynamo_like(text_model(text, GATED), scopes=scopes, parameters=tuple(GATED))
+
+
+def test_a_third_vector_of_a_module_that_is_multiplied_is_no_weight_out_of_its_place(tmp_path: Path) -> None:
+    result = reconcile(tmp_path, gated("a", "b"), manifest_of(*parameters_of(GATED)))
+
+    assert set(lines_of(result).values()) == {"identical"}
+    assert result.balanced
+
+
+def test_weights_beside_it_that_are_exchanged_are_misplaced_all_the_same(tmp_path: Path) -> None:
+    result = reconcile(tmp_path, gated("b", "a"), manifest_of(*parameters_of(GATED)))
+
+    assert {lines_of(result)[f"{module}.weight"] for module in "ab"} == {"misplaced"}
+    assert not result.balanced

@@ -224,9 +224,14 @@ class _Held:
 
 
 def _against(ledger: Ledger, original: Original) -> Reconciliation:
+    """As the command does: where something is left, and a class is at hand, its program is traced and asked."""
     from analyzer import reconcile_ledger
 
-    return reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
+    result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
+    if result.balanced or original.trace is None:
+        return result
+    manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
+    return reconcile_ledger(ledger, manifest, "full", weights=original.weights)
 
 
 def _outcome(side: str, result: Reconciliation | str) -> SideOutcome:
