@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import Array
+from analyzer.waves import are_solved_waves
 
-__all__ = ["count_free", "is_known_table"]
+__all__ = ["are_slopes", "count_free", "is_known_table", "is_sinusoidal", "slack_of"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -46,13 +47,18 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
         values = np.squeeze(array.astype(np.float64))
         if not values.ndim:
             return False
-        slack = 4e-3 if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
+        slack = slack_of(array)
         slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
         if values.size > _LARGE:  # a corner of a known table is one too
             corner = values[(slice(0, 8),) * values.ndim]
             if bool((corner != corner.flat[0]).any()) and not _is_known(corner, step, slack):
                 return False
         return _is_known(values, step, slack)
+
+
+def slack_of(array: Array) -> float:
+    """What an element of a table may be off in its type, in proportion."""
+    return 4e-3 if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
 
 
 _LARGE = 1 << 14
@@ -66,7 +72,7 @@ def _is_known(values: Reals, step: float, slack: float) -> bool:
         or is_mask(values)
         or (bool((values > 0).all()) and is_geometric(values, slack))  # frequencies are no speeds backwards
         or is_sloped(values, slack, step)
-        or _are_slopes(values, slack)
+        or are_slopes(values, slack)
         or is_sinusoidal(values, slack)
     )
 
@@ -123,7 +129,7 @@ def _counts_one_axis(values: Reals) -> bool:
 
 
 def is_mask(values: Reals) -> bool:
-    """Whether there are two values, one of them 0, that stand in a band, in a triangle, or in blocks.
+    """Whether there are two values, one of them 0, that stand in a band, in a triangle, in a box, or in blocks.
 
     The other is 1, or so low that a softmax gives nothing; a band depends on the distance from the diagonal alone, and
     blocks are those of positions that belong together.
@@ -141,7 +147,10 @@ def is_mask(values: Reals) -> bool:
     planes = zeros.reshape(-1, *zeros.shape[-2:])  # (planes, rows, columns)
     if len(planes) > 4096:
         return False
-    return all(_is_band(plane) or _is_grouping(plane) or _is_stripe(plane) for plane in planes)
+    return all(
+        _is_band(plane) or _is_grouping(plane) or _is_stripe(plane) or _is_box(plane) or _is_box(~plane)
+        for plane in planes
+    )
 
 
 def _changes(rows: npt.NDArray[np.bool_]) -> int:
@@ -170,6 +179,14 @@ def _is_stripe(plane: npt.NDArray[np.bool_]) -> bool:
     return (bool((plane == plane[:1]).all()) and _changes(plane[:1]) <= 2) or (
         bool((plane == plane[:, :1]).all()) and _changes(plane[:, :1].T) <= 2
     )
+
+
+def _is_box(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether all that is marked stands in rows and columns that follow on one another, and nothing else does."""
+    rows: npt.NDArray[np.bool_] = np.any(plane, axis=1)
+    columns: npt.NDArray[np.bool_] = np.any(plane, axis=0)
+    is_whole = bool((plane == (rows[:, None] & columns)).all())
+    return is_whole and _changes(rows[None, :]) <= 2 and _changes(columns[None, :]) <= 2
 
 
 def is_geometric(values: Reals, slack: float = 2e-4) -> bool:
@@ -232,12 +249,19 @@ def _is_series(factors: Reals, slack: float) -> bool:
     """Whether factors are one, a count or a geometric series, or two of these after another (heads beyond 2^n)."""
     if factors.size <= 2 or is_affine(factors) or is_geometric(factors, slack):
         return True
+    if (
+        factors.size == 4
+        and (  # two frequencies, again or each twice
+            bool((factors[:2] == factors[2:]).all()) or bool((factors[::2] == factors[1::2]).all())
+        )
+    ):
+        return True
     power = 1 << (int(factors.size).bit_length() - 1)
     parts = (factors[:power], factors[power:])
     return all(part.size <= 2 or is_geometric(part, slack) for part in parts)
 
 
-def _are_slopes(values: Reals, slack: float) -> bool:
+def are_slopes(values: Reals, slack: float = 2e-4) -> bool:
     """Whether a vector is ALiBi's slopes of as many heads: beyond 2^n those in between follow, in any sign."""
     if values.ndim != 1 or values.size < 3:
         return False
@@ -261,10 +285,12 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
         first = np.take(values, [0], axis)
         if values.ndim > 2 and bool((values == first).all()):
             values = first.squeeze(axis)
-    return any(
-        length > 1 and _are_waves(np.moveaxis(values, axis, 0).reshape(length, -1), slack)
+    tables = [
+        np.moveaxis(values, axis, 0).reshape(length, -1)
         for axis, length in enumerate(values.shape)
-    )
+        if length > 1
+    ]
+    return any(_are_waves(table, slack) or are_solved_waves(table, slack) for table in tables)
 
 
 _BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
@@ -361,4 +387,4 @@ def _is_wave_table(
     amplitude = float((expected * waves).sum()) / size if size else 0.0
     # Angles are rounded before their sine is taken, and large ones more than small ones.
     room = np.minimum(slack * (1 + rows / 64), max(slack, 0.05)) * float(np.abs(amplitude * expected).max())
-    return amplitude != 0 and bool((np.abs(waves - amplitude * expected) <= room).all())
+    return amplitude > 0 and bool((np.abs(waves - amplitude * expected) <= room).all())

@@ -80,6 +80,35 @@ def scaled_frequencies() -> Array:
     return np.where(length > 8192, freq / 8, (1 - smooth) * freq / 8 + smooth * freq)
 
 
+def yarn_frequencies() -> Array:
+    """YaRN's: the fast ones as they are, the slow ones divided by 4, those between by a ramp."""
+    freq = frequencies(64)
+    ramp = np.clip((np.arange(32) - 9) / 8, 0, 1)
+    return (1 - ramp) * freq + ramp * freq / 4
+
+
+def rotary_grid(rows: int, columns: int) -> Array:
+    """As EVA's: the sines, then the cosines of a place's row and column, each frequency twice."""
+    freq = np.repeat(frequencies(8), 2)
+    row, column = (place.reshape(-1, 1) for place in np.indices((rows, columns)))
+    turned = np.concatenate([row * freq, column * freq], axis=1)
+    return np.concatenate([np.sin(turned), np.cos(turned)], axis=1)
+
+
+def padded(row: int) -> Array:
+    """As fairseq's: sines, then cosines, and zeros for the position of padding."""
+    table = np.concatenate([np.sin(angles(40, 32)), np.cos(angles(40, 32))], axis=1)
+    table[row] = 0
+    return table
+
+
+def box() -> Array:
+    """Ones between all places but the first, as Funnel's are between all but the class token."""
+    mask = np.ones((11, 9))
+    mask[0] = mask[:, 0] = 0
+    return mask
+
+
 TABLES = {
     "count": np.arange(64),
     "count of steps": np.arange(3, 200, 7),
@@ -117,6 +146,16 @@ TABLES = {
     "sines, then cosines": np.concatenate([np.sin(angles(40, 32)), np.cos(angles(40, 32))], axis=1),
     "positions up to the last frequency": np.sin(np.outer(np.arange(40), 1e4 ** -np.linspace(0, 1, 16))),
     "cosines for heads": halves(16, 8, np.cos)[None, None],
+    "cosines of YaRN": 1.1386 * np.tile(np.cos(np.outer(np.arange(40), yarn_frequencies())), (1, 2)),
+    "sines of YaRN": 1.1386 * np.tile(np.sin(np.outer(np.arange(40), yarn_frequencies())), (1, 2)),
+    "sines of frequencies divided by 3": np.sin(np.outer(np.arange(24), frequencies(32) / 3)),
+    "cosines of two frequencies": np.tile(np.cos(np.outer(np.arange(12), [1.0, 0.01])), (1, 2)),
+    "angles of two frequencies": np.tile(np.outer(np.arange(11), [1.0, 0.01]), (1, 2)),
+    "places of a square grid": rotary_grid(5, 5),
+    "places of a grid": rotary_grid(4, 7),
+    "positions with padding": padded(1),
+    "mask of a box": box(),
+    "mask of all but a box": 1 - box(),
 }
 
 
@@ -132,7 +171,7 @@ def test_tables_are_known_by_their_values(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(name for name in TABLES if "scaled" not in name))
+@pytest.mark.parametrize("name", sorted(TABLES))
 def test_rounding_to_float32_takes_nothing_away(name: str) -> None:
     assert count_free(TABLES[name].astype("f4")) == 0
 
@@ -339,3 +378,50 @@ def test_frequencies_the_other_way_round_are_no_known_table() -> None:
 
     assert count_free(frequencies) == 0
     assert count_free(-frequencies) == 8
+
+
+@pytest.mark.parametrize("change", ["turned", "rising", "faster", "free", "one", "phase", "gains"])
+@pytest.mark.parametrize("wave", [np.cos, np.sin], ids=["cosines", "sines"])
+def test_waves_of_other_frequencies_than_a_series_carry_them(
+    change: str, wave: Callable[[Array], Array]
+) -> None:
+    random, freq, phase, gain = np.random.default_rng(0), yarn_frequencies(), 0.0, np.ones(32)
+    if change == "turned" and wave is np.sin:  # cosines are the same either way
+        gain = -gain
+    elif change in ("turned", "rising"):
+        freq = freq[::-1]
+    elif change == "faster":
+        freq = 1.5 * freq
+    elif change == "free":
+        freq = np.sort(random.uniform(0.01, 1, 32))[::-1]
+    elif change == "one":
+        freq[3] *= 1.3
+        freq[20] *= 3
+    elif change == "phase":
+        phase = np.linspace(0.1, 1, 32)
+    else:
+        gain = random.uniform(0.5, 2, 32)
+    table = (gain * wave(np.outer(np.arange(40), freq) + phase)).astype("f4")
+
+    assert count_free(table) == table.size
+
+
+def test_places_of_a_grid_that_turn_one_way_and_the_other_carry_that() -> None:
+    table = rotary_grid(5, 5)
+    table[:, 8:16] *= -1
+
+    assert count_free(table) == table.size
+
+
+def test_two_rows_of_zeros_are_more_than_padding() -> None:
+    table = padded(1)
+    table[7] = 0
+
+    assert count_free(table) == table.size
+
+
+def test_two_boxes_are_no_mask() -> None:
+    mask = box()
+    mask[4, 6] = 0
+
+    assert count_free(mask) == mask.size

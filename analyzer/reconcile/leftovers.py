@@ -11,12 +11,14 @@ from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
 from analyzer.manifest import Buffer, Parameter
-from analyzer.model import Node, StoredTensor
+from analyzer.model import Node, Place, StoredTensor
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.reconcile.books import Books, Suspect
 from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.scopes import is_dotted
-from analyzer.tables import is_known_table
+from analyzer.tables import are_slopes, is_known_table, is_sinusoidal, slack_of
+from analyzer.waves import are_frequencies
 from analyzer.wiring import Reader
 
 __all__ = [
@@ -123,7 +125,7 @@ def settle_fillers(books: Books) -> None:
         if books.contents.numel(entry) not in sizes and _is_first_state(books, entry):
             books.settle(entry, Line.ADDED, "content:first-state")
             continue
-        is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED)
+        is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) or _is_cache(entry)
         if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
             continue
         if not entry.uses:  # what no operator reads, none had to be given
@@ -133,13 +135,85 @@ def settle_fillers(books: Books) -> None:
             continue
         is_free = not entry.sources and books.contents.numel(entry) not in sizes
         is_weight = entry.role is Role.PARAMETER
-        if is_free and is_constant_filled(array) and (not is_weight or _is_neutral(entry, array)):
+        if entry.role is Role.BUFFER:
+            if is_free and _is_made(books, entry, array):
+                books.settle(entry, Line.ADDED, "content:table")
+        elif is_free and is_constant_filled(array) and (not is_weight or _is_neutral(entry, array)):
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
-        elif is_free and not is_weight and array.size >= _LEAST_TABLE and is_known_table(array):
+        elif is_free and ((not is_weight and _is_table(array)) or _is_made(books, entry, array)):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
+
+
+def _is_table(array: Array) -> bool:
+    """Whether numbers are a known table, and so many that they are not one by themselves."""
+    if array.size >= _LEAST_TABLE:
+        return is_known_table(array)
+    return array.size >= _LEAST_SLOPES and are_slopes(np.squeeze(array.astype(np.float64)), slack_of(array))
+
+
+_LEAST_SLOPES = 3
+"""ALiBi's slopes follow from how many there are: three are no accident."""
+
+
+def _is_cache(entry: Entry) -> bool:
+    """Whether an operator alone says that it is a buffer: attention's tables of cosines and sines."""
+    return entry.role is Role.BUFFER and entry.evidence is Evidence.STRUCTURE and not entry.sources
+
+
+def _is_made(books: Books, entry: Entry, array: Array) -> bool:
+    """Whether an operator reads as its own what forward makes of positions: waves, or frequencies of such.
+
+    Asked only where PyTorch's side does not list what is no parameter, as no state dict does; all others say what
+    frequencies they have.
+    """
+    if books.manifest.lists_all_buffers:
+        return False
+    values = np.squeeze(array.astype(np.float64))
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME | DECODES)
+    if _is_cache(entry) or all(_looks_up(reader) for reader in readers):
+        return array.size >= _LEAST_TABLE and is_sinusoidal(values, slack_of(array))
+    return values.ndim == 1 and are_frequencies(values, slack_of(array)) and _is_only_turned(books, entry)
+
+
+def _looks_up(reader: Reader) -> bool:
+    known = operator_of(reader.node)
+    return known is not None and known.kind is Kind.LOOKS_UP and known.slot(reader.slot) is Slot.TABLE
+
+
+def _is_only_turned(books: Books, entry: Entry) -> bool:
+    """Whether all that is computed of a tensor, past one product, are cosines and sines."""
+    wiring = books.ledger.wiring
+    waiting = [(reader, 0) for reader in wiring.readers(entry.tensor)]
+    seen: set[Place] = set()
+    is_turned = False
+    while waiting:
+        (node, _), products = waiting.pop()
+        if node.op_type in ("Cos", "Sin") and node.is_standard:
+            is_turned = True
+            continue
+        products += node.op_type in _PRODUCTS
+        if products > 1 or node.op_type not in _ONWARDS or len(seen) > _MOST_ONWARDS:
+            return False
+        if node.place not in seen:
+            seen.add(node.place)
+            onwards = wiring.readers(node)
+            if not onwards:
+                return False
+            waiting += [(reader, products) for reader in onwards]
+    return is_turned
+
+
+_PRODUCTS = frozenset({"MatMul", "Mul", "QLinearMatMul", "QLinearMul"})
+"""What multiplies frequencies by positions."""
+
+_ONWARDS = _PRODUCTS | MOVES | DECODES | {"Cast", "Concat", "Expand", "QLinearConcat", "QuantizeLinear"}
+"""What may stand between frequencies and the sines of their angles."""
+
+_MOST_ONWARDS = 64
+"""Nodes that are followed."""
 
 
 def _is_first_state(books: Books, entry: Entry) -> bool:

@@ -1,0 +1,260 @@
+"""A table (positions, columns) -> whether each column is a sine or cosine of its own frequency, and these are a series.
+
+Rotary embeddings scale their frequencies in ways that configs name (Su et al. 2021, arXiv:2104.09864; Peng et al. 2023,
+arXiv:2309.00071, YaRN; Llama 3), by bases of any size. So no base is looked up: the frequencies are solved from the
+numbers, and have to be the falling series that a rotary embedding has. A table of other frequencies carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["are_frequencies", "are_solved_waves"]
+
+Reals = npt.NDArray[np.float64]
+Truths = npt.NDArray[np.bool_]
+
+_LEAST_POSITIONS = 4
+"""Fewer say of a column's frequency no more than that there is one."""
+
+_LOOKED_AT = 16
+"""Positions of a first look."""
+
+_ROUNDED = 1.2e-7
+"""What float32 rounds off, in proportion."""
+
+_VAGUE = 0.05
+"""Relative error above which a frequency is not known: the cosine of a small angle is 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """Frequencies of columns, each with what it may be off."""
+
+    frequencies: Reals
+    errors: Reals
+
+    def __getitem__(self, picked: Truths | slice) -> _Solved:
+        return _Solved(self.frequencies[picked], self.errors[picked])
+
+    def known(self) -> Truths:
+        """Which of them are known."""
+        return self.errors <= _VAGUE * self.frequencies
+
+
+def are_solved_waves(waves: Reals, slack: float) -> bool:
+    """Whether a table is sines and cosines of positions 0, 1, 2, ..., of one amplitude and a series of frequencies.
+
+    Positions may be the places of a grid, of which each column counts one axis. One row may be zero: that of padding.
+    """
+    if len(waves) < _LEAST_POSITIONS or not waves.size or not bool(np.isfinite(waves).all()):
+        return False
+    return _are_of_a_line(waves, slack) or any(
+        all(part.shape[1] and _are_of_a_line(part, slack) for part in parts) for parts in _grids(waves)
+    )
+
+
+def _are_of_a_line(waves: Reals, slack: float) -> bool:
+    if len(waves) < _LEAST_POSITIONS:
+        return False
+    if len(waves) > _LOOKED_AT and _solve(waves[:_LOOKED_AT], slack) is None:
+        return False
+    found = _solve(waves, slack)
+    return found is not None and _are_one_series(*found, slack)
+
+
+def _grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
+    """The columns that count rows of a grid, and those that count its columns, as (positions, columns) each."""
+    still = (waves[0] == waves[1]).nonzero()[0]
+    if not still.size or still.size == waves.shape[1]:
+        return
+    changed = waves[:, still] != waves[0, still]  # (positions, columns)
+    for width in sorted({int(first) for first in changed.argmax(axis=0) if first})[:_MOST_GRIDS]:
+        if len(waves) % width:
+            continue
+        grid = waves.reshape(-1, width, waves.shape[1])  # (rows of the grid, its columns, columns)
+        by_column = (grid == grid[:1]).all(axis=(0, 1))
+        by_row = (grid == grid[:, :1]).all(axis=(0, 1))
+        if bool((by_column ^ by_row).all()):
+            yield grid[:, 0][:, by_row], grid[0][:, by_column]
+
+
+_MOST_GRIDS = 8
+"""Widths of a grid that are tried."""
+
+
+def _solve(waves: Reals, slack: float) -> tuple[_Solved, Truths] | None:
+    """The frequency of each column and whether it is a cosine; None where some column is no wave."""
+    rows = np.arange(len(waves), dtype=np.float64)
+    empty: Truths = np.logical_not(waves.any(axis=1))
+    empty[0] = False
+    if int(empty.sum()) > 1:
+        return None
+    rows, given = rows[~empty], waves[~empty]  # (positions,), (positions, columns)
+    if len(rows) < _LEAST_POSITIONS:
+        return None
+    size = float(np.abs(given).max())
+    is_cosine = np.abs(given[0]) > slack * size
+    speeds = _speeds(waves, empty)
+    amplitude = _amplitude(given, rows, is_cosine, speeds, slack)
+    if amplitude is None or size > amplitude * (1 + 2 * slack):
+        return None
+    frequencies = _start(given, rows, amplitude, is_cosine, speeds)
+    length = _LEAST_POSITIONS
+    while True:
+        frequencies, precision = _refine(given[:length], rows[:length], amplitude, is_cosine, frequencies)
+        if length >= len(rows):
+            break
+        length *= 2
+    angles = rows[:, None] * frequencies
+    rest = np.abs(given - amplitude * np.where(is_cosine, np.cos(angles), np.sin(angles)))
+    # Angles are rounded before their sine is taken, and large ones more than small ones.
+    room = np.minimum(slack * (1 + rows[:, None] / 64), max(slack, 0.05)) * amplitude
+    if not bool((rest <= room).all()):
+        return None
+    noise = rest.max(axis=0) + _ROUNDED * np.abs(given).max(axis=0)
+    with np.errstate(divide="ignore"):
+        errors = np.where(precision > 0, 3 * noise / np.sqrt(precision), np.inf)
+    # A cosine that is still 1 at the last position says how slow it is at least.
+    errors = np.minimum(errors, np.where(is_cosine, np.sqrt(6 * noise / amplitude) / rows[-1], np.inf))
+    return _Solved(frequencies, errors), is_cosine
+
+
+def _speeds(waves: Reals, empty: Truths) -> Reals:
+    """Of each column the angle between two positions, by t[p + 1] + t[p - 1] = 2 cos(f) t[p]; little of slow ones."""
+    whole = ~(empty[:-2] | empty[1:-1] | empty[2:])
+    middle, around = waves[1:-1][whole], (waves[2:] + waves[:-2])[whole]
+    power = (middle * middle).sum(axis=0)
+    twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
+    speeds: Reals = np.arccos(np.clip(twice / 2, -1, 1))
+    return speeds
+
+
+_FAST = 0.3
+"""Radians a position from which the angle between positions is known better than by its sine."""
+
+
+def _amplitude(given: Reals, rows: Reals, is_cosine: Truths, speeds: Reals, slack: float) -> float | None:
+    """What all waves are multiplied by, which is positive: a cosine begins with it, a fast sine tells it."""
+    if bool(is_cosine.any()):
+        first = given[0][is_cosine]
+        amplitude = float(np.median(first))
+        return amplitude if amplitude > 0 and bool(np.isclose(first, amplitude, rtol=slack).all()) else None
+    fastest = int(speeds.argmax())
+    waves = np.sin(rows * speeds[fastest])
+    power = float(waves @ waves)
+    if speeds[fastest] < _FAST or not power:
+        return None
+    amplitude = float(waves @ given[:, fastest]) / power
+    return amplitude if amplitude > 0 else None
+
+
+def _start(given: Reals, rows: Reals, amplitude: float, is_cosine: Truths, speeds: Reals) -> Reals:
+    first = np.clip(given[1] / amplitude, -1, 1)
+    slow = np.where(is_cosine, np.arccos(first), np.arcsin(first)) / rows[1]
+    return np.where(speeds > _FAST, speeds, slow)
+
+
+_SLOW = 0.1
+"""Radians up to the last position of a cosine that is no more than a parabola."""
+
+
+def _refine(
+    given: Reals, rows: Reals, amplitude: float, is_cosine: Truths, frequencies: Reals
+) -> tuple[Reals, Reals]:
+    """A few steps of Newton's method of least squares; and how sharply the numbers tell each frequency."""
+    precision = np.zeros_like(frequencies)
+    squares = rows * rows
+    bent = 2 * (squares @ (1 - given / amplitude)) / float(squares @ squares)  # 1 - cos(f p) is (f p)^2 / 2
+    is_slow = is_cosine & (frequencies * rows[-1] < _SLOW)
+    frequencies = np.where(is_slow, np.sqrt(np.maximum(bent, 0)), frequencies)
+    for _ in range(4):
+        angles = rows[:, None] * frequencies
+        sines, cosines = np.sin(angles), np.cos(angles)
+        slopes = amplitude * rows[:, None] * np.where(is_cosine, -sines, cosines)
+        rest = given - amplitude * np.where(is_cosine, cosines, sines)
+        precision = (slopes * slopes).sum(axis=0)
+        change = np.where(
+            precision > 0, (slopes * rest).sum(axis=0) / np.where(precision > 0, precision, 1), 0
+        )
+        frequencies = np.abs(frequencies + np.clip(change, -0.5 / rows[-1], 0.5 / rows[-1]))
+    return frequencies, precision
+
+
+def _are_one_series(solved: _Solved, is_cosine: Truths, slack: float) -> bool:
+    """Whether sines and cosines have the same frequencies, in the same order, and these are a series."""
+    kinds = [_once(solved[kind], slack) for kind in (is_cosine, ~is_cosine) if bool(kind.any())]
+    if len(kinds) == 2:
+        one, other = kinds
+        if not _are_equal(one, other, slack):
+            return False
+        is_first = one.errors <= other.errors
+        kinds = [
+            _Solved(
+                np.where(is_first, one.frequencies, other.frequencies),
+                np.where(is_first, one.errors, other.errors),
+            )
+        ]
+    return are_frequencies(kinds[0].frequencies, slack, kinds[0].errors)
+
+
+def _once(solved: _Solved, slack: float) -> _Solved:
+    """Frequencies once, that stand again after the last one, or each twice."""
+    count = solved.frequencies.size
+    if count % 2:
+        return solved
+    for one, other in (
+        (solved[: count // 2], solved[count // 2 :]),
+        (solved[::2], solved[1::2]),
+    ):
+        if bool((one.known() == other.known()).all()) and _are_equal(one, other, slack):
+            return _once(one, slack)
+    return solved
+
+
+def _are_equal(one: _Solved, other: _Solved, slack: float) -> bool:
+    if one.frequencies.shape != other.frequencies.shape:
+        return False
+    room = slack * one.frequencies + one.errors + other.errors
+    return bool((np.abs(one.frequencies - other.frequencies) <= room).all())
+
+
+def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) -> bool:
+    """Whether numbers are a rotary embedding's frequencies: positive, falling, the first at most 1, of one ratio.
+
+    Long contexts scale the low ones (Llama 3, YaRN): then half of the ratios are the same. One or two of them may have
+    any ratio. What the slowest are may not be known; `errors` says how far each may be off.
+    """
+    if values.ndim != 1 or not values.size:
+        return False
+    errors = np.zeros_like(values) if errors is None else errors
+    is_known = _Solved(values, errors).known()
+    count = int(is_known.argmin()) if not bool(is_known.all()) else values.size
+    known = values[:count]
+    if bool(is_known[count:].any()) or not count or not bool((known > 0).all()):
+        return False
+    off = errors[:count] / known
+    if known[0] > 1 + slack + off[0]:
+        return False
+    ratios, room = known[1:] / known[:-1], slack + off[1:] + off[:-1]
+    if not bool((ratios <= 1 + room).all()):
+        return False
+    if ratios.size < 2:
+        return True
+    usual = _usual(ratios, room)
+    near = np.abs(ratios - usual) <= 2 * room * usual
+    return bool(near.all()) or (values.size >= _LEAST_SCALED and 2 * int(near.sum()) >= near.size >= 3)
+
+
+_LEAST_SCALED = 8
+"""Frequencies of which some may have been scaled."""
+
+
+def _usual(ratios: Reals, room: Reals) -> float:
+    """The ratio that most others are near to, as far as these are told."""
+    counts = [(int((np.abs(ratios - ratio) <= 2 * room * ratio).sum()), float(ratio)) for ratio in ratios]
+    return max(counts)[1]
