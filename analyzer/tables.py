@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import Array
-from analyzer.waves import are_solved_waves
+from analyzer.waves import are_solved_waves, may_be_waves
 
 __all__ = ["are_slopes", "count_free", "is_known_table", "is_sinusoidal", "slack_of"]
 
@@ -51,9 +51,18 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
         slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
         if values.size > _LARGE:  # a corner of a known table is one too
             corner = values[(slice(0, 8),) * values.ndim]
-            if bool((corner != corner.flat[0]).any()) and not _is_known(corner, step, slack):
+            is_varied = bool((corner != corner.flat[0]).any())
+            if is_varied and not (_is_known(corner, step, slack) or _may_go_on(corner, slack)):
                 return False
         return _is_known(values, step, slack)
+
+
+def _may_go_on(corner: Reals, slack: float) -> bool:
+    """Whether a corner may be that of waves whose first position is elsewhere."""
+    return any(
+        length > 2 and may_be_waves(np.moveaxis(corner, axis, 0).reshape(length, -1), slack)
+        for axis, length in enumerate(corner.shape)
+    )
 
 
 def slack_of(array: Array) -> float:
@@ -316,7 +325,7 @@ _ORDERS = ("s", "c", "ss", "cc", "sc", "cs", "ccss", "sscc")
 def _are_waves(waves: Reals, slack: float) -> bool:
     """Whether a table (positions, columns) is the sines and cosines of a series of frequencies, in a usual order."""
     positions, columns = waves.shape
-    if not _may_be_waves(waves[:_LOOKED_AT], slack):
+    if not may_be_waves(waves[:_LOOKED_AT], slack):
         return False
     speeds = _speeds(waves)
     for order in _ORDERS:
@@ -338,14 +347,6 @@ def _are_waves(waves: Reals, slack: float) -> bool:
             if len(order) == 1:
                 break  # both are the same
     return False
-
-
-def _may_be_waves(waves: Reals, slack: float) -> bool:
-    """Whether of each column t[p + 1] + t[p - 1] is one number times t[p], as it is of every wave: a first look."""
-    middle, around = waves[1:-1], waves[2:] + waves[:-2]
-    power = (middle * middle).sum(axis=0)
-    twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
-    return bool((np.abs(around - twice * middle) <= 8 * slack * np.abs(waves).max()).all())
 
 
 def _speeds(waves: Reals) -> Reals:

@@ -8,7 +8,7 @@ numbers, and have to be the falling series that a rotary embedding has. A table 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,23 +33,27 @@ _VAGUE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Solved:
-    """Frequencies of columns, each with what it may be off."""
+    """Columns that are waves of one amplitude: the frequency of each, with what it may be off."""
 
     frequencies: Reals
     errors: Reals
+    is_cosine: Truths
+    amplitude: float
 
     def __getitem__(self, picked: Truths | slice) -> _Solved:
-        return _Solved(self.frequencies[picked], self.errors[picked])
+        return _Solved(self.frequencies[picked], self.errors[picked], self.is_cosine[picked], self.amplitude)
 
-    def known(self) -> Truths:
-        """Which of them are known."""
-        return self.errors <= _VAGUE * self.frequencies
+    def rest(self, given: Reals, rows: Reals) -> Reals:
+        """What numbers are off at the positions `rows`."""
+        angles = rows[:, None] * self.frequencies
+        return np.abs(given - self.amplitude * np.where(self.is_cosine, np.cos(angles), np.sin(angles)))
 
 
 def are_solved_waves(waves: Reals, slack: float) -> bool:
-    """Whether a table is sines and cosines of positions 0, 1, 2, ..., of one amplitude and a series of frequencies.
+    """Whether a table is sines and cosines of positions, of one amplitude and a series of frequencies.
 
-    Positions may be the places of a grid, of which each column counts one axis. One row may be zero: that of padding.
+    Positions are 0, 1, 2, ...; or distances, which count down past 0; or the places of a grid, of which each column
+    counts one axis. One row may be zero: that of padding.
     """
     if len(waves) < _LEAST_POSITIONS or not waves.size or not bool(np.isfinite(waves).all()):
         return False
@@ -61,10 +65,45 @@ def are_solved_waves(waves: Reals, slack: float) -> bool:
 def _are_of_a_line(waves: Reals, slack: float) -> bool:
     if len(waves) < _LEAST_POSITIONS:
         return False
-    if len(waves) > _LOOKED_AT and _solve(waves[:_LOOKED_AT], slack) is None:
+    few = waves[:_LOOKED_AT]
+    if len(waves) > _LOOKED_AT and not may_be_waves(few, slack) and _solve(few, slack) is None:
         return False
-    found = _solve(waves, slack)
-    return found is not None and _are_one_series(*found, slack)
+    zero = _zero(waves, slack)
+    found = None if zero is None else _solve(waves[zero::-1] if zero else waves, slack)
+    if found is None or (zero and not _goes_on(waves[zero:], found, slack)):
+        return False
+    return _are_one_series(found, slack)
+
+
+def _zero(waves: Reals, slack: float) -> int | None:
+    """The row of position 0: there sines are 0, and cosines the amplitude."""
+    sizes = np.abs(waves)
+    size = float(sizes.max())
+    is_zero: Truths = np.asarray(((sizes <= slack * size) | (sizes >= (1 - slack) * size)).all(axis=1))
+    if bool(is_zero[0]):
+        return 0
+    is_zero &= waves.any(axis=1)
+    return int(is_zero.argmax()) if bool(is_zero.any()) else None
+
+
+def _goes_on(waves: Reals, found: _Solved, slack: float) -> bool:
+    """Whether distances count down from 0 as they counted down to it: cosines are mirrored, sines change sides."""
+    rows = np.arange(len(waves), dtype=np.float64)
+    mirrored = np.where(found.is_cosine, waves, -waves)
+    return bool((found.rest(mirrored, rows) <= _room(rows, slack) * found.amplitude).all())
+
+
+def _room(rows: Reals, slack: float) -> Reals:
+    """What a wave may be off, (positions, 1): large angles are rounded more before their sine is taken."""
+    return np.minimum(slack * (1 + rows[:, None] / 64), max(slack, 0.05))
+
+
+def may_be_waves(waves: Reals, slack: float) -> bool:
+    """Whether of each column t[p + 1] + t[p - 1] is one number times t[p], as it is of every wave: a first look."""
+    middle, around = waves[1:-1], waves[2:] + waves[:-2]
+    power = (middle * middle).sum(axis=0)
+    twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
+    return bool((np.abs(around - twice * middle) <= 8 * slack * np.abs(waves).max()).all())
 
 
 def _grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
@@ -87,8 +126,8 @@ _MOST_GRIDS = 8
 """Widths of a grid that are tried."""
 
 
-def _solve(waves: Reals, slack: float) -> tuple[_Solved, Truths] | None:
-    """The frequency of each column and whether it is a cosine; None where some column is no wave."""
+def _solve(waves: Reals, slack: float) -> _Solved | None:
+    """Columns as waves of positions from 0 on; None where one is none."""
     rows = np.arange(len(waves), dtype=np.float64)
     empty: Truths = np.logical_not(waves.any(axis=1))
     empty[0] = False
@@ -110,18 +149,16 @@ def _solve(waves: Reals, slack: float) -> tuple[_Solved, Truths] | None:
         if length >= len(rows):
             break
         length *= 2
-    angles = rows[:, None] * frequencies
-    rest = np.abs(given - amplitude * np.where(is_cosine, np.cos(angles), np.sin(angles)))
-    # Angles are rounded before their sine is taken, and large ones more than small ones.
-    room = np.minimum(slack * (1 + rows[:, None] / 64), max(slack, 0.05)) * amplitude
-    if not bool((rest <= room).all()):
+    found = _Solved(frequencies, np.zeros_like(frequencies), is_cosine, amplitude)
+    rest = found.rest(given, rows)
+    if not bool((rest <= _room(rows, slack) * amplitude).all()):
         return None
     noise = rest.max(axis=0) + _ROUNDED * np.abs(given).max(axis=0)
     with np.errstate(divide="ignore"):
         errors = np.where(precision > 0, 3 * noise / np.sqrt(precision), np.inf)
     # A cosine that is still 1 at the last position says how slow it is at least.
     errors = np.minimum(errors, np.where(is_cosine, np.sqrt(6 * noise / amplitude) / rows[-1], np.inf))
-    return _Solved(frequencies, errors), is_cosine
+    return replace(found, errors=errors)
 
 
 def _speeds(waves: Reals, empty: Truths) -> Reals:
@@ -185,21 +222,19 @@ def _refine(
     return frequencies, precision
 
 
-def _are_one_series(solved: _Solved, is_cosine: Truths, slack: float) -> bool:
+def _are_one_series(solved: _Solved, slack: float) -> bool:
     """Whether sines and cosines have the same frequencies, in the same order, and these are a series."""
-    kinds = [_once(solved[kind], slack) for kind in (is_cosine, ~is_cosine) if bool(kind.any())]
-    if len(kinds) == 2:
-        one, other = kinds
+    one, *others = (
+        _once(solved[kind], slack) for kind in (solved.is_cosine, ~solved.is_cosine) if bool(kind.any())
+    )
+    frequencies, errors = one.frequencies, one.errors
+    for other in others:
         if not _are_equal(one, other, slack):
             return False
-        is_first = one.errors <= other.errors
-        kinds = [
-            _Solved(
-                np.where(is_first, one.frequencies, other.frequencies),
-                np.where(is_first, one.errors, other.errors),
-            )
-        ]
-    return are_frequencies(kinds[0].frequencies, slack, kinds[0].errors)
+        is_first = errors <= other.errors
+        frequencies = np.where(is_first, frequencies, other.frequencies)
+        errors = np.where(is_first, errors, other.errors)
+    return are_frequencies(frequencies, slack, errors)
 
 
 def _once(solved: _Solved, slack: float) -> _Solved:
@@ -211,9 +246,16 @@ def _once(solved: _Solved, slack: float) -> _Solved:
         (solved[: count // 2], solved[count // 2 :]),
         (solved[::2], solved[1::2]),
     ):
-        if bool((one.known() == other.known()).all()) and _are_equal(one, other, slack):
+        if _are_equal(one, other, slack) and bool(
+            (_are_known(one.frequencies, one.errors) == _are_known(other.frequencies, other.errors)).all()
+        ):
             return _once(one, slack)
     return solved
+
+
+def _are_known(frequencies: Reals, errors: Reals) -> Truths:
+    known: Truths = errors <= _VAGUE * frequencies
+    return known
 
 
 def _are_equal(one: _Solved, other: _Solved, slack: float) -> bool:
@@ -232,7 +274,7 @@ def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) ->
     if values.ndim != 1 or not values.size:
         return False
     errors = np.zeros_like(values) if errors is None else errors
-    is_known = _Solved(values, errors).known()
+    is_known = _are_known(values, errors)
     count = int(is_known.argmin()) if not bool(is_known.all()) else values.size
     known = values[:count]
     if bool(is_known[count:].any()) or not count or not bool((known > 0).all()):

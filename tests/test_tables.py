@@ -102,6 +102,12 @@ def padded(row: int) -> Array:
     return table
 
 
+def counted_down(first: int, last: int) -> Array:
+    """As XLNet's: sines, then cosines, of distances from one side of a token to the other."""
+    turned = np.outer(np.arange(first, last, -1), frequencies(32))
+    return np.concatenate([np.sin(turned), np.cos(turned)], axis=1)
+
+
 def box() -> Array:
     """Ones between all places but the first, as Funnel's are between all but the class token."""
     mask = np.ones((11, 9))
@@ -154,6 +160,8 @@ TABLES = {
     "places of a square grid": rotary_grid(5, 5),
     "places of a grid": rotary_grid(4, 7),
     "positions with padding": padded(1),
+    "distances to both sides": counted_down(11, -11),
+    "more distances to one side": counted_down(5, -20),
     "mask of a box": box(),
     "mask of all but a box": 1 - box(),
 }
@@ -409,6 +417,19 @@ def test_waves_of_other_frequencies_than_a_series_carry_them(
 def test_places_of_a_grid_that_turn_one_way_and_the_other_carry_that() -> None:
     table = rotary_grid(5, 5)
     table[:, 8:16] *= -1
+
+    assert count_free(table) == table.size
+
+
+@pytest.mark.parametrize("change", ["turned", "another side", "no zero"])
+def test_distances_that_go_another_way_carry_it(change: str) -> None:
+    table = counted_down(11, -11)
+    if change == "turned":
+        table = table[::-1].copy()
+    elif change == "another side":
+        table[12:] = table[10:0:-1]
+    else:
+        table = counted_down(31, 9)
 
     assert count_free(table) == table.size
 
