@@ -23,6 +23,7 @@ from analyzer.errors import ManifestError
 
 __all__ = [
     "MANIFEST_FILE",
+    "OF_CLASS",
     "SCHEMA_VERSION",
     "BatchNorm",
     "Buffer",
@@ -41,6 +42,9 @@ __all__ = [
 
 MANIFEST_FILE = "manifest.json"
 """What an export calls it."""
+
+OF_CLASS = "class-program"
+"""The trace of a class at hand, of which the file may not be an export: it may lack a head."""
 
 SCHEMA_VERSION = 2
 KIND = "onnxledger-manifest"
@@ -213,7 +217,7 @@ class Manifest:
     source: Mapping[str, str] = field(default_factory=dict)
     """Where the model came from: SOURCE, class, weights, dtype; for people to read, no rule depends on it."""
     trace: str | None = None
-    """What decided `read`: `exported-program`, `function-calls`, or None."""
+    """What decided `read`: `exported-program`, `function-calls`, `class-program` (never written), or None."""
     lists_all_buffers: bool = True
     """Whether every buffer is here: a state dict lacks those that are not persistent."""
     salt: str = ""

@@ -91,8 +91,11 @@ def take_census(
     )
 
 
-def with_reads(manifest: Manifest, reads: Reads) -> Manifest:
-    """The manifest with `read` set, and what the program computes: a tensor is read if any of its names is."""
+def with_reads(manifest: Manifest, reads: Reads, salt: str | None = None) -> Manifest:
+    """The manifest with `read` set, and what the program computes: a tensor is read if any of its names is.
+
+    `salt` is that of `with_program`.
+    """
     parameters = tuple(
         dataclasses.replace(p, read=not reads.parameters.isdisjoint(p.names)) for p in manifest.parameters
     )
@@ -100,7 +103,7 @@ def with_reads(manifest: Manifest, reads: Reads) -> Manifest:
     if reads.buffers is not None:
         buffers = tuple(dataclasses.replace(b, read=not reads.buffers.isdisjoint(b.names)) for b in buffers)
     read = dataclasses.replace(manifest, parameters=parameters, buffers=buffers, trace=reads.trace)
-    return read if reads.program is None else with_program(read, reads.program)
+    return read if reads.program is None else with_program(read, reads.program, salt)
 
 
 _MOST_VALUES = 2048

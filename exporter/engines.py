@@ -30,6 +30,7 @@ __all__ = [
     "EngineOptions",
     "onnx_config",
     "recording_exporter",
+    "reads_again",
     "refuse_unsupported",
     "trace_again",
 ]
@@ -200,11 +201,19 @@ def export_with_torchscript(
 def trace_again(model: nn.Module, inputs: ExampleInputs) -> Program:
     """What the program at these very shapes computes of no input; where it cannot be traced, why."""
     try:
-        with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet():
-            traced = torch.export.export(model, flat.args, dict(flat.kwargs), strict=False)
-        return evaluate_program(traced)
+        return evaluate_program(_trace(model, inputs))
     except Exception as error:  # noqa: BLE001  an export needs none of it
         return Program(notes=(f"not traced: {first_line(error)}",))
+
+
+def reads_again(model: nn.Module, inputs: ExampleInputs) -> Reads:
+    """What the program at these very shapes reads, and what it computes of no input; it may not be traceable."""
+    return reads_of_program(_trace(model, inputs))
+
+
+def _trace(model: nn.Module, inputs: ExampleInputs) -> torch.export.ExportedProgram:
+    with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet():
+        return torch.export.export(model, flat.args, dict(flat.kwargs), strict=False)
 
 
 def _gather_data(folder: Path) -> None:

@@ -24,7 +24,7 @@ class Reads:
     buffers: frozenset[str] | None
     """None where the trace cannot see buffers."""
     trace: str
-    """`exported-program` or `function-calls`."""
+    """`exported-program` or `function-calls`; `analyzer.manifest.OF_CLASS` of a class that was not exported."""
     program: Program | None = None
     """What of the traced program depends on no input; None where nothing was traced."""
 

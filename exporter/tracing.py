@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from analyzer.checkpoints.weights import Trace
-from analyzer.manifest import Manifest
-from exporter.census import with_program
+from analyzer.manifest import OF_CLASS, Manifest
+from exporter.census import with_program, with_reads
 from exporter.classes import first_line
-from exporter.engines import trace_again
+from exporter.engines import reads_again
 from exporter.inputs import Axes, ExampleInputs, untried_inputs
 from exporter.program import Program
 from exporter.quiet import quiet
@@ -32,7 +32,8 @@ def tracer_of(
 ) -> Trace:
     """What traces a module when it is asked to: nothing of its forward is computed, but what no input has a part in.
 
-    Where that fails, the program has no values, and a note that says why.
+    Where that fails, the program has no values, and a note that says why. Which parameters it reads is taken from it
+    where it is given whatever the file is: another input may be what reads them.
     """
 
     def trace(
@@ -41,10 +42,12 @@ def tracer_of(
         try:
             inputs = _fit(untried_inputs(model, config, given), dict(shapes))
             with quiet():
-                program = trace_again(model, inputs)
+                reads = reads_again(model, inputs)
         except Exception as error:  # noqa: BLE001  an account can do without it
-            program = Program(notes=(f"not traced: {first_line(error)}",))
-        return with_program(manifest, program, salt)
+            return with_program(manifest, Program(notes=(f"not traced: {first_line(error)}",)), salt)
+        if not reads.program or {name for name, _ in shapes} - inputs.axes.keys():
+            return with_program(manifest, reads.program or Program(), salt)
+        return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
 
     return trace
 

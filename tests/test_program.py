@@ -190,6 +190,33 @@ def test_the_shapes_of_a_file_are_traced(module: Mixing) -> None:
     assert {value.shape for value in values_of(manifest).values() if "sin" in value.expression} == {(7, 8)}
 
 
+class Idle(torch.nn.Module):
+    """One parameter is read, one is not, and a head's is not either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.idle = torch.nn.Parameter(torch.randn(8)), torch.nn.Parameter(torch.randn(8))
+        self.lm_head = torch.nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.used
+
+
+@pytest.mark.parametrize(("inputs", "read"), [(["x"], False), (["y"], None), (["x", "y"], None)])
+def test_what_a_class_does_not_read_is_told_where_the_file_has_no_other_input(
+    inputs: list[str], read: bool | None
+) -> None:
+    torch.manual_seed(0)
+    trace = tracer_of(Idle(), None, {"x": torch.rand(5, 8)})
+
+    manifest = trace(take_census(Idle()), [(name, (5, 8)) for name in inputs], "")
+
+    found = {parameter.name: parameter.read for parameter in manifest.parameters}
+    assert (found["idle"], found["lm_head.weight"]) == (read, read)
+    assert found["used"] is (None if read is None else True)
+    assert manifest.trace == (None if read is None else "class-program")
+
+
 @pytest.mark.parametrize("via", ["dynamo", "torchscript"])
 def test_an_export_balances_by_its_own_program(tmp_path: Path, module: Mixing, via: str) -> None:
     from exporter.export import export_model

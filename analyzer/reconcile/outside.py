@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from analyzer.manifest import Parameter
+from analyzer.manifest import OF_CLASS, Parameter
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import Line
 
@@ -45,8 +45,11 @@ TRAINING_ONLY = ("mask_token", "masked_spec_embed")
 
 
 def settle_outside(books: Books) -> None:
-    """Settle whole heads that are absent as `outside`, and what only training reads as `unused`."""
-    if books.manifest.trace is not None:
+    """Settle whole heads that are absent as `outside`, and what only training reads as `unused`.
+
+    Not beside the trace of an export, which read them or did not; that of a class says nothing of the file's.
+    """
+    if books.manifest.trace not in (None, OF_CLASS):
         return
     heads: dict[str, list[Parameter]] = defaultdict(list)
     for parameter in books.manifest.parameters:

@@ -111,6 +111,13 @@ def test_trace_says_what_is_read_and_no_name_does(tmp_path, trace):
     assert not result.balanced
 
 
+def test_a_class_that_was_traced_may_have_a_head_that_the_file_lacks(tmp_path):
+    result = run(tmp_path, BODY, BODY | HEAD, trace="class-program")
+
+    assert {lines_of(result)[name] for name in HEAD} == {"outside"}
+    assert result.balanced
+
+
 @pytest.mark.parametrize("scope", ["/classifier/Gemm", "/classifier/dense/MatMul"])
 def test_node_of_the_head_says_that_it_is_in_the_file(tmp_path, scope):
     nodes = f'h = MatMul(x, "bert.encoder.weight") i = Add(h, "bert.encoder.bias") ["{scope}"] y0 = Relu(i)'
