@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzer.content import sample_positions
+from analyzer.content import Array, sample_positions
 from analyzer.decoding.encodings import CODES, Encoded, find_encoding
 from analyzer.evaluation import Evaluator
 from analyzer.ledger import Opaque
 from analyzer.liveness import Live
 from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
-from analyzer.model.operators import Kind, Operator, Slot, operator_of
+from analyzer.model.operators import MOVES, Kind, Operator, Slot, operator_of
 from analyzer.tables import count_free
 from analyzer.wiring import NAMED, Wiring
 
@@ -416,7 +416,7 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
         is_formula = total <= FEW and (bool(made) or not is_plain)
         value = evaluator.value(path, name) if is_formula else None
         if is_formula:  # what cannot be worked out is not known
-            total += FEW + 1 if value is None else count_free(value)
+            total += FEW + 1 if value is None else _count_free(model, wiring, path, name, value)
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
             continue
@@ -427,6 +427,50 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
     if len({_number(walk.stored[key]) for key in small}) > _MOST_NUMBERS:
         tensors |= small
     return Opaque(frozenset(tensors), numbers)
+
+
+def _count_free(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:
+    """How many numbers say a value, and those of which it was rounded where a quantizer was at work on it."""
+    free = count_free(value)
+    node = _quantizer(wiring, path, name) if free > FEW else None
+    if node is None:
+        return free
+    evaluator = Evaluator(model, wiring, by_default=True)
+    scale, zero = (
+        evaluator.value(node.graph_path, given) if given else None for given in (*node.inputs[1:3], "")[:2]
+    )
+    if scale is None or scale.size != 1:
+        return free
+    step = float(scale.reshape(()))
+    if value.dtype.kind in "iu":
+        shift = 0.0 if zero is None else float(zero.reshape(-1)[0])
+        value = np.subtract(value.astype(np.float64), shift) * step
+    size = float(np.abs(value).max(initial=0.0))
+    if not 0 < step * _LEAST_STEPS <= size:
+        return free
+    rounded = np.where(np.abs(value - size) <= step, 1.0, np.where(np.abs(value) <= step / 2, 0.0, value))
+    return min(free, count_free(value, _ROUNDINGS * step), count_free(rounded))
+
+
+_LEAST_STEPS = 32
+"""Steps that a quantizer has for the largest number: with fewer anything would be near a table."""
+
+_ROUNDINGS = 2
+"""Steps by which numbers may be off that were rounded again and again."""
+
+
+def _quantizer(wiring: Wiring, path: GraphPath, name: str) -> Node | None:
+    """The last node that rounded what a value brings, past what moves it."""
+    for _ in range(_MOST_VISITS):
+        node = wiring.find(path, name)
+        if not isinstance(node, Node) or not node.inputs:
+            return None
+        if node.op_type in ("DequantizeLinear", "QuantizeLinear"):
+            return node
+        if node.op_type not in MOVES:
+            return None
+        path, name = node.graph_path, node.inputs[0]
+    return None
 
 
 def _weigh(tensor: StoredTensor, salt: str, *, whole: bool) -> int:

@@ -29,8 +29,8 @@ __all__ = [
     "NOTE_FILE",
     "EngineOptions",
     "onnx_config",
-    "recording_exporter",
     "reads_again",
+    "recording_exporter",
     "refuse_unsupported",
     "trace_again",
 ]

@@ -151,6 +151,18 @@ def of_codes_of_ones() -> ModelProto:
     return model(body, {"codes": codes, "scales": np.abs(noise(SIDE, seed=3)) + np.float32(0.1)})
 
 
+COUNTED = "n = Range(first, last, one) f = Cast <to = 1> (n) c = Unsqueeze(f, axis) a = Mul(c, freq)"
+"""Angles of positions, made when the model runs."""
+
+COUNTS = {
+    "first": np.array(0),
+    "last": np.array(SIDE),
+    "one": np.array(1),
+    "axis": np.array([1]),
+    "freq": (1e4 ** (-np.arange(SIDE) / SIDE)).astype("f4"),
+}
+ROUNDED = "q = QuantizeLinear(s, step, zero) d = DequantizeLinear(q, step, zero)"
+
 CARRIERS: dict[str, ModelProto] = {
     "a float initializer": model("y = Add(h, s)", {"s": HIDDEN}),
     "a half initializer that is cast": model(
@@ -209,6 +221,14 @@ CARRIERS: dict[str, ModelProto] = {
         {"order": np.random.default_rng(5).permutation(SIDE)},
     ),
     "which of two values is taken": model("n = Neg(h) y = Where(bits, h, n)", {"bits": HIDDEN > 0}),
+    "a formula that is noise, rounded": model(
+        f"{COUNTED} e = Mul(a, large) s = Sin(e) {ROUNDED} y = Add(h, d)",
+        {**COUNTS, "large": np.array(1e4, "f4"), "step": np.array(1 / 127, "f4"), "zero": np.array(0, "i1")},
+    ),
+    "a formula that is noise, rounded to few steps": model(
+        f"{COUNTED} e = Mul(a, large) s = Sin(e) {ROUNDED} y = Add(h, d)",
+        {**COUNTS, "large": np.array(1e4, "f4"), "step": np.array(0.7, "f4"), "zero": np.array(0, "i1")},
+    ),
 }
 """Each holds numbers that are no layer's, where they meet what the model computes with its input."""
 
@@ -255,6 +275,19 @@ HONEST: dict[str, ModelProto] = {
     "a rotary table": model(
         "y = Mul(h, cos)",
         {"cos": np.cos(np.arange(SIDE)[:, None] * 1e4 ** (-np.arange(SIDE) / SIDE)).astype("f4")},
+    ),
+    "a rotary table that was rounded": model(
+        f"{COUNTED} s = Cos(a) {ROUNDED} y = Mul(h, d)",
+        {**COUNTS, "step": np.array(1 / 127, "f4"), "zero": np.array(0, "i1")},
+    ),
+    "a mask in codes": model(
+        "p = Cast <to = 1> (places) z = Cast <to = 9> (p) m = Cast <to = 1> (z) "
+        "q = QuantizeLinear(m, step, zero) d = DequantizeLinear(q, step, zero) y = Mul(h, d)",
+        {
+            "places": np.concatenate([np.zeros(1, "i8"), np.ones(SIDE - 1, "i8")]),
+            "step": np.array(1 / 255, "f4"),
+            "zero": np.array(0, "u1"),
+        },
     ),
     "1 + w at run time": model("g = Add(w, one) y = MatMul(h, g)", {"one": np.array(1, "f4")}),
     "Dropout that is off": model(
