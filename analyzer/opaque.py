@@ -442,14 +442,15 @@ def _count_free(model: Model, wiring: Wiring, path: GraphPath, name: str, value:
     if scale is None or scale.size != 1:
         return free
     step = float(scale.reshape(()))
+    numbers = value.astype(np.float64)
     if value.dtype.kind in "iu":
-        shift = 0.0 if zero is None else float(zero.reshape(-1)[0])
-        value = np.subtract(value.astype(np.float64), shift) * step
-    size = float(np.abs(value).max(initial=0.0))
+        numbers = (numbers - (0.0 if zero is None else float(zero.reshape(-1)[0]))) * step
+    size = float(np.abs(numbers).max(initial=0.0))
     if not 0 < step * _LEAST_STEPS <= size:
         return free
-    rounded = np.where(np.abs(value - size) <= step, 1.0, np.where(np.abs(value) <= step / 2, 0.0, value))
-    return min(free, count_free(value, _ROUNDINGS * step), count_free(rounded))
+    is_one, is_zero = np.abs(numbers - size) <= step, np.abs(numbers) <= step / 2
+    truths = np.where(is_one, 1.0, np.where(is_zero, 0.0, numbers))
+    return min(free, count_free(numbers, _ROUNDINGS * step), count_free(truths))
 
 
 _LEAST_STEPS = 32

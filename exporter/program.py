@@ -6,6 +6,7 @@ exporter may compute such a value in advance and store it (docs/bridge.md, `eval
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -86,10 +87,19 @@ def merge_programs(programs: Sequence[Program]) -> Program:
 
 
 def evaluate_program(program: torch.export.ExportedProgram) -> Program:
-    """Walk a program once and evaluate what no input has a part in, within bounds of size and time."""
+    """Walk a program once and evaluate what no input has a part in, within bounds of size and time.
+
+    Where forward writes into what it has computed of parameters (`bias[n:].zero_()`), the program is taken in which
+    nothing is written into: there each state is a value of its own.
+    """
     walk = _Walk(program)
     with torch.no_grad():
         walk.run()
+        if walk.writes:
+            with contextlib.suppress(Exception):  # torch may raise anything; then these states are not known
+                pure = _Walk(program.run_decompositions({}))
+                pure.run()
+                return pure.result()
     return walk.result()
 
 
@@ -153,6 +163,8 @@ class _Walk:
         self.spoiled: dict[int, torch.Tensor] = {}
         """Storages into which something has written that depends on an input; held, so that none takes their place."""
         self.protected: set[int] = set()
+        self.writes = False
+        """Whether something was written into a value of parameters that no input has a part in."""
         self.elements = 0
         self.skipped: dict[str, int] = {}
 
@@ -250,6 +262,7 @@ class _Walk:
         except Exception:  # noqa: BLE001  an operator may raise anything; then the value is not known
             self._skip("that could not be evaluated")
             return None
+        self.writes |= name != "detach_" and any(self.known[each].parameters for each in written)
         for kept in self.kept.values() if written and name != "detach_" else ():
             if kept.tensor is not None and _storage(kept.tensor) in stored:
                 kept.tensor = None
