@@ -69,7 +69,8 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
     (`embeddings...` for `bert.embeddings...`). What tools put before the names of files that they merge (`enc_`,
     `m1/`) is dropped for each part of the file, and PyTorch may have a prefix there. Of prefixes that explain as
     many names the shortest is taken, since a longer one gives a tensor to another module: `net/layer1.conv1.weight`
-    is not the root's `conv1.weight`.
+    is not the root's `conv1.weight`. Nor does it count that a name ends with one that the file has as it is: beside
+    `pos_embed` a `rope.pos_embed` is another.
 
     >>> align(["model.fc.weight", "model.fc.bias"], ["fc.weight", "fc.bias"]).strip
     'model.'
@@ -77,6 +78,8 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
     'net/'
     >>> align(["m1/fc.weight", "m1/fc.bias"], ["fc.weight", "fc.bias"])("m1/fc.bias")
     'fc.bias'
+    >>> align(["pos_embed", "rope.pos_embed"], ["pos_embed"]).strip
+    ''
     """
     targets = frozenset(known)
     endings: dict[str, set[str]] = defaultdict(set)
@@ -85,11 +88,13 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
         if dot:
             endings[tail].add(f"{head}.")
     head = _common_head(targets)
-    left = [name for name in names if name not in targets]
+    given = list(names)
+    left = [name for name in given if name not in targets]
+    absent = targets.difference(given)
     stripped: Counter[str] = Counter()
     added: Counter[str] = Counter()
     for name in left:
-        stripped.update(prefix for prefix in _prefixes(name) if name[len(prefix) :] in targets)
+        stripped.update(prefix for prefix in _prefixes(name) if name[len(prefix) :] in absent)
         if "." in name:  # `bias` alone may be any module's
             added.update(endings.get(name, ()))
             added.update({head} if head.count(".") > 1 and head + name in targets else ())
