@@ -1,4 +1,4 @@
-"""Closed books -> findings that keep nothing from balancing: undone ties, types wider than PyTorch's, other wiring."""
+"""Closed books -> findings that keep nothing from balancing: undone ties, wider types, other wiring, unknown code."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _AS_THEY_ARE = frozenset(line for line, meaning in MEANINGS.items() if meaning.v
 
 
 def find_remarks(books: Books) -> tuple[Finding, ...]:
-    """What a balanced account may still be told of."""
-    return (*_find_untied(books), *_find_wider(books))
+    """What an account may be told of beside its lines."""
+    return (*_find_untied(books), *_find_wider(books), *_find_unknown(books))
 
 
 def remark_wiring(first: str) -> Finding:
@@ -111,3 +111,35 @@ def _needed_bits(books: Books) -> dict[Key, int]:
             mine = parameter.dtype.bits if is_plain else 0
             bits[key] = mine if before is None else max(before, mine) if before and mine else 0
     return bits
+
+
+_LEFT = frozenset({Line.DIFFERING, Line.MISSING, Line.OPAQUE, Line.UNEXPECTED, Line.UNEXPLAINED})
+"""Lines of what PyTorch's own program may explain."""
+
+
+def _find_unknown(books: Books) -> Iterator[Finding]:
+    """What is left over, where PyTorch's side does not know what forward computes, and reads."""
+    manifest = books.manifest
+    is_at_hand = (
+        manifest.lists_all_buffers and manifest.trace is None
+    )  # its class, which whoever has it can ask
+    if manifest.program is not None or is_at_hand or books.contents.mode == "none":
+        return
+    sizes = {
+        label(key): books.entry(key).tensor.numel
+        for key, line in books.entries.items()
+        if line.line in _LEFT and books.aligned(books.entry(key).tensor.name) is None
+    }
+    numels = {parameter.name: parameter.numel for parameter in manifest.parameters}
+    absent = {line.name: numels[line.name] for line in books.parameters.values() if line.line is Line.MISSING}
+    if sizes or absent:
+        size = format_many(sum(sizes.values()) + sum(absent.values()), "element")
+        message = (
+            f"{size} may be computed from others in advance, or not be read: a state dict does not say what forward "
+            "does; reconcile against the class (a folder with its config.json, or module:factory) or the manifest of "
+            "an export"
+            if not manifest.lists_all_buffers
+            else f"{size} may be computed from others in advance: the manifest was written without the values of "
+            "PyTorch's program; export again, or reconcile against the class"
+        )
+        yield Finding("program-unknown", Severity.NOTE, message, tuple(sorted((*sizes, *absent))))

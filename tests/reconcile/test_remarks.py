@@ -1,6 +1,8 @@
-"""What a balanced account is still told of: ties that the file undoes, and types wider than PyTorch's."""
+"""What an account is told of beside its lines: ties that the file undoes, types wider than PyTorch's, unknown code."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from models import Array, bridge_of, manifest_of, noise, parameter, ramp, reconcile, text_model
 
 from analyzer.ledger import Finding, Severity
+from analyzer.manifest import Manifest, Program
 from analyzer.reconcile import Reconciliation
 
 FC = ramp(3, 2)
@@ -165,3 +168,55 @@ def test_packed_weights_need_the_widest_type_among_them(tmp_path):
     assert narrow.nbytes == 36
     assert found("f4", "f2", "f2") is None
     assert mixed is None
+
+
+# code that nobody has
+
+
+COMPUTED = """g (float[1,3] x) => (float[1,2] y) {
+    h = MatMul(x, "onnx::MatMul_7") y = Mul(h, "softplus")
+}"""
+DECAY = ramp(2)
+
+
+def half_known(**how: bool | str | None) -> Manifest:
+    return replace(manifest_of(parameter("fc.weight", FC.T.copy()), parameter("decay", DECAY)), **how)
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (
+            half_known(lists_all_buffers=False),
+            "4 elements may be computed from others in advance, or not be read",
+        ),
+        (half_known(trace="exported-program"), "the manifest was written without the values"),
+        (half_known(), None),
+        (half_known(trace="exported-program", program=Program()), None),
+    ],
+    ids=["a state dict", "an old manifest", "a class", "a manifest"],
+)
+def test_what_code_that_is_not_at_hand_may_compute_is_told(tmp_path, known, words):
+    stored = {"onnx::MatMul_7": FC, "softplus": np.log1p(np.exp(DECAY)).astype("f4")}
+
+    result = reconcile(tmp_path, text_model(COMPUTED, stored), known)
+
+    found = told(result, "program-unknown")
+    assert not result.balanced
+    if words is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert words in found.message
+        assert found.subjects == ("decay", "softplus")
+        assert found.severity is Severity.NOTE
+
+
+def test_of_what_balances_and_of_other_values_under_a_name_it_is_not(tmp_path):
+    text = 'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }'
+    known = replace(manifest_of(parameter("fc.weight", FC)), lists_all_buffers=False)
+
+    assert told(reconcile(tmp_path, text_model(text, {"fc.weight": FC}), known), "program-unknown") is None
+    assert (
+        told(reconcile(tmp_path, text_model(text, {"fc.weight": FC + 1}), known), "program-unknown") is None
+    )
