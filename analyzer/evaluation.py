@@ -352,15 +352,6 @@ def _gather_elements(call: _Call) -> Array:
     return np.take_along_axis(call.array(0), index, call.node.integers.get("axis", 0))
 
 
-def _clip(call: _Call) -> Array:
-    """Bounds are inputs; before opset 11 they were attributes, which nobody reads here."""
-    if call.node.settings.keys() & {"max", "min"} or len(call.operands) < 2:
-        raise ValueError("attributes")
-    found, least, most = call.array(0), call.optional(1), call.optional(2)
-    found = found if least is None else np.maximum(found, least)
-    return np.asarray(found if most is None else np.minimum(found, most))
-
-
 def _gather_places(call: _Call) -> Array:
     """GatherND: the last axis of the indices are places in the data, after `batch_dims` axes that both have."""
     data, index = call.array(0), call.array(1).astype(np.int64)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["are_frequencies", "are_solved_waves"]
+__all__ = ["are_frequencies", "are_solved_waves", "begin_at_zero", "may_be_waves"]
 
 Reals = npt.NDArray[np.float64]
 Truths = npt.NDArray[np.bool_]
@@ -69,10 +69,21 @@ def _are_of_a_line(waves: Reals, slack: float) -> bool:
     if len(waves) > _LOOKED_AT and not may_be_waves(few, slack) and _solve(few, slack) is None:
         return False
     zero = _zero(waves, slack)
+    if zero and _SIDES * (len(waves) - 1 - zero) < zero:
+        return False  # from last to first
     found = None if zero is None else _solve(waves[zero::-1] if zero else waves, slack)
     if found is None or (zero and not _goes_on(waves[zero:], found, slack)):
         return False
     return _are_one_series(found, slack)
+
+
+_SIDES = 8
+"""How many times as many distances there may be on the first side of position 0 as on the other."""
+
+
+def begin_at_zero(waves: Reals, slack: float) -> bool:
+    """Whether the first row of waves (positions, columns) is position 0."""
+    return _zero(waves, slack) == 0
 
 
 def _zero(waves: Reals, slack: float) -> int | None:
@@ -268,12 +279,16 @@ def _are_equal(one: _Solved, other: _Solved, slack: float) -> bool:
 def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) -> bool:
     """Whether numbers are a rotary embedding's frequencies: positive, falling, the first at most 1, of one ratio.
 
-    Long contexts scale the low ones (Llama 3, YaRN): then half of the ratios are the same. One or two of them may have
+    Long contexts divide the low ones (Llama 3, YaRN), by a factor that grows: then half of the ratios are the same, and
+    those between are less. One or two of them may have
     any ratio. What the slowest are may not be known; `errors` says how far each may be off.
     """
     if values.ndim != 1 or not values.size:
         return False
-    errors = np.zeros_like(values) if errors is None else errors
+    if errors is None:
+        if not bool((values > 0).all()):
+            return False
+        errors = np.zeros_like(values)
     is_known = _are_known(values, errors)
     count = int(is_known.argmin()) if not bool(is_known.all()) else values.size
     known = values[:count]
@@ -289,7 +304,12 @@ def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) ->
         return True
     usual = _usual(ratios, room)
     near = np.abs(ratios - usual) <= 2 * room * usual
-    return bool(near.all()) or (values.size >= _LEAST_SCALED and 2 * int(near.sum()) >= near.size >= 3)
+    if bool(near.all()):
+        return True
+    # Where the factor grows, one after another, each frequency falls by more than the usual ratio.
+    scaled = np.flatnonzero(~near)
+    is_one_run = int(scaled[-1] - scaled[0]) + 1 == scaled.size and bool((ratios[scaled] < usual).all())
+    return is_one_run and values.size >= _LEAST_SCALED and 2 * int(near.sum()) >= near.size >= 3
 
 
 _LEAST_SCALED = 8

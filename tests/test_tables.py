@@ -421,6 +421,22 @@ def test_places_of_a_grid_that_turn_one_way_and_the_other_carry_that() -> None:
     assert count_free(table) == table.size
 
 
+def test_positions_from_last_to_first_are_no_distances() -> None:
+    table = halves(30, 16, np.cos)
+
+    assert count_free(table[::-1]) == table.size
+
+
+@pytest.mark.parametrize("factor", [1.2, 1.5])
+def test_frequencies_of_which_one_is_faster_than_its_turn_are_no_scaled_ones(factor: float) -> None:
+    """Long contexts make frequencies slower, one after another."""
+    freq = frequencies(32)
+    freq[9] *= factor
+    table = np.sin(np.outer(np.arange(40), freq))
+
+    assert count_free(table) == table.size
+
+
 @pytest.mark.parametrize("change", ["turned", "another side", "no zero"])
 def test_distances_that_go_another_way_carry_it(change: str) -> None:
     table = counted_down(11, -11)

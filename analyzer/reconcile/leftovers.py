@@ -18,7 +18,7 @@ from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.scopes import is_dotted
 from analyzer.tables import are_slopes, is_known_table, is_sinusoidal, slack_of
-from analyzer.waves import are_frequencies
+from analyzer.waves import are_frequencies, begin_at_zero
 from analyzer.wiring import Reader
 
 __all__ = [
@@ -139,6 +139,8 @@ def settle_fillers(books: Books) -> None:
             if is_free and _is_made(books, entry, array):
                 books.settle(entry, Line.ADDED, "content:table")
         elif is_free and is_constant_filled(array) and (not is_weight or _is_neutral(entry, array)):
+            if array.size > 1 and _is_only_turned(books, entry):
+                continue  # frequencies that somebody has made one
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
@@ -151,7 +153,9 @@ def _is_table(array: Array) -> bool:
     """Whether numbers are a known table, and so many that they are not one by themselves."""
     if array.size >= _LEAST_TABLE:
         return is_known_table(array)
-    return array.size >= _LEAST_SLOPES and are_slopes(np.squeeze(array.astype(np.float64)), slack_of(array))
+    values = np.squeeze(array.astype(np.float64))
+    is_positive = bool((values > 0).all())
+    return array.size >= _LEAST_SLOPES and is_positive and are_slopes(values, slack_of(array))
 
 
 _LEAST_SLOPES = 3
@@ -174,7 +178,13 @@ def _is_made(books: Books, entry: Entry, array: Array) -> bool:
     values = np.squeeze(array.astype(np.float64))
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME | DECODES)
     if _is_cache(entry) or all(_looks_up(reader) for reader in readers):
-        return array.size >= _LEAST_TABLE and is_sinusoidal(values, slack_of(array))
+        slack = slack_of(array)
+        return (
+            values.ndim == 2
+            and array.size >= _LEAST_TABLE
+            and begin_at_zero(values, slack)
+            and is_sinusoidal(values, slack)
+        )
     return values.ndim == 1 and are_frequencies(values, slack_of(array)) and _is_only_turned(books, entry)
 
 

@@ -11,7 +11,7 @@ from analyzer.manifest import Parameter
 from analyzer.model import Key, label
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import MEANINGS, EntryLine, Line
-from analyzer.scopes import module_of
+from analyzer.scopes import is_dotted, module_of
 from analyzer.units import format_doing, format_many
 
 __all__ = ["find_remarks", "remark_wiring"]
@@ -128,11 +128,11 @@ def _find_unknown(books: Books) -> Iterator[Finding]:
     sizes = {
         label(key): books.entry(key).tensor.numel
         for key, line in books.entries.items()
-        if line.line in _LEFT and books.aligned(books.entry(key).tensor.name) is None
+        if line.line in _LEFT and not is_dotted(books.entry(key).tensor.name)
     }
     numels = {parameter.name: parameter.numel for parameter in manifest.parameters}
     absent = {line.name: numels[line.name] for line in books.parameters.values() if line.line is Line.MISSING}
-    if sizes or absent:
+    if sizes or (absent and not manifest.lists_all_buffers):
         size = format_many(sum(sizes.values()) + sum(absent.values()), "element")
         message = (
             f"{size} may be computed from others in advance, or not be read: a state dict does not say what forward "

@@ -60,7 +60,10 @@ OTHERS = {
     "rising": FREQUENCIES[::-1].copy(),
     "faster than a radian a position": 3 * FREQUENCIES,
     "of any ratio": np.array([1, 0.7, 0.1, 0.09], "f4"),
-    "zero": np.zeros(4, "f4") + np.array([1, 0, 0, 0], "f4"),
+    "zeros but for the first": np.array([1, 0, 0, 0], "f4"),
+    "all one": np.full(4, 0.5, "f4"),
+    "zeros": np.zeros(4, "f4"),
+    "one of them the other way round": FREQUENCIES * np.array([1, 1, -1, 1], "f4"),
 }
 
 
@@ -110,13 +113,15 @@ def test_a_table_of_positions_that_is_looked_up_is_added(tmp_path: Path) -> None
     assert result.balanced
 
 
-@pytest.mark.parametrize("change", ["one element", "one frequency", "counts", "listed"])
+@pytest.mark.parametrize("change", ["one element", "one frequency", "counts", "last to first", "listed"])
 def test_a_table_that_is_looked_up_and_is_another_is_not(tmp_path: Path, change: str) -> None:
     table, known = waves(20, np.array([1, 1e-4], "f4")), None
     if change == "one element":
         table[7, 0] += 0.1
     elif change == "one frequency":
         table[:, 1] = np.sin(0.3 * np.arange(20))
+    elif change == "last to first":
+        table = table[::-1].copy()
     elif change == "counts":
         table = np.add.outer(np.arange(20), np.arange(4)).astype("f4")
     else:
@@ -166,3 +171,4 @@ def test_alibis_slopes_are_known_by_their_number(tmp_path: Path) -> None:
 
     assert run(tmp_path, text, {"slopes": slopes}).balanced
     assert not run(tmp_path, text, {"slopes": 2 * slopes}).balanced
+    assert not run(tmp_path, text, {"slopes": -slopes}).balanced
