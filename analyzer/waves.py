@@ -27,6 +27,9 @@ _LOOKED_AT = 16
 _ROUNDED = 1.2e-7
 """What float32 rounds off, in proportion."""
 
+_EXACT = 1e-3
+"""Slack up to which numbers are of such a type; what others round off is half of theirs."""
+
 _VAGUE = 0.05
 """Relative error above which a frequency is not known: the cosine of a small angle is 1."""
 
@@ -129,8 +132,17 @@ def _grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
         grid = waves.reshape(-1, width, waves.shape[1])  # (rows of the grid, its columns, columns)
         by_column = (grid == grid[:1]).all(axis=(0, 1))
         by_row = (grid == grid[:, :1]).all(axis=(0, 1))
-        if bool((by_column ^ by_row).all()):
-            yield grid[:, 0][:, by_row], grid[0][:, by_column]
+        if bool((by_column | by_row).all()) and bool((by_column & ~by_row).any()):
+            is_row = _beside(by_row & ~by_column, by_row & by_column)
+            yield grid[:, 0][:, is_row], grid[0][:, ~is_row]
+
+
+def _beside(marked: Truths, open_: Truths) -> Truths:
+    """The marks of columns, each open one as the last that is not: a cosine too slow to change stands beside others."""
+    settled = np.flatnonzero(~open_)
+    last = np.searchsorted(settled, np.arange(marked.size), side="right") - 1
+    found: Truths = marked[settled[np.maximum(last, 0)]]
+    return found
 
 
 _MOST_GRIDS = 8
@@ -164,7 +176,8 @@ def _solve(waves: Reals, slack: float) -> _Solved | None:
     rest = found.rest(given, rows)
     if not bool((rest <= _room(rows, slack) * amplitude).all()):
         return None
-    noise = rest.max(axis=0) + _ROUNDED * np.abs(given).max(axis=0)
+    rounded = _ROUNDED if slack <= _EXACT else slack / 2
+    noise = rest.max(axis=0) + rounded * np.abs(given).max(axis=0)
     with np.errstate(divide="ignore"):
         errors = np.where(precision > 0, 3 * noise / np.sqrt(precision), np.inf)
     # A cosine that is still 1 at the last position says how slow it is at least.

@@ -95,6 +95,12 @@ def rotary_grid(rows: int, columns: int) -> Array:
     return np.concatenate([np.sin(turned), np.cos(turned)], axis=1)
 
 
+def sinusoids_of_grid(rows: int, columns: int) -> Array:
+    """As MAE's and diffusion transformers': sines and cosines of a place's column, then of its row."""
+    row, column = (np.outer(place.ravel(), frequencies(16)) for place in np.indices((rows, columns)))
+    return np.concatenate([np.sin(column), np.cos(column), np.sin(row), np.cos(row)], axis=1)
+
+
 def padded(row: int) -> Array:
     """As fairseq's: sines, then cosines, and zeros for the position of padding."""
     table = np.concatenate([np.sin(angles(40, 32)), np.cos(angles(40, 32))], axis=1)
@@ -159,6 +165,7 @@ TABLES = {
     "angles of two frequencies": np.tile(np.outer(np.arange(11), [1.0, 0.01]), (1, 2)),
     "places of a square grid": rotary_grid(5, 5),
     "places of a grid": rotary_grid(4, 7),
+    "sinusoids of a grid": sinusoids_of_grid(4, 6),
     "positions with padding": padded(1),
     "distances to both sides": counted_down(11, -11),
     "more distances to one side": counted_down(5, -20),
@@ -184,7 +191,18 @@ def test_rounding_to_float32_takes_nothing_away(name: str) -> None:
     assert count_free(TABLES[name].astype("f4")) == 0
 
 
-@pytest.mark.parametrize("name", ["positions", "cosines", "sines", "causal mask", "slopes", "frequencies"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("positions", "cosines", "sines", "causal mask", "slopes", "frequencies"),
+        *(
+            "places of a square grid",
+            "sinusoids of a grid",
+            "positions with padding",
+            "cosines of two frequencies",
+        ),
+    ],
+)
 def test_nor_does_rounding_to_float16(name: str) -> None:
     with np.errstate(over="ignore"):
         assert count_free(TABLES[name].astype("f2")) == 0
