@@ -22,7 +22,7 @@ from analyzer.model.operators import MOVES, Kind, Operator, Slot, operator_of
 from analyzer.tables import count_free
 from analyzer.wiring import NAMED, Wiring
 
-__all__ = ["FEW", "find_opaque"]
+__all__ = ["FEW", "count_rounded", "find_opaque"]
 
 FEW = 10
 """Numbers that may meet an activation at one place unexplained: an operator's constants, a picture's mean."""
@@ -416,7 +416,7 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
         is_formula = total <= FEW and (bool(made) or not is_plain)
         value = evaluator.value(path, name) if is_formula else None
         if is_formula:  # what cannot be worked out is not known
-            total += FEW + 1 if value is None else _count_free(model, wiring, path, name, value)
+            total += FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
             continue
@@ -429,7 +429,7 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
     return Opaque(frozenset(tensors), numbers)
 
 
-def _count_free(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:
+def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:
     """How many numbers say a value, and those of which it was rounded where a quantizer was at work on it."""
     free = count_free(value)
     node = _quantizer(wiring, path, name) if free > FEW else None

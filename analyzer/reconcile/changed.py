@@ -23,10 +23,11 @@ from analyzer.ledger import Entry
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Node, Place, StoredTensor
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.opaque import count_rounded
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.leash import is_offset
 from analyzer.reconcile.lines import MEANINGS, Line
-from analyzer.tables import count_free, is_geometric
+from analyzer.tables import is_geometric
 from analyzer.wiring import GraphInput, Reader, Wiring
 
 __all__ = ["settle_changed"]
@@ -227,19 +228,20 @@ def _find_untuned(books: Books, fixed: _Fixed, entry: Entry) -> str | None:
             continue
         value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
         if value is None or value.dtype.kind in "fV":
-            is_kept = not changes if value is None else _is_in_tune(value, frequencies)
+            is_kept = not changes if value is None else _is_in_tune(books, meeting, value, frequencies)
             if not is_kept:
                 return (changes or moved)[-1].op_type
     return None
 
 
-def _is_in_tune(value: Array, frequencies: Reals) -> bool:
+def _is_in_tune(books: Books, meeting: _Meeting, value: Array, frequencies: Reals) -> bool:
     """Whether it is the same frequencies, times a number, perhaps each twice; or a table that is made of them."""
     found = value.astype(np.float64).reshape(-1)
     twice = (frequencies, np.concatenate([frequencies, frequencies]), np.repeat(frequencies, 2))
     alike = [one for one in twice if one.size == found.size]
     if not alike:
-        return count_free(value) <= 1
+        model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
+        return count_rounded(model, wiring, node.graph_path, node.inputs[meeting.slot], value) <= 1
     return any(bool(np.allclose(one * (found[0] / one[0]), found, rtol=_SLACK)) for one in alike)
 
 
