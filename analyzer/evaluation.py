@@ -501,4 +501,6 @@ def track(model: Model, wiring: Wiring, tensor: StoredTensor, path: GraphPath, n
     if tensor.numel > _MOST_TRACKED:
         return None
     places = np.arange(1, tensor.numel + 1, dtype=np.int32).reshape(tensor.shape)
-    return Evaluator(model, wiring, _MOST_TRACKED, tracked={tensor.key: places}).value(path, name)
+    return Evaluator(model, wiring, _MOST_TRACKED, by_default=True, tracked={tensor.key: places}).value(
+        path, name
+    )

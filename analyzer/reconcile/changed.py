@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array
+from analyzer.content import Array, digest, digest_transposed
 from analyzer.dtypes import DType
 from analyzer.evaluation import Evaluator, track
 from analyzer.ledger import Entry
@@ -65,9 +65,11 @@ class _Judged:
 
     tensor: Parameter | Buffer
     keys: tuple[Key, ...]
-    operator: str | None
-    is_certain: bool
+    operator: str | None = None
+    is_certain: bool = False
     """Whether no program of PyTorch's does so: its module's class says so, or by what it meets."""
+    is_allowed: bool = False
+    """Whether 1 is added to a gain that lies around 0."""
 
 
 def settle_changed(books: Books) -> None:
@@ -84,16 +86,21 @@ def settle_changed(books: Books) -> None:
         classes = _classes(books, tensor)
         is_plain = any(map(_PLAIN.fullmatch, classes)) or (isinstance(tensor, Buffer) and not classes)
         if leaf in _LEAVES and (is_plain or not classes or not is_matrix):
-            found = (_find_operator(books, fixed, tensor, key) for key in keys)
-            operator, is_foreign = next(filter(None, found), (None, False))
+            every = (_find_change(books, fixed, tensor, key) for key in keys)
+            change = next(filter(None, every), None)
             kind = (None if is_plain or not classes else classes[0], leaf, is_matrix)
-            judged = _Judged(tensor, keys, operator, is_plain or is_foreign)
+            judged = _Judged(tensor, keys)
+            if change is not None:
+                is_certain = is_plain or change.is_foreign
+                judged = _Judged(
+                    tensor, keys, change.operator, is_certain, change.is_shift and not is_certain
+                )
             kinds.setdefault(kind, []).append(judged)
     for some in kinds.values():
         changed = [judged for judged in some if judged.operator is not None]
         is_habit = 2 * len(changed) > len(some)
         for judged in changed:
-            if judged.is_certain or not is_habit:
+            if judged.is_certain or not (is_habit or judged.is_allowed or _is_in_all_layers(judged, some)):
                 _settle(books, judged)
     for entry in books.ledger.entries:
         line = books.entries[entry.tensor.key]
@@ -101,6 +108,17 @@ def settle_changed(books: Books) -> None:
             operator = _find_untuned(books, fixed, entry)
             if operator is not None:
                 books.entries[line.key] = replace(line, line=Line.DIFFERING, decided_by=_rule(operator))
+
+
+def _is_in_all_layers(judged: _Judged, kind: Iterable[_Judged]) -> bool:
+    """Whether the vectors of its name in all layers, two at least, go through the same operator."""
+    pattern = _NUMBER.sub("#", judged.tensor.name)
+    alike = [other for other in kind if _NUMBER.sub("#", other.tensor.name) == pattern]
+    is_vector = len(judged.tensor.shape) == 1
+    return is_vector and len(alike) > 1 and {other.operator for other in alike} == {judged.operator}
+
+
+_NUMBER = re.compile(r"\d+")
 
 
 def _classes(books: Books, tensor: Parameter | Buffer) -> tuple[str, ...]:
@@ -141,13 +159,19 @@ def _rule(operator: str | None) -> str:
     return f"structure:changed-by-{operator}"
 
 
-def _find_operator(
-    books: Books, fixed: _Fixed, tensor: Parameter | Buffer, key: Key
-) -> tuple[str, bool] | None:
-    """The operator that makes something else of a stored tensor, and of no input, before an activation meets it.
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What is done to a tensor before an activation meets it."""
 
-    And whether it does so with a vector of another module, as no module does.
-    """
+    operator: str
+    is_foreign: bool = False
+    """Whether it is computed with a vector of another module, as no module does."""
+    is_shift: bool = False
+    """Whether 1 is added to a gain that lies around 0, as Gemma's norms do."""
+
+
+def _find_change(books: Books, fixed: _Fixed, tensor: Parameter | Buffer, key: Key) -> _Change | None:
+    """What nodes of stored values alone make of a stored tensor that is something else."""
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
     arrived = np.zeros(0 if is_matrix else entry.tensor.numel + 1, dtype=bool)
     last: str | None = None
@@ -160,8 +184,12 @@ def _find_operator(
         if changes and is_matrix and any(kind_of(step.node) is Kind.LOOKS_UP for step in meeting.way):
             continue  # rows of a table are added up and normalized, as positions are
         if changes and not _is_own_formula(books, tensor, changes) and not _is_undone(books, entry, meeting):
+            if _is_of_program(books, tensor, meeting):
+                arrived[:] = True
+                continue
             owners = {split_name(name)[0] for name in _names_behind(books, changes)}
-            return changes[-1].op_type, not is_matrix and len(owners) > 1
+            is_shift = _is_shift(books, tensor, changes)
+            return _Change(changes[-1].op_type, not is_matrix and len(owners) > 1, is_shift)
         moved = next((step.node for step in meeting.way[::-1] if step.node.op_type not in _STRAIGHT), None)
         if changes or moved is None:
             arrived[:] = True
@@ -171,11 +199,28 @@ def _find_operator(
             if arrived.size:
                 arrived[places] = True
                 last = moved.op_type
-        elif places is not None or _is_lost(entry, fixed, meeting):
-            return moved.op_type, False
+        elif (places is not None or _is_lost(entry, fixed, meeting)) and not _is_of_program(
+            books, tensor, meeting
+        ):
+            return _Change(moved.op_type)
         else:
             arrived[:] = True
-    return (last, False) if last is not None and arrived.size and not arrived[1:].all() else None
+    return _Change(last) if last is not None and arrived.size and not arrived[1:].all() else None
+
+
+def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: _Meeting) -> bool:
+    """Whether what arrives is a value that PyTorch's own program computes of the tensor."""
+    program = books.manifest.program
+    values = () if program is None else program.values
+    traced = [value for value in values if {*tensor.names} & {*value.parameters}]
+    if not traced:
+        return False
+    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
+    value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+    if value is None:
+        return False
+    ways = [digest(value), *([digest_transposed(value)] if value.ndim == 2 else [])]
+    return any(known.content is not None and known.content.digest in ways for known in traced)
 
 
 def _is_lost(entry: Entry, fixed: _Fixed, meeting: _Meeting) -> bool:
@@ -363,7 +408,7 @@ def _has_product(wiring: Wiring, reader: Reader) -> bool:
 
 
 def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
-    """Whether a module may compute this of its tensor: with its other tensors, or by adding 1 to a gain.
+    """Whether a module may compute this of its tensor: with its other tensors.
 
     Of a class that is known to compute nothing of the kind nothing is let pass, but for a BatchNorm that an exporter
     wrote out: (x - mean) / sqrt(var + eps) * weight + bias, arranged in any way (Ioffe and Szegedy 2015,
@@ -377,10 +422,15 @@ def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collectio
         return "BatchNorm" in plain[0] and _is_of_module(books, module, changes)
     if _is_of_module(books, module, changes):
         return {split_name(name)[1] for name in _names_behind(books, changes)} != {"weight", "bias"}
+    return False
+
+
+def _is_shift(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
+    """Whether a number is added to a gain that lies around 0: to 1, where the values are a norm's."""
     is_sum = {node.op_type for node in changes} == {"Add"} and _names_behind(books, changes) <= {
         *tensor.names
     }
-    is_gain = leaf == "weight" and len(tensor.shape) == 1
+    is_gain = split_name(tensor.name)[1] == "weight" and len(tensor.shape) == 1
     return is_sum and is_gain and isinstance(tensor, Parameter) and is_offset(books, tensor)
 
 
