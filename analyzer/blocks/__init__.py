@@ -11,9 +11,18 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from analyzer.blocks.assemble import OUTSIDE, Spot, arrange
+from analyzer.blocks.assemble import OUTSIDE, Arrangement, Named, Spot, arrange
 from analyzer.blocks.flow import Flow, weigh
-from analyzer.blocks.modules import gather_copies, lend_scopes, merge_runs, name_blocks, put_right
+from analyzer.blocks.lists import MOST, Lists, find_lists, has_matrix, owner_of
+from analyzer.blocks.modules import (
+    Modules,
+    gather_copies,
+    lend_scopes,
+    merge_runs,
+    name_blocks,
+    put_right,
+    trim_runs,
+)
 from analyzer.blocks.roles import ATTENTION, CONVOLUTION, FEED_FORWARD, LINEAR, OTHER, RECURRENT, Roles
 from analyzer.ledger import Blocks, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
@@ -36,12 +45,22 @@ def find_blocks(ledger: Ledger) -> Blocks:
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
     found, modules = merge_runs(found, name_blocks(found, entries))
+    lists = find_lists(entries, MOST if found.counts else _SOME)
+    named = _named(ledger, lists, modules)
+    if _is_used_again(lists, entries):
+        found, modules = trim_runs(found, modules, lists[0][0], ledger.node_scopes)
+    elif named is not None:
+        arranged = arrange(ledger.model, entries, wiring, flows, named)
+        found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
     spots = gather_copies(put_right(found, entries, modules), entries)
     roles = _roles(entries, spots, found.readers, flows)
     members = _Members(found.counts, _parts(spots, roles))
     keys = [entry.tensor.key for entry in entries]
     return Blocks(
-        runs=tuple(map(Run, members.firsts, found.counts, modules)),
+        runs=tuple(
+            Run(first, count, names, _NUMBERED if named else _REPEATED)
+            for first, count, names in zip(members.firsts, found.counts, modules, strict=True)
+        ),
         entries={key: members[spot] for key, spot in zip(keys, spots, strict=True)},
         nodes={
             (path, position): members[spot]
@@ -50,6 +69,36 @@ def find_blocks(ledger: Ledger) -> Blocks:
         },
         roles={key: role for key, role in zip(keys, roles, strict=True) if role},
     )
+
+
+_REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
+
+_SOME = 0.25
+"""Share of what is learned that numbered modules hold, to be the blocks where structure finds none."""
+
+
+def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
+    """Whether names tell one block, and the file computes with it several times: ALBERT's layer."""
+    if sum(map(len, lists)) != 1:
+        return False
+    module = lists[0][0]
+    inside = [
+        entry for entry in entries if entry.has_scope and f"{entry.scope}.".startswith(f"{module}.")
+    ]
+    return any(entry.applications > 1 and has_matrix(entry) for entry in inside)
+
+
+def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
+    """The blocks that names tell, where structure has found others; None where it has found these, or names tell none."""
+    if not lists or sorted(lists) == sorted(modules):
+        return None
+    owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
+    by_scope = {scope: owner_of(scope, owners) for scope in set(ledger.node_scopes.values())}
+    placed = {
+        place: owner for place, scope in ledger.node_scopes.items() if (owner := by_scope[scope]) is not None
+    }
+    held = {owner[0] for owner in placed.values()}
+    return Named(lists, placed, placed.keys() | ledger.traced_scopes.keys()) if len(held) == len(lists) else None
 
 
 def _roles(

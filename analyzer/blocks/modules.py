@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from analyzer.blocks.assemble import OUTSIDE, Arrangement, Spot
 from analyzer.ledger import Blocks, Entry, Role
-from analyzer.model import Key
+from analyzer.model import Key, Place
 
-__all__ = ["Modules", "gather_copies", "lend_scopes", "merge_runs", "name_blocks", "put_right"]
+__all__ = ["Modules", "gather_copies", "lend_scopes", "merge_runs", "name_blocks", "put_right", "trim_runs"]
 
 _MOST = 0.9
 """Share of a block's elements that lie in one module, for the block to be that module."""
@@ -105,6 +105,45 @@ def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modul
         entries=tuple(map(renumber, found.entries)),
     )
     return merged, tuple(modules[run] for run in firsts.values())
+
+
+def trim_runs(
+    found: Arrangement, modules: Modules, module: str, node_scopes: Mapping[Place, str]
+) -> tuple[Arrangement, Modules]:
+    """The runs without the blocks at their ends in which nothing is computed by the module that is used again.
+
+    What follows it may look like one more use: the map of a head has a matrix, a bias and a norm too.
+    """
+    uses: set[tuple[int, int]] = set()
+    for path, spots in found.nodes.items():
+        for position, spot in enumerate(spots):
+            scope = node_scopes.get((path, position), "")
+            if spot.block != OUTSIDE and f"{scope}.".startswith(f"{module}."):
+                uses.add(spot[:2])
+    kept: list[range] = []
+    for run, count in enumerate(found.counts):
+        used = [block for block in range(count) if (run, block) in uses]
+        kept.append(range(used[0], used[-1] + 1) if len(used) > 1 else range(count))
+    if all(len(blocks) == count for blocks, count in zip(kept, found.counts, strict=True)):
+        return found, modules
+
+    def trim(spot: Spot) -> Spot:
+        if spot.block == OUTSIDE or spot.block in kept[spot.run]:
+            return spot if spot.block == OUTSIDE else spot._replace(block=spot.block - kept[spot.run].start)
+        is_after = spot.block >= kept[spot.run].stop
+        return Spot(spot.run + is_after, is_after=is_after and spot.run == len(kept) - 1)
+
+    trimmed = replace(
+        found,
+        counts=tuple(map(len, kept)),
+        nodes={path: list(map(trim, spots)) for path, spots in found.nodes.items()},
+        entries=tuple(map(trim, found.entries)),
+    )
+    names = (
+        (module,) * len(blocks) if len(blocks) < count else own
+        for blocks, count, own in zip(kept, found.counts, modules, strict=True)
+    )
+    return trimmed, tuple(names)
 
 
 def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:
