@@ -2,7 +2,7 @@
 
 Names are not needed. What everything flows through cuts a graph into sections (`sections`), sections with equal
 weights that follow each other are blocks (`units`, `repeats`), and operators say what their weights do (`roles`).
-Where names tell more, they do (`modules`).
+Where names tell more, they do (`modules`), also how many blocks there are (`lists`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from analyzer.blocks.assemble import OUTSIDE, Arrangement, Named, Spot, arrange
+from analyzer.blocks.assemble import OUTSIDE, Named, Spot, arrange
 from analyzer.blocks.flow import Flow, weigh
-from analyzer.blocks.lists import MOST, Lists, find_lists, has_matrix, owner_of
+from analyzer.blocks.lists import MOST, Lists, find_lists, has_matrix
 from analyzer.blocks.modules import (
     Modules,
+    ancestors,
     gather_copies,
     lend_scopes,
     merge_runs,
     name_blocks,
     put_right,
-    trim_runs,
 )
 from analyzer.blocks.roles import ATTENTION, CONVOLUTION, FEED_FORWARD, LINEAR, OTHER, RECURRENT, Roles
 from analyzer.ledger import Blocks, Entry, Ledger, Member, Role, Run
@@ -45,11 +45,8 @@ def find_blocks(ledger: Ledger) -> Blocks:
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
     found, modules = merge_runs(found, name_blocks(found, entries))
-    lists = find_lists(entries, MOST if found.counts else _SOME)
-    named = _named(ledger, lists, modules)
-    if _is_used_again(lists, entries):
-        found, modules = trim_runs(found, modules, lists[0][0], ledger.node_scopes)
-    elif named is not None:
+    named = _named(ledger, find_lists(entries, MOST if found.counts else _SOME), modules)
+    if named is not None:
         arranged = arrange(ledger.model, entries, wiring, flows, named)
         found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
     spots = gather_copies(put_right(found, entries, modules), entries)
@@ -82,23 +79,28 @@ def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
     if sum(map(len, lists)) != 1:
         return False
     module = lists[0][0]
-    inside = [
-        entry for entry in entries if entry.has_scope and f"{entry.scope}.".startswith(f"{module}.")
-    ]
-    return any(entry.applications > 1 and has_matrix(entry) for entry in inside)
+    return any(
+        entry.applications > 1 and has_matrix(entry) and f"{entry.scope}.".startswith(f"{module}.")
+        for entry in entries
+    )
 
 
 def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
-    """The blocks that names tell, where structure has found others; None where it has found these, or names tell none."""
-    if not lists or sorted(lists) == sorted(modules):
+    """The blocks that names tell, where structure has found others; None where it has found these."""
+    if not lists or sorted(lists) == sorted(modules) or _is_used_again(lists, ledger.entries):
         return None
     owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
-    by_scope = {scope: owner_of(scope, owners) for scope in set(ledger.node_scopes.values())}
-    placed = {
-        place: owner for place, scope in ledger.node_scopes.items() if (owner := by_scope[scope]) is not None
+    scopes = ledger.node_scopes
+    by_scope = {
+        scope: next((owners[part] for part in ancestors(scope) if part in owners), None)
+        for scope in set(scopes.values())
     }
+    placed = {place: owner for place, scope in scopes.items() if (owner := by_scope[scope]) is not None}
+    # What neighbours have in common is the module around them, which tells nothing of the block.
+    parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
+    told = {place for place, scope in scopes.items() if scope not in parents}
     held = {owner[0] for owner in placed.values()}
-    return Named(lists, placed, placed.keys() | ledger.traced_scopes.keys()) if len(held) == len(lists) else None
+    return Named(lists, placed, told | ledger.traced_scopes.keys()) if len(held) == len(lists) else None
 
 
 def _roles(

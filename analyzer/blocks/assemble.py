@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from analyzer.blocks.flow import Flow, find_holders
-from analyzer.blocks.lists import Lists
+from analyzer.blocks.lists import Lists, has_matrix
 from analyzer.blocks.units import OUTSIDE, Layout, Owner, Slot, lay_out, lay_out_named
 from analyzer.ledger import Entry, Role
 from analyzer.model import GraphPath, Model, Place
@@ -98,6 +98,15 @@ def arrange(
         for run in range(len(graph.layout.counts))
     }
     keys = sorted(lists)
+    everywhere = _Finder(laid, keys)
+    kept = {
+        everywhere.spot_of_reader(reader).run
+        for entry in entries
+        if entry.role is Role.PARAMETER and has_matrix(entry)
+        for reader in wiring.readers(entry.tensor, inlined=False)
+        if everywhere.spot_of_reader(reader).block != OUTSIDE
+    }
+    keys = [key for run, key in enumerate(keys) if run in kept]  # norms in a row are no blocks
     counts = {
         (*graph.prefix, run, 1): count
         for graph in laid.values()
@@ -180,7 +189,10 @@ class _Finder:
             return self._outside(graph.order(vertex))
         found = self._spots[path].get(slot)
         if found is None:
-            run = bisect.bisect_left(self.keys, (*graph.prefix, slot.run, 1))
+            key = (*graph.prefix, slot.run, 1)
+            run = bisect.bisect_left(self.keys, key)
+            if run == len(self.keys) or self.keys[run] != key:
+                return self._outside(graph.order(vertex))
             found = self._spots[path][slot] = Spot(run, slot.block, slot.unit)
         return found
 
@@ -203,14 +215,17 @@ class _Finder:
         graph = self.laid[path]
         return graph.held or (path, graph.flow.vertex(*reader))
 
+    def spot_of_reader(self, reader: Reader) -> Spot:
+        return self.spot(*self._where(reader))
+
     def spot_of_entry(self, entry: Entry, readers: Sequence[Reader]) -> Spot:
         """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
         if not readers:
             return Spot(0)
-        first = self.spot(*self._where(readers[0]))
+        first = self.spot_of_reader(readers[0])
         if entry.role is Role.PARAMETER or len(readers) == 1:
             return first
-        others = (self.spot(*self._where(reader)) for reader in readers[1:])
+        others = map(self.spot_of_reader, readers[1:])
         if any(other[:2] != first[:2] for other in others):
             return first if first.block == OUTSIDE else Spot(first.run)
         return first

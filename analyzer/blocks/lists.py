@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.ledger import Entry, Role
 from analyzer.model.operators import Kind, named
 
-__all__ = ["MOST", "Lists", "find_lists", "has_matrix", "owner_of"]
+__all__ = ["MOST", "Lists", "find_lists", "has_matrix"]
 
 Lists = tuple[tuple[str, ...], ...]
 """Modules that their parents number, by the parent, in the order of the numbers."""
@@ -61,14 +61,12 @@ class _Module:
 
     def form(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The same with what each holds: equal for modules that repeat each other."""
-        return tuple(
-            sorted((m.path[len(self.path) :], tuple(sorted(m.own))) for m in self.below() if m.own)
-        )
+        return tuple(sorted((m.path[len(self.path) :], tuple(sorted(m.own))) for m in self.below() if m.own))
 
 
 def has_matrix(entry: Entry) -> bool:
-    """Whether a learned tensor mixes channels: along more than one axis it has more than one element."""
-    return sum(size > 1 for size in entry.tensor.shape) > 1
+    """Whether a learned tensor mixes channels: more than one of its axes has more than one element, or it is packed."""
+    return sum(size > 1 for size in entry.tensor.shape) > 1 or entry.logical_numel > entry.tensor.numel
 
 
 def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
@@ -99,18 +97,6 @@ def _are_told_twice(lists: Lists) -> bool:
     """Whether some names have one root more than others: what is in which block is not told then."""
     firsts = [members[0] for members in lists]
     return any(one.endswith(f".{two}") for one in firsts for two in firsts)
-
-
-def owner_of(scope: str, owners: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
-    """Which block a scope is in; None where it is in none."""
-    if scope.count(".") >= _DEEPEST:
-        scope = ".".join(scope.split(".", _DEEPEST)[:_DEEPEST])
-    while scope:
-        found = owners.get(scope)
-        if found is not None:
-            return found
-        scope = scope.rpartition(".")[0]
-    return None
 
 
 def _tree(entries: Iterable[Entry]) -> _Module:
@@ -184,7 +170,7 @@ def _stage(module: _Module) -> Iterator[list[_Module]]:
 
 
 def _are_stages(members: Sequence[_Module], stages: Sequence[list[list[_Module]]]) -> bool:
-    """Whether blocks are in these modules, and no two of them are equal: else they repeat each other, and are blocks."""
+    """Whether blocks are in these modules, no two of which are equal: equal ones repeat each other, and are blocks."""
     if not all(stages):
         return False
     forms = Counter(member.form() for member in members)

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from analyzer.blocks.assemble import OUTSIDE, Arrangement, Spot
 from analyzer.ledger import Blocks, Entry, Role
-from analyzer.model import Key, Place
+from analyzer.model import Key
 
-__all__ = ["Modules", "gather_copies", "lend_scopes", "merge_runs", "name_blocks", "put_right", "trim_runs"]
+__all__ = ["Modules", "ancestors", "gather_copies", "lend_scopes", "merge_runs", "name_blocks", "put_right"]
 
 _MOST = 0.9
 """Share of a block's elements that lie in one module, for the block to be that module."""
@@ -107,45 +107,6 @@ def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modul
     return merged, tuple(modules[run] for run in firsts.values())
 
 
-def trim_runs(
-    found: Arrangement, modules: Modules, module: str, node_scopes: Mapping[Place, str]
-) -> tuple[Arrangement, Modules]:
-    """The runs without the blocks at their ends in which nothing is computed by the module that is used again.
-
-    What follows it may look like one more use: the map of a head has a matrix, a bias and a norm too.
-    """
-    uses: set[tuple[int, int]] = set()
-    for path, spots in found.nodes.items():
-        for position, spot in enumerate(spots):
-            scope = node_scopes.get((path, position), "")
-            if spot.block != OUTSIDE and f"{scope}.".startswith(f"{module}."):
-                uses.add(spot[:2])
-    kept: list[range] = []
-    for run, count in enumerate(found.counts):
-        used = [block for block in range(count) if (run, block) in uses]
-        kept.append(range(used[0], used[-1] + 1) if len(used) > 1 else range(count))
-    if all(len(blocks) == count for blocks, count in zip(kept, found.counts, strict=True)):
-        return found, modules
-
-    def trim(spot: Spot) -> Spot:
-        if spot.block == OUTSIDE or spot.block in kept[spot.run]:
-            return spot if spot.block == OUTSIDE else spot._replace(block=spot.block - kept[spot.run].start)
-        is_after = spot.block >= kept[spot.run].stop
-        return Spot(spot.run + is_after, is_after=is_after and spot.run == len(kept) - 1)
-
-    trimmed = replace(
-        found,
-        counts=tuple(map(len, kept)),
-        nodes={path: list(map(trim, spots)) for path, spots in found.nodes.items()},
-        entries=tuple(map(trim, found.entries)),
-    )
-    names = (
-        (module,) * len(blocks) if len(blocks) < count else own
-        for blocks, count, own in zip(kept, found.counts, modules, strict=True)
-    )
-    return trimmed, tuple(names)
-
-
 def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:
     """The spots of the entries: a learned tensor whose name puts it in the module of a block is in that block.
 
@@ -160,14 +121,14 @@ def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) ->
     if not owners:
         return found.entries
     shared = {run for run, names in enumerate(modules) if len(set(names)) == 1}
-    parents = {part for name in owners for part in _ancestors(name)}
+    parents = {part for name in owners for part in ancestors(name)}
     wanted: dict[str, tuple[int, int] | None] = {}
     spots = []
     for entry, spot in zip(entries, found.entries, strict=True):
         if entry.role is Role.PARAMETER and entry.has_scope:
             scope = entry.scope
             if scope not in wanted:
-                wanted[scope] = next((owners[part] for part in _ancestors(scope) if part in owners), None)
+                wanted[scope] = next((owners[part] for part in ancestors(scope) if part in owners), None)
             owner = wanted[scope]
             if owner is None:
                 if spot.block != OUTSIDE and modules[spot.run] and scope not in parents:
@@ -198,7 +159,7 @@ def _outside(found: Arrangement, spot: Spot) -> Spot:
     return Spot(spot.run + is_last, is_after=is_last)
 
 
-def _ancestors(scope: str) -> Iterator[str]:
+def ancestors(scope: str) -> Iterator[str]:
     """A scope, and the modules around it, the deepest first."""
     if scope.count(".") >= _DEEPEST:
         scope = ".".join(scope.split(".", _DEEPEST)[:_DEEPEST])

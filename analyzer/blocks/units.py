@@ -108,7 +108,9 @@ def lay_out_named(
         else Slot(runs[owner[0]], owner[1], units.get((owner, structure.slots[vertex]), 0))
         for vertex, owner in enumerate(owned)
     ]
-    return Layout(tuple(sizes[number] for number in seen), tuple(slots), tuple(range(len(slots)))), tuple(seen)
+    return Layout(tuple(sizes[number] for number in seen), tuple(slots), tuple(range(len(slots)))), tuple(
+        seen
+    )
 
 
 def _fill(flow: Flow, owners: Sequence[Owner | None], told: Sequence[bool]) -> list[Owner | None]:
