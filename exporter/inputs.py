@@ -244,7 +244,9 @@ class _Builder:
 
     def _add_spectrogram(self) -> None:
         """SpeechT5 decodes spectrograms, in the voice of a speaker."""
-        self._add("decoder_input_values", self._floats((BATCH, self.lengths[-1], int(self.config.num_mel_bins))))
+        self._add(
+            "decoder_input_values", self._floats((BATCH, self.lengths[-1], int(self.config.num_mel_bins)))
+        )
         self.axes["decoder_input_values"][1] = "frames"
         if "speaker_embeddings" in self.names and getattr(self.config, "speaker_embedding_dim", None):
             self._add("speaker_embeddings", self._floats((BATCH, int(self.config.speaker_embedding_dim))))
@@ -261,17 +263,17 @@ class _Builder:
         future = int(getattr(config, "prediction_length", 0) or 1)
         size = int(getattr(config, "input_size", 1) or 1)
         width = () if size == 1 else (size,)
-        features = int(getattr(config, "num_time_features", 0)) + int(getattr(config, "num_dynamic_real_features", 0))
+        features = _count(config, "num_time_features") + int(getattr(config, "num_dynamic_real_features", 0))
         self._add("past_values", self._floats((BATCH, past, *width)))
         if "past_time_features" in self.names:
             self._add("past_time_features", self._floats((BATCH, past, features)))
         if "past_observed_mask" in self.names:
             self._add("past_observed_mask", torch.ones(BATCH, past, *width))
         sizes = list(getattr(config, "cardinality", None) or [])
-        if "static_categorical_features" in self.names and getattr(config, "num_static_categorical_features", 0):
+        if "static_categorical_features" in self.names and _count(config, "num_static_categorical_features"):
             columns = [torch.randint(int(count), (BATCH,), generator=self.generator) for count in sizes]
             self._add("static_categorical_features", torch.stack(columns, 1))
-        if "static_real_features" in self.names and getattr(config, "num_static_real_features", 0):
+        if "static_real_features" in self.names and _count(config, "num_static_real_features"):
             self._add("static_real_features", self._floats((BATCH, int(config.num_static_real_features))))
         if "future_values" in self.names:
             self._add("future_values", self._floats((BATCH, future, *width)))
@@ -357,6 +359,10 @@ def _sub_config(config: Any, method: str) -> Any:
         return getattr(config, method)()
     except (AttributeError, ValueError):  # configs with several text towers refuse to choose
         return getattr(config, "text_config", config)
+
+
+def _count(config: Any, name: str) -> int:
+    return int(getattr(config, name, None) or 0)
 
 
 def _sizes(config: Any) -> set[int]:
