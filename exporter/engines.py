@@ -297,8 +297,9 @@ def _flat_forward(model: nn.Module, inputs: ExampleInputs, *, is_run: bool = Tru
         from transformers.exporters.utils import get_leaf_tensors
 
         found = dict(get_leaf_tensors(original(**dict(zip(arguments, args, strict=True)), **fixed)))
-        # With the future values that they decode, models of time series compute a loss, which nobody serves.
-        return {name: value for name, value in found.items() if name != "loss"} if len(found) > 1 else found
+        if "future_values" in arguments:
+            found.pop("loss", None)  # of the values that a model of time series decodes: nobody serves it
+        return found
 
     def forward(*args: Any) -> tuple[torch.Tensor, ...]:
         return tuple(leaves(*args).values())
