@@ -32,6 +32,7 @@ __all__ = [
     "Parameter",
     "Program",
     "Traced",
+    "Unreached",
     "WeightNorm",
     "Wired",
     "is_manifest",
@@ -188,6 +189,17 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreached:
+    """A module that the example inputs of an export leave unused: its parameters are not in the file."""
+
+    module: str
+    elements: int
+    """Of its parameters."""
+    inputs: tuple[str, ...] = ()
+    """The arguments of forward that were not given and would reach it; none where none is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wired:
     """What the exported file computes with the parameters, as digests (`analyzer.fingerprint`)."""
 
@@ -229,6 +241,8 @@ class Manifest:
     """What the file that was exported with it computes; None where no file was."""
     program: Program | None = None
     """What of the traced program depends on no input; None where none was traced."""
+    unreached: tuple[Unreached, ...] = ()
+    """The modules that the example inputs of the export left unused."""
 
     @property
     def tensors(self) -> tuple[Parameter | Buffer, ...]:
@@ -348,6 +362,7 @@ def load_manifest(path: Path | str) -> Manifest:
             modules=_modules(document.get("modules", {})),
             wiring=_wired(document.get("wiring")),
             program=_program(document.get("program")),
+            unreached=tuple(map(_unreached, document.get("unreached", ()))),
         )
         _check(manifest)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -387,6 +402,9 @@ def _check(manifest: Manifest) -> None:
             raise ValueError(f"values: no tensor {name!r}")
         _decode(text, named[name])
     _check_program(manifest.program, {parameter.name: parameter for parameter in manifest.parameters})
+    for idle in manifest.unreached:
+        if not any(name.startswith(f"{idle.module}.") for name in named):
+            raise ValueError(f"unreached: no tensor of {idle.module!r}")
     owners = {split_name(name)[0] for name in named} if manifest.modules else set()
     for path in manifest.modules:
         if path not in owners:
@@ -505,6 +523,15 @@ def _program(item: Mapping[str, Any] | None) -> Program | None:
     for texts in (item["through"], item["notes"]):
         _check_texts(texts)
     return Program(tuple(map(_traced, item["values"])), tuple(item["through"]), tuple(item["notes"]))
+
+
+def _unreached(item: Mapping[str, Any]) -> Unreached:
+    module, elements, inputs = item["module"], item["elements"], item["inputs"]
+    if not isinstance(module, str) or type(elements) is not int or elements < 0:
+        raise TypeError(f"unreached {item!r}")
+    if not isinstance(inputs, list) or not all(isinstance(name, str) for name in inputs):
+        raise TypeError(f"unreached {item!r}")
+    return Unreached(module, elements, tuple(inputs))
 
 
 def _traced(item: Mapping[str, Any]) -> Traced:

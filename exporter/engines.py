@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 import torch
 from torch import nn
+from torch.distributions import Distribution
 
 from analyzer.errors import UsageError
 from exporter.classes import first_line
@@ -304,7 +305,10 @@ def _flat_forward(model: nn.Module, inputs: ExampleInputs, *, is_run: bool = Tru
     def leaves(*args: Any) -> dict[str, torch.Tensor]:
         from transformers.exporters.utils import get_leaf_tensors
 
-        return dict(get_leaf_tensors(original(**dict(zip(arguments, args, strict=True)), **fixed)))
+        found = dict(get_leaf_tensors(original(**dict(zip(arguments, args, strict=True)), **fixed)))
+        if "future_values" in arguments:
+            found.pop("loss", None)  # of the values that a model of time series decodes: nobody serves it
+        return found
 
     def forward(*args: Any) -> tuple[torch.Tensor, ...]:
         return tuple(leaves(*args).values())
@@ -316,5 +320,17 @@ def _flat_forward(model: nn.Module, inputs: ExampleInputs, *, is_run: bool = Tru
     args = tuple(inputs.kwargs.values())
     with torch.no_grad():
         output_names = list(leaves(*args)) if is_run else None
-    with _patched_forward(model, forward):
+    with _patched_forward(model, forward), _unvalidated():
         yield _FlatInputs(args, {}, inputs.axes, input_names=arguments, output_names=output_names)
+
+
+@contextlib.contextmanager
+def _unvalidated() -> Iterator[None]:
+    """Distributions that do not look at their arguments: a tracer cannot follow a check of values."""
+    made: Any = Distribution
+    checked = made._validate_args
+    made.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        made.set_default_validate_args(checked)

@@ -25,6 +25,7 @@ from exporter.original import provenance, versions
 from exporter.quiet import Say, quiet, quiet_descriptors, silent
 from exporter.reads import Reads
 from exporter.sources import ResolvedModel, SourceOptions, resolve_source
+from exporter.unreached import find_unreached
 from exporter.weights import DTYPES
 
 __all__ = ["ExportedFiles", "export_model", "export_source"]
@@ -131,6 +132,12 @@ def export_model(
     _give_pad_token(resolved, say)
     inputs = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
     inputs = inputs if static else widen_batch(resolved.model, inputs)
+    if via is None and engine == "transformers" and "future_values" in inputs.kwargs and not generation:
+        say(
+            f"{resolved.class_name}: the transformers exporter takes no future values, exporting through dynamo"
+        )
+        engine = "dynamo"
+        refuse_unsupported(engine, options)
     with _staging(directory) as folder:
         manifest = _Export(resolved, inputs, engine, options, say).write(folder)
         models = tuple(directory / name for name in _component_files(folder))
@@ -158,6 +165,8 @@ class _Export:
         manifest = take_census(resolved.model, {**provenance(resolved), **_making(self.engine, self.options)})
         self.say(f"exporting {resolved.class_name} through {self.engine}")
         manifest = with_reads(manifest, self._run(folder))
+        unreached = find_unreached(resolved.model, manifest, self.inputs)
+        manifest = dataclasses.replace(manifest, unreached=unreached)
         self._write_companions(folder)
         for name in _component_files(folder):
             self._check_written(folder / name)

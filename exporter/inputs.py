@@ -181,24 +181,108 @@ class _Builder:
         self.lengths = free if len(free) > 1 else [5, 3]
 
     def build(self) -> ExampleInputs:
-        if self.main == "pixel_values" or self._pairs_image_and_text():
+        is_pair = self._pairs_image_and_text()
+        takes_pixels = self.main == "pixel_values" or {"pixel_values", "task_inputs"} <= set(self.names)
+        if takes_pixels or is_pair:
             self._add_pixels()
+        if self.main == "flattened_patches":
+            self._add_patches()
         if self.main == "input_features":
             self._add_features()
-        if self.main == "input_values":
+        if self.main == "input_values" or (self.main == "inputs" and "input_values" in self.names):
             self._add_waveform()
-        if "input_ids" in self.names and (self.main == "input_ids" or self._pairs_image_and_text()):
+        if "input_ids" in self.names and (self.main == "input_ids" or is_pair or self._prompts_with_images()):
             self._add_text("input_ids", "attention_mask", self.lengths[0], "sequence")
             self._add_token_types()
-        if "decoder_input_ids" in self.names:
+        if self.main == "pixel_values" and self._prompts_with_images():
+            self._add_image_tokens()
+        if "task_inputs" in self.names:
+            self._add_task()
+        if "past_values" in self.names:
+            self._add_series()
+        if "decoder_input_values" in self.names and "decoder_input_ids" not in self.names:
+            self._add_spectrogram()
+        if "decoder_input_ids" in self.names and not self._prompts_with_images():
             self._add_text("decoder_input_ids", None, self.lengths[-1], "decoder_sequence")
         return ExampleInputs(kwargs=self.kwargs, axes=self.axes)
 
     def _pairs_image_and_text(self) -> bool:
-        """CLIP and its kin: two towers side by side, not an image inside a prompt."""
-        has_towers = hasattr(self.config, "vision_config") and hasattr(self.config, "text_config")
-        in_prompt = getattr(self.config, "image_token_id", None) is not None
-        return has_towers and not in_prompt and {"input_ids", "pixel_values"} <= set(self.names)
+        """CLIP and its kin: two towers side by side, or GIT's pictures before a text; no image inside a prompt."""
+        is_pair = hasattr(self.config, "vision_config") and not self._prompts_with_images()
+        return is_pair and {"input_ids", "pixel_values"} <= set(self.names)
+
+    def _prompts_with_images(self) -> bool:
+        """Whether images go where a text has a token that stands for them."""
+        return getattr(self.config, "image_token_id", None) is not None and "input_ids" in self.names
+
+    def _add_image_tokens(self) -> None:
+        """A text that begins with as many tokens as a querying transformer makes of its image (BLIP-2)."""
+        count = int(getattr(self.config, "num_query_tokens", 0) or 0)
+        ids, mask = self.kwargs["input_ids"], self.kwargs.get("attention_mask")
+        tokens = torch.full((BATCH, count), int(self.config.image_token_id))
+        self.kwargs["input_ids"] = torch.cat([tokens, ids], 1)
+        if mask is not None:
+            self.kwargs["attention_mask"] = torch.cat([torch.ones_like(tokens), mask], 1)
+
+    def _add_patches(self) -> None:
+        """Pix2Struct takes patches with their row and column before their pixels, as many as fit."""
+        config = self.config.vision_config
+        count, width = int(config.seq_len), int(config.patch_embed_hidden_size)
+        patches = self._floats((BATCH, count, 2 + width))
+        patches[..., 0] = torch.arange(count) // 4 + 1
+        patches[..., 1] = torch.arange(count) % 4 + 1
+        self.kwargs["flattened_patches"] = patches
+        self.axes["flattened_patches"] = {0: "batch"}
+        self.kwargs["attention_mask"] = torch.ones(BATCH, count)
+        self.axes["attention_mask"] = {0: "batch"}
+
+    def _add_task(self) -> None:
+        """OneFormer is told its task by a text of fixed length."""
+        shape = (BATCH, int(getattr(self.config, "task_seq_len", 77)))
+        self.kwargs["task_inputs"] = torch.randint(1, 90, shape, generator=self.generator)
+        self.axes["task_inputs"] = {0: "batch"}
+
+    def _add_spectrogram(self) -> None:
+        """SpeechT5 decodes spectrograms, in the voice of a speaker."""
+        self._add(
+            "decoder_input_values", self._floats((BATCH, self.lengths[-1], int(self.config.num_mel_bins)))
+        )
+        self.axes["decoder_input_values"][1] = "frames"
+        if "speaker_embeddings" in self.names and getattr(self.config, "speaker_embedding_dim", None):
+            self._add("speaker_embeddings", self._floats((BATCH, int(self.config.speaker_embedding_dim))))
+
+    def _add_series(self) -> None:
+        """Past values of time series; of models that decode also future ones, and the features of all times."""
+        config = self.config
+        channels = getattr(config, "num_input_channels", None)
+        length = int(getattr(config, "context_length", 0) or 32)
+        if channels is not None:  # PatchTST and its kin
+            self._add("past_values", self._floats((BATCH, length, int(channels))))
+            return
+        past = length + max(getattr(config, "lags_sequence", None) or [0])
+        future = int(getattr(config, "prediction_length", 0) or 1)
+        size = int(getattr(config, "input_size", 1) or 1)
+        width = () if size == 1 else (size,)
+        features = _count(config, "num_time_features") + int(getattr(config, "num_dynamic_real_features", 0))
+        self._add("past_values", self._floats((BATCH, past, *width)))
+        if "past_time_features" in self.names:
+            self._add("past_time_features", self._floats((BATCH, past, features)))
+        if "past_observed_mask" in self.names:
+            self._add("past_observed_mask", torch.ones(BATCH, past, *width))
+        sizes = list(getattr(config, "cardinality", None) or [])
+        if "static_categorical_features" in self.names and _count(config, "num_static_categorical_features"):
+            columns = [torch.randint(int(count), (BATCH,), generator=self.generator) for count in sizes]
+            self._add("static_categorical_features", torch.stack(columns, 1))
+        if "static_real_features" in self.names and _count(config, "num_static_real_features"):
+            self._add("static_real_features", self._floats((BATCH, int(config.num_static_real_features))))
+        if "future_values" in self.names:
+            self._add("future_values", self._floats((BATCH, future, *width)))
+        if "future_time_features" in self.names:
+            self._add("future_time_features", self._floats((BATCH, future, features)))
+
+    def _add(self, name: str, value: torch.Tensor) -> None:
+        self.kwargs[name] = value
+        self.axes[name] = {0: "batch"}
 
     def _add_text(self, ids: str, mask: str | None, length: int, axis: str) -> None:
         shape: tuple[int, ...] = (BATCH, length)
@@ -236,7 +320,8 @@ class _Builder:
             self.axes["token_type_ids"] = dict(self.axes["input_ids"])
 
     def _add_pixels(self) -> None:
-        config = getattr(self.config, "vision_config", self.config)
+        config = getattr(self.config, "vision_config", None) or getattr(self.config, "encoder", None)
+        config = self.config if config is None or isinstance(config, Mapping) else config
         channels = int(getattr(config, "num_channels", 3) or 3)
         height, width = _image_size(config)
         frames = getattr(config, "num_frames", None)
@@ -274,6 +359,10 @@ def _sub_config(config: Any, method: str) -> Any:
         return getattr(config, method)()
     except (AttributeError, ValueError):  # configs with several text towers refuse to choose
         return getattr(config, "text_config", config)
+
+
+def _count(config: Any, name: str) -> int:
+    return int(getattr(config, name, None) or 0)
 
 
 def _sizes(config: Any) -> set[int]:

@@ -20,6 +20,12 @@ DTYPES: Mapping[str, torch.dtype] = {
 
 _NOISE = 0.02
 _FEW_ELEMENTS = 64
+
+_CONSTANT = 1e-5
+"""Spread, beside the largest, of a tensor of one value: the mean of many tenths is not quite a tenth."""
+
+_VANISHING = 1e-6
+"""Half precision takes smaller numbers for zeros; some configs initialize with a spread of 1e-10 (BLIP, SAM)."""
 # Rotary frequencies lose whole positions in half precision; `from_pretrained` keeps them in float32 as well.
 _KEPT_IN_FLOAT32 = ("inv_freq", "original_inv_freq")
 
@@ -74,12 +80,12 @@ def _make_distinct(
 
 def _add_noise(tensor: torch.Tensor, generator: torch.Generator) -> None:
     spread = float(tensor.float().std()) if tensor.numel() > 1 else 0.0
-    if spread > 0 and math.isfinite(spread):
+    level = float(tensor.float().abs().max()) if tensor.numel() else 0.0
+    if spread > _CONSTANT * level and level >= _VANISHING and math.isfinite(spread):
         scale = 0.1 * spread
     else:
-        level = float(tensor.abs().max()) if tensor.numel() else 0.0
         # Layer scales start at 1e-6, where 2 % would vanish in half precision: hence the floor.
-        scale = _NOISE * max(level, 0.05) if level else _NOISE
+        scale = _NOISE * max(level, 0.05) if level >= _VANISHING else _NOISE
     tensor.add_(torch.randn(tensor.shape, generator=generator).to(tensor.dtype), alpha=scale)
 
 

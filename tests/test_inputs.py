@@ -26,6 +26,29 @@ SEQ2SEQ = {
 }
 
 
+SERIES = {
+    "prediction_length": 5,
+    "context_length": 8,
+    "lags_sequence": [1, 2, 3],
+    "num_time_features": 2,
+    "d_model": 24,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 44,
+}
+SPEECH = {
+    "vocab_size": 40,
+    "hidden_size": 48,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 80,
+    "decoder_ffn_dim": 88,
+}
+
+
 def build(config_class: str, model_class: str, **fields: object):
     config = getattr(transformers, config_class)(**fields)
     return getattr(transformers, model_class)(config).eval()
@@ -66,12 +89,115 @@ def made_for(config_class: str, model_class: str, **fields: object):
             {"text_config": SMALL, "vision_config": {**SMALL, "image_size": 32, "patch_size": 8}},
             ["pixel_values", "input_ids", "attention_mask"],
         ),
+        (
+            "PatchTSTForPrediction",
+            "PatchTSTConfig",
+            {
+                "num_input_channels": 3,
+                "context_length": 24,
+                "d_model": 16,
+                "num_attention_heads": 2,
+                "ffn_dim": 24,
+            },
+            ["past_values"],
+        ),
+        (
+            "InformerForPrediction",
+            "InformerConfig",
+            {
+                **SERIES,
+                "num_static_categorical_features": 1,
+                "cardinality": [5],
+                "embedding_dimension": [3],
+                "num_static_real_features": 2,
+                "num_dynamic_real_features": 1,
+            },
+            [
+                "past_values",
+                "past_time_features",
+                "past_observed_mask",
+                "static_categorical_features",
+                "static_real_features",
+                "future_values",
+                "future_time_features",
+            ],
+        ),
+        (
+            "TimeSeriesTransformerModel",
+            "TimeSeriesTransformerConfig",
+            {**SERIES, "input_size": 3},
+            [
+                "past_values",
+                "past_time_features",
+                "past_observed_mask",
+                "future_values",
+                "future_time_features",
+            ],
+        ),
+        (
+            "GitForCausalLM",
+            "GitConfig",
+            {**SMALL, "vocab_size": 99, "vision_config": {**SMALL, "image_size": 32, "patch_size": 8}},
+            ["pixel_values", "input_ids", "attention_mask"],
+        ),
+        (
+            "Pix2StructForConditionalGeneration",
+            "Pix2StructConfig",
+            {
+                "text_config": {
+                    "vocab_size": 99,
+                    "hidden_size": 32,
+                    "d_kv": 8,
+                    "d_ff": 48,
+                    "num_layers": 1,
+                    "num_heads": 4,
+                },
+                "vision_config": {
+                    "hidden_size": 32,
+                    "patch_embed_hidden_size": 48,
+                    "d_ff": 48,
+                    "d_kv": 8,
+                    "num_hidden_layers": 1,
+                    "num_attention_heads": 4,
+                    "seq_len": 16,
+                },
+            },
+            ["flattened_patches", "attention_mask", "decoder_input_ids"],
+        ),
+        (
+            "SpeechT5ForTextToSpeech",
+            "SpeechT5Config",
+            {
+                **SPEECH,
+                "num_mel_bins": 20,
+                "speaker_embedding_dim": 16,
+                "speech_decoder_prenet_units": 24,
+                "speech_decoder_postnet_units": 24,
+            },
+            ["input_ids", "attention_mask", "decoder_input_values", "speaker_embeddings"],
+        ),
     ],
 )
 def test_each_architecture_gets_what_its_forward_takes(model_class, config_class, fields, names):
     inputs = made_for(config_class, model_class, **fields)
 
     assert list(inputs.kwargs) == names
+
+
+def test_a_captioner_takes_the_image_of_its_encoder():
+    encoder = transformers.ViTConfig(**SMALL, image_size=32, patch_size=8)
+    decoder = transformers.GPT2Config(
+        vocab_size=99, n_embd=32, n_layer=1, n_head=4, is_decoder=True, add_cross_attention=True
+    )
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    model = transformers.VisionEncoderDecoderModel(config=config).eval()
+
+    inputs = example_inputs(model, config)
+
+    assert {name: tuple(value.shape[2:]) for name, value in inputs.kwargs.items()} == {
+        "pixel_values": (32, 32),
+        "decoder_input_ids": (),
+    }
 
 
 def test_axes_that_may_differ_have_different_names_and_lengths():

@@ -309,6 +309,25 @@ def test_no_two_random_parameters_are_equal_and_none_is_constant(config_folder, 
     assert all(p.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("value", ["0.1", "1.0", "0.0", "1e-6", "1e-10", "1e-10 * torch.randn(200)"])
+def test_random_parameters_differ_whatever_they_began_as(code, value, dtype):
+    """A tenth is no float32: the spread of many of them is not quite nothing."""
+    module = code(
+        "import torch\n"
+        "def build():\n"
+        "    module = torch.nn.Module()\n"
+        "    for name in 'abc':\n"
+        f"        module.register_parameter(name, torch.nn.Parameter(torch.zeros(200) + {value}))\n"
+        "    return module\n"
+    )
+
+    model = resolve_source(f"{module}:build", SourceOptions(random_weights=True, dtype=dtype)).model
+
+    assert all(parameter.unique().numel() > 20 for parameter in model.parameters())
+    assert len({tuple(parameter.tolist()) for parameter in model.parameters()}) == 3
+
+
 def test_random_weights_keep_ties(config_folder):
     model = resolve_source(str(config_folder), SourceOptions(random_weights=True, dtype="fp16")).model
 

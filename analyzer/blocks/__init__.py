@@ -2,7 +2,7 @@
 
 Names are not needed. What everything flows through cuts a graph into sections (`sections`), sections with equal
 weights that follow each other are blocks (`units`, `repeats`), and operators say what their weights do (`roles`).
-Where names tell more, they do (`modules`).
+Where names tell more, they do (`modules`), also how many blocks there are (`lists`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,18 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from analyzer.blocks.assemble import OUTSIDE, Spot, arrange
+from analyzer.blocks.assemble import OUTSIDE, Named, Spot, arrange
 from analyzer.blocks.flow import Flow, weigh
-from analyzer.blocks.modules import gather_copies, lend_scopes, merge_runs, name_blocks, put_right
+from analyzer.blocks.lists import MOST, Lists, find_lists, has_matrix
+from analyzer.blocks.modules import (
+    Modules,
+    ancestors,
+    gather_copies,
+    lend_scopes,
+    merge_runs,
+    name_blocks,
+    put_right,
+)
 from analyzer.blocks.roles import ATTENTION, CONVOLUTION, FEED_FORWARD, LINEAR, OTHER, RECURRENT, Roles
 from analyzer.ledger import Blocks, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
@@ -36,12 +45,19 @@ def find_blocks(ledger: Ledger) -> Blocks:
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
     found, modules = merge_runs(found, name_blocks(found, entries))
+    named = _named(ledger, find_lists(entries, MOST if found.counts else _SOME), modules)
+    if named is not None:
+        arranged = arrange(ledger.model, entries, wiring, flows, named)
+        found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
     spots = gather_copies(put_right(found, entries, modules), entries)
     roles = _roles(entries, spots, found.readers, flows)
     members = _Members(found.counts, _parts(spots, roles))
     keys = [entry.tensor.key for entry in entries]
     return Blocks(
-        runs=tuple(map(Run, members.firsts, found.counts, modules)),
+        runs=tuple(
+            Run(first, count, names, _NUMBERED if named else _REPEATED)
+            for first, count, names in zip(members.firsts, found.counts, modules, strict=True)
+        ),
         entries={key: members[spot] for key, spot in zip(keys, spots, strict=True)},
         nodes={
             (path, position): members[spot]
@@ -50,6 +66,41 @@ def find_blocks(ledger: Ledger) -> Blocks:
         },
         roles={key: role for key, role in zip(keys, roles, strict=True) if role},
     )
+
+
+_REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
+
+_SOME = 0.25
+"""Share of what is learned that numbered modules hold, to be the blocks where structure finds none."""
+
+
+def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
+    """Whether names tell one block, and the file computes with it several times: ALBERT's layer."""
+    if sum(map(len, lists)) != 1:
+        return False
+    module = lists[0][0]
+    return any(
+        entry.applications > 1 and has_matrix(entry) and f"{entry.scope}.".startswith(f"{module}.")
+        for entry in entries
+    )
+
+
+def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
+    """The blocks that names tell, where structure has found others; None where it has found these."""
+    if not lists or sorted(lists) == sorted(modules) or _is_used_again(lists, ledger.entries):
+        return None
+    owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
+    scopes = ledger.node_scopes
+    by_scope = {
+        scope: next((owners[part] for part in ancestors(scope) if part in owners), None)
+        for scope in set(scopes.values())
+    }
+    placed = {place: owner for place, scope in scopes.items() if (owner := by_scope[scope]) is not None}
+    # What neighbours have in common is the module around them, which tells nothing of the block.
+    parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
+    told = {place for place, scope in scopes.items() if scope not in parents}
+    held = {owner[0] for owner in placed.values()}
+    return Named(lists, placed, told | ledger.traced_scopes.keys()) if len(held) == len(lists) else None
 
 
 def _roles(

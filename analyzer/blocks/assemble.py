@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from analyzer.blocks.flow import Flow, find_holders
-from analyzer.blocks.units import OUTSIDE, Layout, Slot, lay_out
+from analyzer.blocks.lists import Lists, has_matrix
+from analyzer.blocks.units import OUTSIDE, Layout, Owner, Slot, lay_out, lay_out_named
 from analyzer.ledger import Entry, Role
 from analyzer.model import GraphPath, Model, Place
 from analyzer.wiring import Reader, Wiring
 
-__all__ = ["OUTSIDE", "Arrangement", "Spot", "arrange"]
+__all__ = ["OUTSIDE", "Arrangement", "Named", "Spot", "arrange"]
 
 _Order = tuple[int, ...]
 """A place in the order of the whole model: the component, then in each graph that it is in, from the outermost."""
@@ -49,6 +50,19 @@ class Arrangement:
     """In the order of the entries."""
     readers: tuple[Reader | None, ...] = ()
     """What reads each entry first, in the order of the entries."""
+    lists: tuple[int, ...] = ()
+    """Where names tell the blocks: the list that each run is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The blocks that names tell."""
+
+    lists: Lists
+    owners: Mapping[Place, Owner]
+    """The nodes that names put in a block: of which list, and which of it."""
+    told: Set[Place]
+    """The nodes that names tell of, in a block or in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,8 @@ class _Laid:
     prefix: _Order
     held: tuple[GraphPath, int] | None
     """The graph and the vertex that all of it is in, where that is in a block."""
+    lists: tuple[int, ...] = ()
+    """Where names tell the blocks: the list that each run is."""
 
     def order(self, vertex: int) -> _Order:
         slot = self.layout.slots[vertex]
@@ -67,16 +83,30 @@ class _Laid:
 
 
 def arrange(
-    model: Model, entries: Sequence[Entry], wiring: Wiring, flows: Mapping[GraphPath, Flow]
+    model: Model,
+    entries: Sequence[Entry],
+    wiring: Wiring,
+    flows: Mapping[GraphPath, Flow],
+    named: Named | None = None,
 ) -> Arrangement:
-    """Find the runs of all graphs, and number them in the order of the computation."""
-    laid = _lay_out_all(model, flows)
-    keys = sorted(
-        (*graph.prefix, run, 1)
+    """Find the runs of all graphs, those of `named` if it is given, and number them in the order of the computation."""
+    laid = _lay_out_all(model, flows, named)
+    lists = {
+        (*graph.prefix, run, 1): graph.lists[run] if graph.lists else OUTSIDE
         for graph in laid.values()
         if graph.held is None
         for run in range(len(graph.layout.counts))
-    )
+    }
+    keys = sorted(lists)
+    everywhere = _Finder(laid, keys)
+    kept = {
+        everywhere.spot_of_reader(reader).run
+        for entry in entries
+        if entry.role is Role.PARAMETER and has_matrix(entry)
+        for reader in wiring.readers(entry.tensor, inlined=False)
+        if everywhere.spot_of_reader(reader).block != OUTSIDE
+    }
+    keys = [key for run, key in enumerate(keys) if run in kept]  # norms in a row are no blocks
     counts = {
         (*graph.prefix, run, 1): count
         for graph in laid.values()
@@ -89,10 +119,13 @@ def arrange(
         nodes={path: finder.spots_of_nodes(path) for path in laid},
         entries=tuple(map(finder.spot_of_entry, entries, read)),
         readers=tuple(found[0] if found else None for found in read),
+        lists=() if named is None else tuple(lists[key] for key in keys),
     )
 
 
-def _lay_out_all(model: Model, flows: Mapping[GraphPath, Flow]) -> dict[GraphPath, _Laid]:
+def _lay_out_all(
+    model: Model, flows: Mapping[GraphPath, Flow], named: Named | None
+) -> dict[GraphPath, _Laid]:
     """Every graph, after the one that it is in."""
     holders = find_holders(model)
     laid: dict[GraphPath, _Laid] = {}
@@ -108,24 +141,32 @@ def _lay_out_all(model: Model, flows: Mapping[GraphPath, Flow]) -> dict[GraphPat
             around.add(holder[0])
         for path in reversed(inwards):
             if path not in laid:
-                laid[path] = _lay_out_one(flows[path], holders.get(path), laid, roots)
+                laid[path] = _lay_out_one(flows[path], holders.get(path), laid, roots, named)
                 roots += path not in holders
     return laid
 
 
-def _lay_out_one(flow: Flow, holder: Place | None, laid: Mapping[GraphPath, _Laid], number: int) -> _Laid:
+def _lay_out_one(
+    flow: Flow, holder: Place | None, laid: Mapping[GraphPath, _Laid], number: int, named: Named | None
+) -> _Laid:
     is_large = sum(1 for sizes in flow.sizes if sizes) >= _MANY
     layout = lay_out(flow) if is_large else Layout.empty(len(flow.nodes))
+    lists: tuple[int, ...] = ()
+    if named is not None:
+        places = [node.place for node in flow.nodes]
+        owners = [named.owners.get(place) for place in places]
+        told = [place in named.told for place in places]
+        layout, lists = lay_out_named(flow, owners, told, [len(members) for members in named.lists], layout)
     if holder is None:
-        return _Laid(flow, layout, (number,), None)
+        return _Laid(flow, layout, (number,), None, lists)
     around = laid[holder[0]]
     vertex = around.flow.vertices[holder[1]]
     if len(around.prefix) > _DEEPEST:
         return _Laid(flow, Layout.empty(len(flow.nodes)), around.prefix, (holder[0], vertex))
     if around.held is not None:
-        return _Laid(flow, layout, around.prefix, around.held)
+        return _Laid(flow, layout, around.prefix, around.held, lists)
     is_inside = around.layout.slots[vertex].block != OUTSIDE
-    return _Laid(flow, layout, around.order(vertex), (holder[0], vertex) if is_inside else None)
+    return _Laid(flow, layout, around.order(vertex), (holder[0], vertex) if is_inside else None, lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +189,10 @@ class _Finder:
             return self._outside(graph.order(vertex))
         found = self._spots[path].get(slot)
         if found is None:
-            run = bisect.bisect_left(self.keys, (*graph.prefix, slot.run, 1))
+            key = (*graph.prefix, slot.run, 1)
+            run = bisect.bisect_left(self.keys, key)
+            if run == len(self.keys) or self.keys[run] != key:
+                return self._outside(graph.order(vertex))
             found = self._spots[path][slot] = Spot(run, slot.block, slot.unit)
         return found
 
@@ -171,14 +215,17 @@ class _Finder:
         graph = self.laid[path]
         return graph.held or (path, graph.flow.vertex(*reader))
 
+    def spot_of_reader(self, reader: Reader) -> Spot:
+        return self.spot(*self._where(reader))
+
     def spot_of_entry(self, entry: Entry, readers: Sequence[Reader]) -> Spot:
         """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
         if not readers:
             return Spot(0)
-        first = self.spot(*self._where(readers[0]))
+        first = self.spot_of_reader(readers[0])
         if entry.role is Role.PARAMETER or len(readers) == 1:
             return first
-        others = (self.spot(*self._where(reader)) for reader in readers[1:])
+        others = map(self.spot_of_reader, readers[1:])
         if any(other[:2] != first[:2] for other in others):
             return first if first.block == OUTSIDE else Spot(first.run)
         return first

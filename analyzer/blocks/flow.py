@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,13 +90,13 @@ class Flow:
 
     @classmethod
     def of(cls, graph: Graph, wiring: Wiring, weights: Weights) -> Flow:
-        """Number the nodes of one graph. A value that is read before it is computed does not flow."""
-        flow = cls()
+        """Number the nodes of one graph, sorted where they are not. What is computed from itself does not flow."""
+        flow = cls(vertices=[0] * len(graph.nodes))
         caller = Node(graph.path, -1, "", "", "", (), ())
         codes = _Codes(lambda name: flow._provide(wiring.look_up(graph.path, name), weights, caller))
         flow._codes = codes
         inside, captured = weights.inside, weights.captured
-        for node in graph.nodes:
+        for node in _sort(graph.nodes, captured):
             op_type, names, outputs = node.op_type, node.inputs, node.outputs
             if captured and (more := captured.get(node.place)):
                 names += more
@@ -104,7 +105,7 @@ class Flow:
                 continue
             read = () if op_type in MEASURES else [codes[name] for name in names]
             vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
-            flow.vertices.append(vertex)
+            flow.vertices[node.position] = vertex
             for name in outputs:
                 codes[name] = vertex
             if "" in outputs:
@@ -171,10 +172,42 @@ class Flow:
         first = self._add(node, [code for slot, code in enumerate(read) if slot not in norm])
         second = self._add(node, [first, *(code for slot, code in enumerate(read) if slot in norm)])
         self.firsts[second] = first
-        self.vertices.append(second)
+        self.vertices[node.position] = second
         for number, name in enumerate(node.outputs):
             if name:
                 codes[name] = first if number == _SUM_OUTPUT else second
+
+
+def _sort(nodes: Sequence[Node], captured: Mapping[Place, tuple[str, ...]]) -> Sequence[Node]:
+    """The nodes, each after those whose values it reads, as ONNX asks for and not all tools write; else in file order.
+
+    Nodes that read each other in a circle come last, in file order.
+    """
+    makers = {name: number for number, node in enumerate(nodes) for name in node.outputs if name}
+    sources = [
+        {makers[name] for name in (*node.inputs, *captured.get(node.place, ())) if name in makers}
+        for node in nodes
+    ]
+    if all(max(before, default=-1) < number for number, before in enumerate(sources)):
+        return nodes
+    readers: dict[int, list[int]] = defaultdict(list)
+    for number, before in enumerate(sources):
+        for source in before:
+            readers[source].append(number)
+    left = list(map(len, sources))
+    ready = [number for number, count in enumerate(left) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(number)
+        for reader in readers[number]:
+            left[reader] -= 1
+            if not left[reader]:
+                heapq.heappush(ready, reader)
+    placed = set(order)
+    order += [number for number in range(len(nodes)) if number not in placed]
+    return [nodes[number] for number in order]
 
 
 def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:

@@ -13,7 +13,7 @@ from analyzer.blocks.assemble import OUTSIDE, Arrangement, Spot
 from analyzer.ledger import Blocks, Entry, Role
 from analyzer.model import Key
 
-__all__ = ["Modules", "gather_copies", "lend_scopes", "merge_runs", "name_blocks", "put_right"]
+__all__ = ["Modules", "ancestors", "gather_copies", "lend_scopes", "merge_runs", "name_blocks", "put_right"]
 
 _MOST = 0.9
 """Share of a block's elements that lie in one module, for the block to be that module."""
@@ -121,14 +121,14 @@ def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) ->
     if not owners:
         return found.entries
     shared = {run for run, names in enumerate(modules) if len(set(names)) == 1}
-    parents = {part for name in owners for part in _ancestors(name)}
+    parents = {part for name in owners for part in ancestors(name)}
     wanted: dict[str, tuple[int, int] | None] = {}
     spots = []
     for entry, spot in zip(entries, found.entries, strict=True):
         if entry.role is Role.PARAMETER and entry.has_scope:
             scope = entry.scope
             if scope not in wanted:
-                wanted[scope] = next((owners[part] for part in _ancestors(scope) if part in owners), None)
+                wanted[scope] = next((owners[part] for part in ancestors(scope) if part in owners), None)
             owner = wanted[scope]
             if owner is None:
                 if spot.block != OUTSIDE and modules[spot.run] and scope not in parents:
@@ -159,7 +159,7 @@ def _outside(found: Arrangement, spot: Spot) -> Spot:
     return Spot(spot.run + is_last, is_after=is_last)
 
 
-def _ancestors(scope: str) -> Iterator[str]:
+def ancestors(scope: str) -> Iterator[str]:
     """A scope, and the modules around it, the deepest first."""
     if scope.count(".") >= _DEEPEST:
         scope = ".".join(scope.split(".", _DEEPEST)[:_DEEPEST])

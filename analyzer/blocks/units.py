@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from analyzer.blocks.flow import Flow
 from analyzer.blocks.repeats import Repeat, Unit, find_repeats
 from analyzer.blocks.sections import Cutter, Section, Sections
 
-__all__ = ["OUTSIDE", "Layout", "Slot", "lay_out"]
+__all__ = ["OUTSIDE", "Layout", "Slot", "lay_out", "lay_out_named"]
 
 OUTSIDE = -1
 """The block of what is in none."""
@@ -69,6 +69,84 @@ def lay_out(flow: Flow) -> Layout:
     places = _places(flow, sections, positions, len(order))
     slots = _slots(flow, sections, places, order)
     return Layout(tuple(runs.counts), tuple(slots), tuple(places))
+
+
+Owner = tuple[int, int]
+"""Which list of named blocks, and which block of it."""
+
+
+def lay_out_named(
+    flow: Flow, owners: Sequence[Owner | None], told: Sequence[bool], sizes: Sequence[int], structure: Layout
+) -> tuple[Layout, tuple[int, ...]]:
+    """Put the vertices of one graph into the blocks that names tell, and what has no name by what flows.
+
+    Args:
+        flow: of the graph.
+        owners: the block that names put each vertex in, if any.
+        told: whether names tell of a vertex at all: one that is told of and has no owner is in no block.
+        sizes: blocks of each list.
+        structure: the units of blocks are those that it has.
+
+    Returns:
+        The layout, and the list that each of its runs is, in the order of the computation.
+    """
+    owned = _fill(flow, owners, told)
+    steps = sorted(range(len(owned)), key=lambda vertex: (flow.static[vertex], vertex))
+    seen = list(dict.fromkeys(owner[0] for vertex in steps if (owner := owned[vertex]) is not None))
+    runs = {number: position for position, number in enumerate(seen)}
+    units = _units_of(owned, structure)
+    before = [len(seen)] * len(owned)
+    for vertex in range(len(owned) - 1, -1, -1):
+        owner = owned[vertex]
+        after = [before[follower] for follower in flow.after[vertex]]
+        before[vertex] = min(after, default=before[vertex]) if owner is None else runs[owner[0]]
+        for conduit in flow.conduits.get(vertex, ()):
+            before[conduit] = min(before[conduit], before[vertex])
+    slots = [
+        Slot(before[vertex], OUTSIDE)
+        if owner is None
+        else Slot(runs[owner[0]], owner[1], units.get((owner, structure.slots[vertex]), 0))
+        for vertex, owner in enumerate(owned)
+    ]
+    return Layout(tuple(sizes[number] for number in seen), tuple(slots), tuple(range(len(slots)))), tuple(
+        seen
+    )
+
+
+def _fill(flow: Flow, owners: Sequence[Owner | None], told: Sequence[bool]) -> list[Owner | None]:
+    """The owners, with those of vertices that names tell nothing of: what reads a block's values last is in that block.
+
+    What only prepares stored tensors is where all that reads it is; what several blocks read so is in none.
+    """
+    owned = list(owners)
+    for vertex, before in enumerate(flow.before):
+        if not told[vertex] and not flow.static[vertex]:
+            known = [source for source in before if owned[source] is not None]
+            owned[vertex] = owned[max(known)] if known else None
+    readers: dict[int, set[Owner | None]] = {}
+    for vertex in sorted(flow.conduits, reverse=True):
+        if flow.static[vertex] and not told[vertex]:
+            owned[vertex] = _only(readers.get(vertex, set()))
+        for conduit in flow.conduits[vertex]:
+            readers.setdefault(conduit, set()).add(owned[vertex])
+    for vertex, found in readers.items():
+        if not told[vertex]:
+            owned[vertex] = _only(found)
+    return owned
+
+
+def _only(owners: Set[Owner | None]) -> Owner | None:
+    return next(iter(owners)) if len(owners) == 1 else None
+
+
+def _units_of(owned: Sequence[Owner | None], structure: Layout) -> dict[tuple[Owner, Slot], int]:
+    """Numbers of the units of structure that lie in each named block."""
+    found: dict[Owner, dict[Slot, int]] = {}
+    for owner, slot in zip(owned, structure.slots, strict=True):
+        if owner is not None and slot.block != OUTSIDE:
+            known = found.setdefault(owner, {})
+            known.setdefault(slot, len(known))
+    return {(owner, slot): unit for owner, known in found.items() for slot, unit in known.items()}
 
 
 @dataclass(frozen=True, slots=True)

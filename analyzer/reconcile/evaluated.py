@@ -107,7 +107,7 @@ def _needs_none(books: Books, entry: Entry) -> bool:
     if entry.role is not Role.CONSTANT and not is_claimed:
         return False
     array = books.contents.array(entry)
-    return array is None or array.size < _LEAST_TABLE or count_free(array) <= 1
+    return array is None or count_free(array) <= 1
 
 
 # which value it is

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from analyzer.checkpoints.statedict import listed
 from analyzer.findings.freed import count_freed
 from analyzer.ledger import Entry, Finding, Severity
-from analyzer.manifest import Parameter
+from analyzer.manifest import Manifest, Parameter, Unreached
 from analyzer.model import Key, label
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import MEANINGS, EntryLine, Line
 from analyzer.scopes import is_dotted, module_of
-from analyzer.units import format_doing, format_many
+from analyzer.units import format_doing, format_many, format_share
 
 __all__ = ["find_remarks", "remark_wiring"]
 
@@ -22,7 +23,12 @@ _AS_THEY_ARE = frozenset(line for line, meaning in MEANINGS.items() if meaning.v
 
 def find_remarks(books: Books) -> tuple[Finding, ...]:
     """What an account may be told of beside its lines."""
-    return (*_find_untied(books), *_find_wider(books), *_find_unknown(books))
+    return (
+        *_find_unreached(books.manifest),
+        *_find_untied(books),
+        *_find_wider(books),
+        *_find_unknown(books),
+    )
 
 
 def remark_wiring(first: str) -> Finding:
@@ -30,6 +36,26 @@ def remark_wiring(first: str) -> Finding:
     where = f", first in {first}" if first else ""
     message = f"the file computes with its weights otherwise than the exported one did{where}"
     return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
+
+
+def _find_unreached(manifest: Manifest) -> Iterator[Finding]:
+    """Modules that the example inputs of the export left unused, by the inputs that would reach them."""
+    by_inputs: dict[tuple[str, ...], list[Unreached]] = defaultdict(list)
+    for idle in manifest.unreached:
+        by_inputs[idle.inputs].append(idle)
+    for inputs, found in by_inputs.items():
+        elements = sum(idle.elements for idle in found)
+        said = f"{format_many(elements, 'parameter')} ({format_share(elements, manifest.numel)})"
+        modules = listed(idle.module for idle in found)
+        hint = f"; {' or '.join(inputs)} would" if inputs else ""
+        whom = "it" if len(found) == 1 else "them"
+        message = f"{said} of {modules} are not in the file: no example input reaches {whom}{hint}"
+        yield Finding(
+            "unreached-module",
+            Severity.WARNING if inputs else Severity.NOTE,
+            message,
+            tuple(sorted(idle.module for idle in found)),
+        )
 
 
 def _find_untied(books: Books) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from models import (
     reconcile,
     text_model,
     traced,
+    with_scopes,
 )
 from onnx import ModelProto
 
@@ -282,6 +284,32 @@ def test_a_table_of_no_parameter_that_would_be_opaque_is_explained(tmp_path: Pat
     result = reconcile(tmp_path, proto, with_program(known, value))
     assert result.balanced
     assert tensors_of(result)["t"] == "evaluated"
+
+
+SHORT = """g (float[8] x) => (float[8] y) {
+    [scale] a = Reshape(x, pair)
+    [apply] b = Mul(a, mul_3)
+    [flat] c = Reshape(b, all)
+    [shift] d = Add(c, "layer.norm.bias")
+    [other] y = Add(d, "layer.other.bias")
+}"""
+
+
+@pytest.mark.parametrize(("module", "balanced"), [("layer.norm", True), ("layer.other", False)])
+def test_a_short_table_of_buffers_is_explained_in_the_module_that_reads_it(
+    tmp_path: Path, module: str, balanced: bool
+) -> None:
+    """A frozen BatchNorm's four factors, which the exporter notes as a constant of its own."""
+    table = 1 + noise(1, 4, 1, seed=3)
+    known = {"layer.norm.bias": noise(8, seed=4), "layer.other.bias": noise(8, seed=5)}
+    weights = {"mul_3": table, "pair": np.array([1, 4, 2]), "all": np.array([8])}
+    proto = with_scopes(text_model(SHORT, weights | known), {"apply": "layer.norm"})
+    value = computed(table, "rsqrt(running_var + eps)", uses=((module, "mul"),))
+
+    result = reconcile(tmp_path, proto, with_program(manifest_of(*starmap(parameter, known.items())), value))
+
+    assert result.balanced is balanced
+    assert (tensors_of(result)["mul_3"] == "evaluated") is balanced
 
 
 def test_codes_of_a_value_are_within_a_step(tmp_path: Path) -> None:

@@ -1,0 +1,170 @@
+"""Modules that names number are the blocks; and what is no block, whatever its number."""
+
+from __future__ import annotations
+
+import itertools
+
+from models import audit
+from test_blocks import ATTENTION, MLP, D, Net, blocks_of, last, nameless, stack
+
+from analyzer.ledger import Ledger
+
+RULE = "name:numbered-modules"
+
+
+def modules_of(ledger: Ledger) -> list[str]:
+    assert ledger.blocks is not None
+    return [module for run in ledger.blocks.runs for module in run.modules]
+
+
+def tower(net: Net, value: str, name: str, widths: list[int]) -> str:
+    """Blocks of two maps each, without a residual connection, no two of one size."""
+    for number, (rows, columns) in enumerate(itertools.pairwise(widths)):
+        wide = net.op("Relu", net.linear(value, f"{name}.{number}.expand", rows, 2 * rows))
+        value = net.linear(wide, f"{name}.{number}.project", 2 * rows, columns)
+    return value
+
+
+def decoder_layer(net: Net, value: str, name: str, memory: str) -> str:
+    value = net.op("Add", value, net.attention(net.norm(value, f"{name}.n0"), f"{name}.self"))
+    value = net.op("Add", value, net.attention(net.norm(value, f"{name}.n1"), f"{name}.cross", memory))
+    return net.op("Add", value, net.mlp(net.norm(value, f"{name}.n2"), f"{name}.mlp"))
+
+
+def test_numbered_modules_that_structure_cannot_tell_apart_are_blocks(tmp_path):
+    net = Net("x")
+    value = tower(net, net.linear("x", "stem", D, 5), "features", [5, 7, 6, 9])
+    net.linear(value, "head", 9, 3)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    sizes = [
+        rows * 2 * rows + 2 * rows + 2 * rows * columns + columns
+        for rows, columns in [(5, 7), (7, 6), (6, 9)]
+    ]
+    assert blocks_of(ledger) == {
+        "stem": 5 * D + 5,
+        **{f"block.{number}": size for number, size in enumerate(sizes)},
+        "head": 30,
+    }
+    assert {run.rule for run in ledger.blocks.runs} == {RULE}
+
+
+def test_nodes_without_names_are_in_the_block_whose_values_they_read(tmp_path):
+    net = Net("x")
+    net.linear(tower(net, net.linear("x", "stem", D, 5), "features", [5, 7, 6, 9]), "head", 9, 3)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    blocks = [ledger.blocks.nodes[node.place].block for node in ledger.model.graphs[0].nodes]
+    one = ["MatMul", "Add", "Relu", "MatMul", "Add"]
+    assert blocks == ["stem"] * 2 + [f"block.{n}" for n in range(3) for _ in one] + ["head"] * 2
+
+
+def test_the_one_layer_of_a_decoder_is_one_block(tmp_path):
+    net = Net("x", "z")
+    value = decoder_layer(net, net.linear("x", "embed", D, D), "decoder.layers.0", "z")
+    net.linear(value, "head", D, 7)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert modules_of(ledger) == ["decoder.layers.0"]
+    assert blocks_of(ledger)["block.0"] == 2 * ATTENTION + MLP
+
+
+def test_each_layer_of_an_encoder_and_a_decoder_of_one_layer_is_a_block(tmp_path):
+    net = Net("x", "z")
+    memory = net.layer(net.linear("x", "embed", D, D), "encoder.layers.0")
+    value = decoder_layer(net, net.linear("z", "start", D, D), "decoder.layers.0", memory)
+    net.linear(value, "head", D, 7)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert modules_of(ledger) == ["encoder.layers.0", "decoder.layers.0"]
+    assert [blocks_of(ledger)[f"block.{n}"] for n in (0, 1)] == [ATTENTION + MLP, 2 * ATTENTION + MLP]
+
+
+def test_blocks_of_stages_are_blocks_and_stages_are_none(tmp_path):
+    net = Net("x")
+    value = net.linear("x", "stem", D, 5)
+    for stage, widths in enumerate([[5, 7, 5], [5, 11, 6, 8]]):
+        value = tower(net, value, f"stages.{stage}.blocks", widths)
+    net.linear(value, "head", 8, 3)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert modules_of(ledger) == [
+        *(f"stages.0.blocks.{number}" for number in range(2)),
+        *(f"stages.1.blocks.{number}" for number in range(3)),
+    ]
+
+
+def test_experts_are_parts_of_the_layer_that_repeats(tmp_path):
+    net = Net("x")
+    value = net.linear("x", "embed", D, D)
+    for number in range(3):
+        name = f"layers.{number}"
+        value = net.op("Add", value, net.attention(net.norm(value, f"{name}.n0"), f"{name}.attention"))
+        normed = net.norm(value, f"{name}.n1")
+        for expert in range(4):
+            value = net.op("Add", value, net.mlp(normed, f"{name}.mlp.experts.{expert}"))
+    net.linear(value, "head", D, 7)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert modules_of(ledger) == [f"layers.{number}" for number in range(3)]
+
+
+def test_the_number_of_a_module_that_is_used_three_times_does_not_tell_how_many_blocks_there_are(tmp_path):
+    net = Net("x")
+    value = net.linear("x", "embed", D, D)
+    for _ in range(3):
+        value = net.layer(value, "groups.0.layers.0")
+    net.linear(value, "head", D, 7)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert [run.count for run in ledger.blocks.runs] == [3]
+
+
+def test_maps_that_are_numbered_and_small_are_no_blocks(tmp_path):
+    net = Net("x")
+    value = net.linear(net.linear("x", "a", D, 60), "b", 60, 50)
+    tower(net, net.linear(value, "c", 50, 3), "head", [3, 4, 2])
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert RULE not in {run.rule for run in ledger.blocks.runs}
+
+
+def test_a_digit_that_ends_a_word_is_no_number(tmp_path):
+    net = Net("x")
+    net.linear(tower(net, net.linear("x", "stem", D, 5), "wav2vec2.extractor", [5, 7, 6]), "head", 6, 3)
+
+    assert modules_of(audit(tmp_path, net.proto(last(net)))) == [f"wav2vec2.extractor.{n}" for n in (0, 1)]
+
+
+def test_norms_in_a_row_are_no_blocks(tmp_path):
+    net = Net("x")
+    value = net.linear("x", "embed", D, D)
+    for number in range(4):
+        value = net.op("Add", value, net.norm(value, f"norms.{number}"))
+    net.linear(value, "head", D, 7)
+    proto = net.proto(last(net))
+
+    for number, told in enumerate((proto, nameless(net.proto(last(net))))):
+        (tmp_path / str(number)).mkdir()
+        assert blocks_of(audit(tmp_path / str(number), told)) == {"stem": (D * D + D) + 4 * 2 * D + D * 7 + 7}
+
+
+def test_nodes_in_any_order_give_the_same_blocks(tmp_path):
+    net = stack(3)
+    proto = nameless(net.proto(last(net)))
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(reversed(nodes))
+
+    ledger = audit(tmp_path, proto)
+
+    layers = {f"block.{number}": ATTENTION + MLP for number in range(3)}
+    assert blocks_of(ledger) == {"stem": D * D + D, **layers, "head": 2 * D + 7 * D + 7}
