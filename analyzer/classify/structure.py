@@ -32,6 +32,10 @@ _COMPUTES = frozenset(
 """What operators do whose codes are weights when they are stored. The data of integer products are among them: the
 codes of a table get there past a Gather. Codes of a quantized sum may be anything."""
 
+_LEARNS_ONE = frozenset({"Conv", "ConvTranspose", "PRelu"})
+"""Operators of which a vector of one element is a weight, a bias or a slope all the same. What has no axis was made: as
+the zero that fills the bias of a convolution without one."""
+
 _BOOKKEEPING = frozenset({("MatMulNBits", 4)})
 """Indices that tell to which scale a code belongs."""
 
@@ -158,7 +162,8 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
             return None  # it is quantized when the model runs: what reads it after that tells what it is
         # A quantizer also encodes the numbers that a graph computes with.
         return (Role.PARAMETER, rule) if tensor.numel > 1 else (Role.CONSTANT, "structure:scalar")
-    if _is_learned(known, slot) and (tensor.numel > 1 or tensor.dtype.is_integer):
+    is_one = tensor.numel == 1 and not (tensor.shape and node.op_type in _LEARNS_ONE)
+    if _is_learned(known, slot) and (not is_one or tensor.dtype.is_integer):
         return Role.PARAMETER, rule
     if what is Slot.TABLE and tensor.dtype.is_floating and len(tensor.shape) >= 2:
         return Role.PARAMETER, rule
