@@ -54,6 +54,9 @@ _INDEX_TYPES = frozenset({DType.INT32, DType.INT64, DType.BOOL, DType.UINT32, DT
 _FEW = 64
 """Elements up to which a narrow integer operand is taken for a shape, an axis or a flag."""
 
+_FEW_CODES = 10
+"""Elements up to which codes that are added or multiplied are constants of the graph."""
+
 _LEARNED_LISTS = frozenset(
     {
         "base_values",
@@ -99,7 +102,8 @@ def role_by_structure(
     if known is None or known.slot == CARRIED:
         return None
     if not tensor.dtype.is_floating:
-        is_index = tensor.dtype in _INDEX_TYPES or tensor.numel <= _FEW
+        is_coded = tensor.numel > _FEW_CODES and any(map(_reads_codes, final))
+        is_index = tensor.dtype in _INDEX_TYPES or (tensor.numel <= _FEW and not is_coded)
         return (Role.CONSTANT, f"structure:{known.node.op_type}-operand") if is_index else None
     if tensor.numel <= 1:
         return Role.CONSTANT, "structure:scalar"
@@ -168,6 +172,12 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
     if what is Slot.TABLE and tensor.dtype.is_floating and len(tensor.shape) >= 2:
         return Role.PARAMETER, rule
     return None
+
+
+def _reads_codes(reader: Reader) -> bool:
+    """Whether it computes with the numbers that codes stand for, as a quantized sum does."""
+    known = operator_of(reader.node) if reader.node.is_standard else None
+    return known is not None and reader.slot >= 0 and known.slot(reader.slot) is Slot.CODES
 
 
 def _is_learned(known: Operator, slot: int) -> bool:
