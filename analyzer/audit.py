@@ -84,7 +84,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     if content != "none":
         entries = tuple(settle_masks(entries))
     entries = find_copies(model, entries, wiring, content, progress, salt)
-    entries = settle_constants(model, entries)
+    entries = settle_constants(model, entries, wiring)
     flow = follow_data(model, wiring)
     traced = scope_nodes(model)
     entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)

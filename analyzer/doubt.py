@@ -138,6 +138,18 @@ def _say_hidden(hidden: Iterable[Hides]) -> str:
             else ("were computed from parameters before they were")
         )
         said.append(f"{format_many(number, 'tensor')} {word} stored")
+    if number := counts["padding"]:
+        said.append(f"zeros may fill {format_many(number, 'tensor')} up")
+    if number := counts["buffer"]:
+        said.append(f"{format_many(number, 'tensor')} may be, or hold, a buffer")
+    if number := counts["repeated"]:
+        said.append(f"{format_many(number, 'vector')} {'is' if number == 1 else 'are'} one again and again")
+    if number := counts["merged"]:
+        said.append(f"{format_many(number, 'tensor')} may stand for several parameters of equal content")
+    if number := counts["scalar"]:
+        said.append(
+            f"{format_many(number, 'number')} may be {'a parameter' if number == 1 else 'parameters'}"
+        )
     return ", and ".join(said)
 
 

@@ -33,6 +33,8 @@ class Evaluator:
     most: int = _MOST
     by_default: bool = False
     """Whether a caller may be taken to replace nothing: what has a default has that value."""
+    unrounded: bool = False
+    """Whether what a graph quantizes is taken as it was before: codes made at run time are the numbers themselves."""
     tracked: Mapping[Key, Array] = field(default_factory=dict)
     """What stands for the elements of some stored tensors: then nothing is cast or decoded, and other weights are 0."""
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
@@ -67,13 +69,9 @@ class Evaluator:
         if isinstance(provider, StoredTensor):
             is_small = provider.key not in self._given and provider.numel <= self.most
             return provider.payload.array() if is_small else None
-        if (
-            not isinstance(provider, Node)
-            or provider.domain not in ("", "ai.onnx")
-            or provider.place in self.wiring.calls
-        ):
+        if not isinstance(provider, Node) or provider.place in self.wiring.calls:
             return None
-        way = (_TRACKED if self.tracked else _WAYS).get(provider.op_type)
+        way = self._way(provider)
         index = provider.outputs.index(key[1]) if key[1] in provider.outputs else 0
         if way is None or (index and way is not _split):
             return None
@@ -85,10 +83,15 @@ class Evaluator:
             operands.append(operand)
         try:
             with np.errstate(all="ignore"):
-                found = way(_Call(provider, operands, self._fill(provider), self.most, index))
+                found = way(_Call(provider, operands, self._fill(provider), self.most, index, self.unrounded))
         except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
             return None
         return found if found.size <= self.most else None
+
+    def _way(self, node: Node) -> Callable[[_Call], Array] | None:
+        if node.domain in ("", "ai.onnx"):
+            return (_TRACKED if self.tracked else _WAYS).get(node.op_type)
+        return _CODED.get(node.op_type) if node.domain == "com.microsoft" and not self.tracked else None
 
     def _fill(self, node: Node) -> Array | None:
         """The tensor in a ConstantOfShape's `value`."""
@@ -109,6 +112,8 @@ class _Call:
     most: int
     index: int = 0
     """Which of its outputs is asked for."""
+    unrounded: bool = False
+    """Whether nothing is quantized."""
 
     def array(self, slot: int) -> Array:
         """An operand; it has to be there."""
@@ -183,6 +188,8 @@ def _cast(call: _Call) -> Array:
 
 
 def _decode(call: _Call) -> Array:
+    if call.unrounded and call.array(0).dtype.kind == "f":
+        return call.array(0)
     codes, scale, zero = call.array(0).astype(np.float32), call.array(1).astype(np.float32), call.optional(2)
     shape = [1] * codes.ndim
     if scale.size > 1:
@@ -192,6 +199,8 @@ def _decode(call: _Call) -> Array:
 
 
 def _quantize(call: _Call) -> Array:
+    if call.unrounded:
+        return call.array(0)
     data, scale, zero = call.array(0).astype(np.float32), call.array(1).astype(np.float32), call.optional(2)
     shape = [1] * data.ndim
     if scale.size > 1:
@@ -204,6 +213,28 @@ def _quantize(call: _Call) -> Array:
         bounds = np.iinfo(element.name)
         codes = np.clip(codes, bounds.min, bounds.max)
     return np.asarray(codes.astype(element))
+
+
+def _coded(function: Callable[[Sequence[Array], Node], Array], results: int) -> Callable[[_Call], Array]:
+    """An operator on codes: each operand is followed by its scale and zero point.
+
+    Those of what it gives are from `results` on.
+    """
+
+    def apply(call: _Call) -> Array:
+        operands = list(call.operands)
+        told = operands[results : results + 2]
+        del operands[results : results + 2]
+        given = [
+            _decode(_Call(call.node, operands[place : place + 3], None, call.most, unrounded=call.unrounded))
+            for place in range(0, len(operands), 3)
+        ]
+        if results:
+            call.check(np.broadcast_shapes(*(each.shape for each in given)))
+        found = function(given, call.node)
+        return _quantize(_Call(call.node, [found, *told], None, call.most, unrounded=call.unrounded))
+
+    return apply
 
 
 def _divide(call: _Call) -> Array:
@@ -477,6 +508,16 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Xor": _both(np.logical_xor),
 }
 """What each operator gives."""
+
+_CODED: Mapping[str, Callable[[_Call], Array]] = {
+    "QLinearAdd": _coded(lambda given, _: np.asarray(np.add(given[0], given[1])), 6),
+    "QLinearConcat": _coded(
+        lambda given, node: np.concatenate(list(given), axis=node.integers.get("axis", 0)), 0
+    ),
+    "QLinearMul": _coded(lambda given, _: np.asarray(np.multiply(given[0], given[1])), 6),
+    "QLinearSigmoid": _coded(lambda given, _: np.asarray(1 / (1 + np.exp(np.negative(given[0])))), 3),
+}
+"""What operators on codes give (onnxruntime docs/ContribOperators.md)."""
 
 _TRACKED: Mapping[str, Callable[[_Call], Array]] = {
     **_WAYS,

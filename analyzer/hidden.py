@@ -6,22 +6,30 @@ layer that a BatchNorm is folded into hides that norm's parameters; of any other
 parameters it was computed.
 
 Names are those of PyTorch's exporters (torch/onnx/utils.py; onnxscript rewriter/rules/common/_fuse_batchnorm.py), of
-onnxruntime (core/optimizer/conv_bn_fusion.cc, conv_mul_fusion.cc, conv_add_fusion.cc), onnxsim and onnxslim.
+onnxruntime (core/optimizer/conv_bn_fusion.cc, conv_mul_fusion.cc, conv_add_fusion.cc), onnxsim and onnxslim. Behind a
+prefix that all names of a graph have (onnx.compose.add_prefix) they are the same.
+
+A tensor may also count for more than PyTorch had: zeros that fill a blocked convolution up, and numbers that have a
+parameter's name and may be a buffer's.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from analyzer.classify.constants import TRACED_CONSTANT
 from analyzer.classify.structure import find_origin
+from analyzer.content import Array
 from analyzer.ledger import Entry, Hidden, Hides, Role
-from analyzer.model import GraphPath, Key, Model, Node
-from analyzer.model.operators import MOVES, Kind, Slot, operator_of
-from analyzer.scopes import float_name, folded_from, is_lifted
+from analyzer.model import Graph, GraphPath, Key, Model, Node, StoredTensor
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.scopes import float_name, folded_from, is_dotted, is_lifted
+from analyzer.tables import count_free
 from analyzer.wiring import Wiring
 
 __all__ = ["find_hidden"]
@@ -214,7 +222,8 @@ def find_hidden(model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: 
     for _, graphs in model.by_part():
         paths = {graph.path for graph in graphs}
         own = {entry.tensor.key: entry for entry in entries if entry.tensor.graph_path in paths}
-        if not any(map(_is_told, own.values())):
+        prefix = _prefix(graphs)
+        if not any(_is_told(entry, prefix) for entry in own.values()):
             continue
         notes = {
             (graph.path, name): sources
@@ -222,27 +231,94 @@ def find_hidden(model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: 
             for name, props in graph.metadata.items()
             if (sources := folded_from(props))
         }
-        look = _Part(own, notes, wiring, any(e.decided_by == _NOTED for e in own.values()))
+        names = {entry.tensor.name for entry in own.values()}
+        look = _Part(own, notes, wiring, any(e.decided_by == _NOTED for e in own.values()), prefix, names)
         for graph in graphs:
             for node in graph.nodes:
                 found.update(look.layer(node))
+                found.update(look.merged(node))
         for key, entry in own.items():
             if key not in found and (hides := look.alone(entry, is_opaque=key in opaque)) is not None:
                 found[key] = hides
     return found
 
 
+_BLOCKED = "com.microsoft.nchwc"
+"""The domain of convolutions in blocks of channels, which onnxruntime makes for a machine."""
+
+_BLOCKS = (16, 8)
+"""Channels of a block: the floats of a vector (MlasNchwcGetBlockSize)."""
+
+_MOST_READ = 1 << 24
+"""Elements of a tensor that is read to see whether few numbers say all of it."""
+
+_CODES = ("structure:DequantizeLinear[0]",)
+
+_FIRST_OF = re.compile(r"getitem(?:_\d+)?")
+"""What torch.onnx's exporter calls the first of several results: of a layer, a BatchNorm's that was folded into it."""
+
+_TRACED = re.compile(r"onnx::\w+_\d+")
+_BARE = re.compile(r"[A-Za-z]\w*")
+
+_GIVEN = re.compile(
+    r"(?i)anchor|basis|buffer|coord|emb_table|filter|freq|grid|mask|mean|noise|point|position|sigma|std|window"
+)
+"""Words for numbers that are given and not learned."""
+
+_OF_ONE = frozenset(("clamp", "clip", "exp", "log", "neg", "reciprocal", "sigmoid", "softplus", "tanh"))
+"""Functions that modules apply to a learned number."""
+
+_JOINS = frozenset(("cat", "concat", "stack"))
+"""Operators by which as many elements come out as go in from several inputs."""
+
+_REFORMS = frozenset(("flatten", "reshape", "unflatten", "view"))
+"""Operators that change a shape alone: of several sources, something else has made one value before."""
+
+
+def _count_filled(array: Array) -> tuple[int, int]:
+    """Output channels, and elements in all, that are zeros at the end of a blocked weight, at most.
+
+    The layouts are those of MLAS (`analyzer.reconcile.tiles`).
+    """
+    rows, columns = array.shape[:2]
+    found = (0, 0)
+    for block in _BLOCKS:
+        if rows % block:
+            continue
+        deep = block if columns % block == 0 else 1
+        tiled = array.reshape(rows // block, columns // deep, -1, deep, block)
+        last = _trailing(tiled.any(axis=(1, 2, 3)).reshape(-1), block)
+        deepest = _trailing(tiled.any(axis=(0, 2, 4)).reshape(-1), block) if deep > 1 else 0
+        size = int(array.size // (rows * columns))
+        found = max(found, (last, (rows * columns - (rows - last) * (columns - deepest)) * size))
+    return found
+
+
+def _trailing(has_numbers: Array, block: int) -> int:
+    """Channels at the end without a number, fewer than a block."""
+    held = np.flatnonzero(has_numbers)
+    return min(has_numbers.size - 1 - int(held[-1]) if held.size else has_numbers.size, block - 1)
+
+
 _NOTED = "provenance:input-spec"
 _STORED = (_NOTED, "name:parameter", "name:state-dict", "name:folded-bias")
 
 
-def _is_told(entry: Entry) -> bool:
+def _prefix(graphs: Sequence[Graph]) -> str:
+    """What a tool has put before the names of all that is stored, as far as a slash: `net/`; "" where it has not."""
+    names = [tensor.name for graph in graphs for tensor in graph.tensors if tensor.node is None]
+    first, *others = {name.partition("/")[0] if "/" in name else "" for name in names} or {""}
+    return f"{first}/" if first and not others and len(names) > 2 else ""
+
+
+def _is_told(entry: Entry, prefix: str = "") -> bool:
     """Whether an entry shows that names, or notes, in its file are PyTorch's."""
     if entry.role is not Role.PARAMETER or entry.tensor.node is not None:
         return False
-    leaf = entry.tensor.name.rpartition(".")[2]
-    is_own = entry.decided_by in _STORED and leaf in ("weight", "bias")
-    return is_own or entry.decided_by == _NOTED or entry.tensor.name.startswith("onnx::")
+    name = entry.tensor.name.removeprefix(prefix)
+    leaf = name.rpartition(".")[2]
+    is_own = (entry.decided_by in _STORED or (prefix and is_dotted(name))) and leaf in ("weight", "bias")
+    return bool(is_own) or entry.decided_by == _NOTED or name.startswith("onnx::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +331,16 @@ class _Part:
     wiring: Wiring
     has_notes: bool
     """Whether the exporter's notes are still there, so that a parameter without one has been replaced."""
+    prefix: str = ""
+    """What a tool has put before every name."""
+    names: Collection[str] = frozenset()
+    """Of all that is stored."""
 
     def name(self, entry: Entry) -> _Name:
         """Who gave an entry its name."""
-        name = float_name(entry.tensor.name)
+        name = float_name(entry.tensor.name).removeprefix(self.prefix)
+        if self.prefix and is_dotted(name):
+            return _Name.OWN
         if entry.decided_by == "name:folded-bias" or _TOOL.fullmatch(name):
             return _Name.FOLDED
         if entry.sources and not entry.decided_by.startswith("provenance:folded-"):
@@ -286,7 +368,13 @@ class _Part:
             return
         if bias is not None and bias.role is not Role.PARAMETER and bias.decided_by != "structure:scalar":
             bias = None  # the zeros of a layer that has none
-        if bias is not None and self._has_norm(weight, bias, is_convolution=is_convolution):
+        if node.domain == _BLOCKED:
+            yield from self._blocked(weight, bias)
+        elif (
+            bias is not None
+            and bias.copy_of is None
+            and self._has_norm(node, weight, bias, is_convolution=is_convolution)
+        ):
             # A scale and a shift, and the bias that the layer may have had; what is here counts for one of these.
             size = bias.logical_numel
             yield bias.tensor.key, Hides(2 * size - bias.parameters, 3 * size - bias.parameters, "batchnorm")
@@ -295,16 +383,63 @@ class _Part:
         elif is_convolution and self.name(weight) in (_Name.MADE, _Name.COMPUTED):
             # PyTorch's kernel is ONNX's: it loses its name only where its values are others.
             yield from self._computed(weight)
+        if node.op_type == "FusedMatMul" and node.settings.get("alpha", 1.0) != 1.0:
+            yield weight.tensor.key, Hides(0, 1, "factor")
         if bias is not None and float_name(bias.tensor.name).startswith("ConvAddFusion_"):
             yield bias.tensor.key, Hides(0, bias.logical_numel, "bias")
+
+    def _blocked(self, weight: Entry, bias: Entry | None) -> Iterator[tuple[Key, Hides]]:
+        """A convolution in blocks of channels: zeros may fill the last block up, and its names do not say of a norm."""
+        array = weight.tensor.payload.array()
+        if array is None or array.ndim < 3 or weight.parameters != array.size:
+            return
+        rows, elements = _count_filled(array)
+        if elements:
+            yield weight.tensor.key, Hides(-elements, 0, "padding")
+        if bias is not None and bias.parameters == bias.logical_numel:
+            least, size = -min(rows, bias.parameters), bias.logical_numel
+            if self.name(bias) is not _Name.OWN:
+                yield bias.tensor.key, Hides(least, 2 * size, "batchnorm")
+            elif least:
+                yield bias.tensor.key, Hides(least, 0, "padding")
+
+    def merged(self, node: Node) -> Iterator[tuple[Key, Hides]]:
+        """A parameter that has the content of another, which the exporter stored for both, and left a node of its name.
+
+        Where few numbers say all of the content, as of zeros and sinusoids, the two may be equal and not one.
+        """
+        if node.op_type != "Identity" or node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
+            return
+        name = node.outputs[0].removeprefix(self.prefix)
+        entry = self._held(node, 0)
+        if entry is None or not entry.parameters or entry.tensor.name != node.inputs[0]:
+            return
+        if node.outputs[0] in self.names or not is_dotted(name):
+            return
+        array = entry.tensor.payload.array() if entry.tensor.numel <= _MOST_READ else None
+        if array is not None and count_free(array) <= 1:
+            yield entry.tensor.key, Hides(0, self._merges(node) * entry.parameters, "merged")
+
+    def _merges(self, node: Node) -> int:
+        """How many nodes of other parameters' names read what this one does."""
+        stored = self.wiring.find(node.graph_path, node.inputs[0])
+        if not isinstance(stored, StoredTensor):
+            return 0
+        readers = [reader.node for reader in self.wiring.readers(stored) if reader.node.op_type == "Identity"]
+        return sum(
+            is_dotted(each.outputs[0].removeprefix(self.prefix)) and each.outputs[0] not in self.names
+            for each in readers
+        )
 
     def _held(self, node: Node, slot: int | None) -> Entry | None:
         tensor = None if slot is None else find_origin(self.wiring, node, slot)
         return None if tensor is None else self.entries.get(tensor.key)
 
-    def _has_norm(self, weight: Entry, bias: Entry, *, is_convolution: bool) -> bool:
-        """Whether a BatchNorm is folded into a weight and a bias, by how the two are called."""
+    def _has_norm(self, node: Node, weight: Entry, bias: Entry, *, is_convolution: bool) -> bool:
+        """Whether a BatchNorm is folded into a weight and a bias, by how the two are called, or what they give."""
         name = float_name(bias.tensor.name)
+        if node.outputs and _FIRST_OF.fullmatch(node.outputs[0].removeprefix(self.prefix)):
+            return True
         if bias.decided_by == "name:folded-bias" or name.startswith("ConvBnFusion_BN_B_"):
             return True
         if self.has_notes and {weight.decided_by, bias.decided_by} == {"name:parameter"}:
@@ -316,15 +451,32 @@ class _Part:
         """What any other tensor hides; None where nothing."""
         name, rule = self.name(entry), entry.decided_by
         if entry.role is Role.PARAMETER and entry.parameters:
+            if (frozen := self._frozen(entry)) is not None:
+                return frozen
+            if (period := self._period(entry)) < entry.parameters:
+                return Hides(period - entry.parameters, 0, "repeated")
+            if rule == "name:folded-bias":  # its layer adds it apart
+                size = entry.parameters
+                return Hides(size, 2 * size, "batchnorm")
+            if (
+                rule == "provenance:folded-with"
+                and name is _Name.MOVED
+                and entry.parameters < entry.logical_numel
+            ):
+                return Hides(0, None, "computed")  # rows of a table, which may have had others
             if rule == "provenance:folded-with":
-                is_moved = name is _Name.MOVED or self._is_affine(entry)
+                is_moved = (name is _Name.MOVED and self._is_joined(entry)) or self._is_affine(entry)
             elif rule == "provenance:folded-from":
                 is_moved = len(entry.sources) < 2 or name is _Name.MOVED
-            elif rule.endswith("-vector") and not entry.sources:
+            elif rule in _CODES and not entry.sources:
+                is_moved = name is _Name.UNKNOWN or self._is_read_as_weight(entry)
+            elif rule.endswith("-vector") and not entry.sources and name is not _Name.OWN:
                 is_moved = name is _Name.UNKNOWN or self._is_scale_and_shift(entry)
             else:
                 is_moved = bool(entry.sources) or name is not _Name.COMPUTED
             return None if is_moved else next(iter(dict(self._computed(entry)).values()), None)
+        if entry.tensor.numel == 1 and entry.role is not Role.PARAMETER and self._may_be_learned(entry):
+            return Hides(0, 1, "scalar")
         if not is_opaque or not entry.tensor.dtype.is_floating or entry.role is Role.PARAMETER:
             return None
         if rule == TRACED_CONSTANT:
@@ -334,6 +486,96 @@ class _Part:
         if is_unknown:
             return Hides(0, None, "computed")
         return None
+
+    def _is_joined(self, entry: Entry) -> bool:
+        """Whether what several parameters were folded into may be all of them end to end.
+
+        A new shape makes no one of two.
+        """
+        value = _FX.fullmatch(float_name(entry.tensor.name).removeprefix(self.prefix))
+        return len(entry.sources) < 2 or value is None or value[1].lower() not in _REFORMS
+
+    def _frozen(self, entry: Entry) -> Hides | None:
+        """What may be a buffer.
+
+        So may the scale and the shift that stand beside a mean and a variance which no BatchNormalization reads; a
+        part, one number throughout, of vectors that were joined; and what is called as one and as no module's.
+        """
+        module, _, leaf = entry.tensor.name.rpartition(".")
+        if leaf in ("weight", "bias") and f"{module}.running_var" in self.names:
+            readers = self.wiring.readers(entry.tensor, past=MOVES)
+            if all(kind_of(reader.node) is not Kind.NORMALIZES for reader in readers):
+                return Hides(-entry.parameters, 0, "buffer")
+        name = entry.tensor.name.removeprefix(self.prefix)
+        value = _FX.fullmatch(name)
+        if self._is_bare(entry, name):
+            return Hides(-entry.parameters, 0, "buffer")
+        count = len(entry.sources)
+        if count == 1 and entry.sources[0].rpartition(".")[2] not in ("weight", "bias"):
+            is_folded = entry.decided_by.startswith("provenance:folded-")
+            array = entry.tensor.payload.array() if is_folded and entry.tensor.numel <= _MOST_READ else None
+            if array is not None and count_free(array) == 0:
+                return Hides(-entry.parameters, None, "computed")
+        if count > 1 and len(entry.tensor.shape) == 1 and value is not None and value[1] in _JOINS:
+            array = entry.tensor.payload.array()
+            if array is not None and array.size % count == 0:
+                parts = array.reshape(count, -1)
+                filled = int((parts == parts[:, :1]).all(axis=1).sum()) * parts.shape[1]
+                return Hides(-filled, 0, "buffer") if 0 < filled < array.size else None
+        return None
+
+    def _may_be_learned(self, entry: Entry) -> bool:
+        """Whether a number that computes may be a parameter, or one that a function of one number gave.
+
+        What the tracer has folded is numbered after its reader, as in `onnx::Mul_46`; what is stored without a dot, and
+        not called after an operator, is a parameter or a buffer of the outermost module.
+        """
+        tensor = entry.tensor
+        if entry.decided_by not in ("structure:scalar", "provenance:folded-constant"):
+            return False
+        if tensor.node is not None or not tensor.dtype.is_floating:
+            return False
+        name = tensor.name.removeprefix(self.prefix)
+        sources = self.notes.get((tensor.graph_path, tensor.name), ())
+        value = _VALUE.fullmatch(name) or _FX.fullmatch(name)
+        if sources:
+            return all(map(_may_be_parameter, sources))
+        if value is not None and value[1].lower() in _MOVES | _COMPUTES | _WITHOUT_PARAMETERS:
+            return value[1].lower() in _OF_ONE
+        if self.prefix and is_dotted(name):
+            return True
+        return _TRACED.fullmatch(name) is not None or (
+            _BARE.fullmatch(name) is not None and _NUMBERED.fullmatch(name) is None and not self.has_notes
+        )
+
+    def _period(self, entry: Entry) -> int:
+        """Elements after which a nameless vector of a norm begins again: one of an instance for each of a batch."""
+        tensor = entry.tensor
+        is_vector = len(tensor.shape) == 1 and not entry.sources and entry.read_by == "BatchNormalization"
+        array = tensor.payload.array() if is_vector and tensor.numel <= _MOST_READ else None
+        if array is None:
+            return entry.parameters
+        for period in range(1, tensor.numel // 2 + 1):
+            if tensor.numel % period == 0 and bool(
+                (array == np.tile(array[:period], tensor.numel // period)).all()
+            ):
+                return period
+        return entry.parameters
+
+    def _is_bare(self, entry: Entry, name: str) -> bool:
+        """Whether it is stored under the name of a value of the outermost module, and that is often one of a buffer."""
+        value = _FX.fullmatch(name)
+        is_result = value is not None and value[1].lower() in _MOVES | _COMPUTES | _WITHOUT_PARAMETERS
+        return (
+            entry.decided_by.startswith("structure:")
+            and not entry.sources
+            and not self.has_notes
+            and entry.tensor.node is None
+            and _BARE.fullmatch(name) is not None
+            and not is_result
+            and _NUMBERED.fullmatch(name) is None
+            and _GIVEN.search(name) is not None
+        )
 
     def _computed(self, entry: Entry) -> Iterator[tuple[Key, Hides]]:
         if entry.copy_of is None and entry.parameters:
@@ -352,6 +594,11 @@ class _Part:
             other.sources == (beside,) and other.tensor.numel == entry.tensor.numel
             for other in self.entries.values()
         )
+
+    def _is_read_as_weight(self, entry: Entry) -> bool:
+        """Whether codes are decoded for an operator that has weights, and not to add or multiply with them."""
+        readers = self.wiring.readers(entry.tensor, past=MOVES | DECODES)
+        return all(kind_of(reader.node) is not Kind.ELEMENTWISE for reader in readers)
 
     def _is_scale_and_shift(self, entry: Entry) -> bool:
         """Whether a nameless vector is multiplied by, and one of its size added to that, or the other way round.

@@ -30,6 +30,12 @@ FEW = 10
 _MOST_NUMBERS = 256
 """Different numbers that all such places may have together: epsilons and scales repeat from layer to layer."""
 
+_MOST_ROUNDED = 40
+"""Numbers in all from which such a table is computed, with the scales and zero points by which it is rounded."""
+
+_LOST = 0.1
+"""Of a table's largest number: what rounding to codes, once or a few times, may take from each."""
+
 _DEEPEST = 64
 """Calls and bodies inside one another that are followed."""
 
@@ -38,6 +44,9 @@ _MOST_VISITS = 8
 
 _DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
 """Operators that drop elements at random, and the input that says whether they do. Without it they do not."""
+
+_RECODES = frozenset({"QLinearConcat", "QuantizeLinear"})
+_OF_CODES = (Slot.SCALE, Slot.ZERO_POINT)
 
 Source = Key | Place
 """A stored tensor by its key, or by its place a node that makes numbers when the model runs."""
@@ -310,7 +319,9 @@ class _Walk:
         if is_fixed and not is_held:
             sources = frozenset().union(*(operands[slot].sources for slot in slots)) | carried
             # What codes stand for is weighed with them: decoding is no formula.
-            is_plain = kind is Kind.DECODES and all(value.is_plain for value in operands)
+            is_plain = all(value.is_plain for value in operands) and (
+                kind is Kind.DECODES or self._is_recoded(node)
+            )
             return _Value(sources, is_fixed=True, is_plain=is_plain) if sources else _FIXED
         for slot in slots:
             self.meet(node.graph_path, node.inputs[slot], operands[slot])
@@ -342,6 +353,15 @@ class _Walk:
             other for other in range(min(slot, len(operands))) if known.slot(other) in (Slot.CODES, Slot.DATA)
         ]
         return bool(codes) and operands[codes[-1]].is_fixed
+
+    def _is_recoded(self, node: Node) -> bool:
+        """Whether a node writes numbers as codes, or codes by others, with one scale for all of them."""
+        if not node.is_standard or node.op_type not in _RECODES:
+            return False
+        known = operator_of(node)
+        told = [name for slot, name in enumerate(node.inputs) if known and known.slot(slot) in _OF_CODES]
+        found = [self.wiring.find(node.graph_path, name) for name in told if name]
+        return all(isinstance(tensor, StoredTensor) and tensor.numel == 1 for tensor in found)
 
     def _carry(self, node: Node) -> Sources:
         tensors = self.wiring.carried.get(node.place, ())
@@ -388,6 +408,7 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
     """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
     weights: dict[Source, int] = {}
     evaluator = Evaluator(model, wiring, by_default=True)
+    unrounded = Evaluator(model, wiring, by_default=True, unrounded=True)
 
     def weigh(source: Source) -> int:
         if source not in weights:
@@ -406,6 +427,16 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
         tensor = walk.stored[source]
         return tensor.dtype not in CODES or find_encoding(tensor, wiring) is None
 
+    def rounds(source: Key) -> bool:
+        """Whether it is one scale or zero point by which a graph quantizes, and nothing else."""
+        readers = wiring.readers(walk.stored[source]) if walk.stored[source].numel == 1 else ()
+        told = [(operator_of(node), slot) for node, slot in readers if node.is_standard]
+        return (
+            bool(readers)
+            and len(told) == len(readers)
+            and all(known is not None and known.slot(slot) in _OF_CODES for known, slot in told)
+        )
+
     tensors: set[Key] = set()
     numbers: dict[Place, int] = {}
     small: set[Key] = set()
@@ -413,10 +444,17 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
         stored = sorted((key for key in sources if isinstance(key[1], str)), key=is_companion)
         made = [place for place in sources if not isinstance(place[1], str)]
         total = sum(weigh(key) for key in stored)
-        is_formula = total <= FEW and (bool(made) or not is_plain)
-        value = evaluator.value(path, name) if is_formula else None
-        if is_formula:  # what cannot be worked out is not known
-            total += FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
+        # What rounds numbers on the way does not count where they stay what they were.
+        least = total - sum(map(rounds, stored))
+        may_be_table = least <= FEW and total <= _MOST_ROUNDED and (bool(made) or not is_plain)
+        is_formula = may_be_table and total <= FEW
+        value = evaluator.value(path, name) if may_be_table else None
+        if may_be_table:  # what cannot be worked out is not known
+            free = FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
+            if total + free > FEW and value is not None and _is_near(value, unrounded.value(path, name)):
+                total = least
+            else:
+                total += free
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
             continue
@@ -472,6 +510,17 @@ def _quantizer(wiring: Wiring, path: GraphPath, name: str) -> Node | None:
             return None
         path, name = node.graph_path, node.inputs[0]
     return None
+
+
+def _is_near(value: Array, before: Array | None) -> bool:
+    """Whether a value, or the codes of one, is a table but for what quantizing took from it on the way."""
+    if before is None or before.shape != value.shape or before.dtype.kind != "f" or count_free(before) > 1:
+        return False
+    wanted, found = before.astype(np.float64).ravel(), value.astype(np.float64).ravel()
+    if value.dtype.kind in "iu":  # codes are the numbers but for a scale and a zero point
+        slope, start = np.polyfit(wanted, found, 1) if np.ptp(wanted) else (0.0, found[0])
+        wanted = slope * wanted + start
+    return bool(np.abs(found - wanted).max(initial=0.0) <= _LOST * np.abs(wanted).max(initial=0.0))
 
 
 def _weigh(tensor: StoredTensor, salt: str, *, whole: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,14 +60,43 @@ def reads_of_program(program: torch.export.ExportedProgram) -> Reads:
 
 
 def _reached_placeholders(graph: fx.Graph) -> set[str]:
+    """What the outputs depend on; a value that is written into, as by `y[:, 0] = x`, on what is written as well."""
     pending = [node for node in graph.nodes if node.op == "output"]
     seen: set[fx.Node] = set(pending)
+    written = _writers(graph)
     while pending:
-        for source in pending.pop().all_input_nodes:
+        node = pending.pop()
+        for source in (*node.all_input_nodes, *written.get(node, ())):
             if source not in seen:
                 seen.add(source)
                 pending.append(source)
     return {node.name for node in seen if node.op == "placeholder"}
+
+
+def _writers(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
+    """The nodes that write into each value: into itself, or into what is a view of it."""
+    found: dict[fx.Node, list[fx.Node]] = {}
+    for node in graph.nodes:
+        pending = list(_aliased(node, is_write=True))
+        while pending:
+            target = pending.pop()
+            found.setdefault(target, []).append(node)
+            pending.extend(_aliased(target, is_write=False))
+            pending.extend(_aliased(target, is_write=True))
+    return found
+
+
+def _aliased(node: fx.Node, *, is_write: bool) -> Iterator[fx.Node]:
+    """The operands of an operator that it writes into, or that its result is a view of, as its schema says."""
+    schema = getattr(node.target, "_schema", None)
+    for index, argument in enumerate(schema.arguments if schema is not None else ()):
+        alias = argument.alias_info
+        if alias is not None and alias.is_write == is_write:
+            given = node.kwargs.get(argument.name, node.args[index] if index < len(node.args) else None)
+            if isinstance(given, fx.Node):
+                yield given
+            elif isinstance(given, (list, tuple)):
+                yield from (each for each in given if isinstance(each, fx.Node))
 
 
 def reads_of_calls(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reads:

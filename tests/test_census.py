@@ -311,6 +311,26 @@ def test_exported_program_shows_what_is_read(corners):
     assert manifest.trace == "exported-program"
 
 
+def test_exported_program_shows_what_is_written_into_what_it_returns():
+    class Writes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.idle = (torch.nn.Linear(3, 3) for _ in range(3))
+            self.scale = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            out, lost = torch.zeros_like(x), torch.zeros_like(x)
+            out[:, 0] = self.first(x)[:, 0]
+            out.select(1, 1).view(-1, 3).mul_(self.scale).add_(self.second(x)[:, 0])
+            lost[:, 0] = self.idle(x)[:, 0]
+            return out
+
+    program = torch.export.export(Writes(), (torch.ones(2, 2, 3),))
+    manifest = with_reads(take_census(Writes()), reads_of_program(program))
+
+    assert [p.name for p in manifest.parameters if not p.read] == ["idle.weight", "idle.bias"]
+
+
 def test_function_calls_show_the_same_parameters_and_buffers(corners):
     reads = reads_of_calls(corners, (torch.ones(2, 3, dtype=torch.long),), {})
 

@@ -408,3 +408,95 @@ def test_the_same_numbers_in_every_layer_are_few(tmp_path: Path) -> None:
     )
 
     assert result.balanced
+
+
+def rounded(value: str, name: str) -> str:
+    """A graph's text that writes a value as codes and reads them again."""
+    scale = f"{name}_scale, {name}_zero_point"
+    return f"{name}_codes = QuantizeLinear({value}, {scale}) {name} = DequantizeLinear({name}_codes, {scale})"
+
+
+def steps(*names: str, scale: float = 2 / 255, zero: int = 127) -> dict[str, Array]:
+    found: dict[str, Array] = {f"{name}_scale": np.array(scale, "f4") for name in names}
+    return found | {f"{name}_zero_point": np.array(zero, "u1") for name in names}
+
+
+GRID = "n = Range(nought, sixteen, one) r = Reshape(n, column) a = Mul(r, rates)"
+GRIDS: dict[str, Array] = {
+    "nought": np.array(0, "f4"),
+    "sixteen": np.array(SIDE, "f4"),
+    "one": np.array(1, "f4"),
+    "column": np.array([SIDE, 1]),
+    "rates": (10000.0 ** (-np.arange(SIDE) / SIDE)).astype("f4"),
+}
+
+
+@pytest.mark.parametrize(
+    ("scale", "found"), [(2 / 255, ()), (1e-4, ("waves_scale", "waves_zero_point"))], ids=["round", "clipped"]
+)
+def test_a_table_that_a_graph_rounds_to_codes_is_a_table_as_long_as_it_is_one(
+    scale: float, found: tuple[str, ...], tmp_path: Path
+) -> None:
+    body = f"{GRID} c = Cos(a) {rounded('c', 'waves')} y = Add(h, waves)"
+    file = model(body, GRIDS | steps("waves", scale=scale))
+    result = reconcile(tmp_path, file, manifest_of(parameter("w", W)))
+
+    assert result.balanced is not bool(found)
+    assert set(found) <= {line.key[1] for line in result.entries if line.line is Line.OPAQUE}
+
+
+def test_what_is_computed_and_stands_beside_an_input_is_known_all_the_same(tmp_path: Path) -> None:
+    body = f"{rounded('zeros', 'z')} j = Concat<axis=0>(z, h) y = Slice(j, from, to)"
+    tensors: dict[str, Array] = {
+        "zeros": np.zeros((4, SIDE), "f4"),
+        "from": np.array([0]),
+        "to": np.array([SIDE]),
+    }
+    planted = tensors | {"zeros": noise(4, SIDE, seed=5)}
+
+    for given, balanced in ((tensors, True), (planted, False)):
+        file = model(body, given | steps("z", scale=1.0, zero=0))
+        assert reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced is balanced
+
+
+def test_many_scales_that_round_a_table_again_and_again_are_opaque(tmp_path: Path) -> None:
+    names = [f"q{index}" for index in range(40)]
+    chain = " ".join(
+        rounded("c" if index == 0 else names[index - 1], name) for index, name in enumerate(names)
+    )
+    many = {
+        f"{name}_{part}": value
+        for index, name in enumerate(names)
+        for part, value in (
+            ("scale", np.array(0.008 + index * 1e-5, "f4")),
+            ("zero_point", np.array(120 + index % 8, "u1")),
+        )
+    }
+    file = model(f"{GRID} c = Cos(a) {chain} y = Add(h, {names[-1]})", GRIDS | many)
+
+    assert not reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced
+
+
+QLINEAR = """
+    <ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
+    g (float[16,16] x) => (float[16,16] y) {
+        h = MatMul(x, w) n = Range(nought, sixteen, one) r = Reshape(n, column)
+        c = QuantizeLinear(r, r_scale, r_zero_point)
+        m = com.microsoft.QLinearMul(c, r_scale, r_zero_point, two, t_scale, t_zero_point, m_scale, m_zero_point)
+        d = DequantizeLinear(m, m_scale, m_zero_point) y = Add(h, d)
+    }
+"""
+
+
+@pytest.mark.parametrize(("step", "balanced"), [(30 / 255, True), (5 / 255, False)], ids=["round", "clipped"])
+def test_operators_on_codes_compute_what_they_stand_for(step: float, balanced: bool, tmp_path: Path) -> None:
+    tensors = {name: array for name, array in GRIDS.items() if name != "rates"} | {
+        "w": W,
+        "two": np.array(200, "u1"),
+    }
+    tensors |= (
+        steps("r", scale=15 / 255, zero=0) | steps("t", scale=0.01, zero=0) | steps("m", scale=step, zero=0)
+    )
+    file = text_model(QLINEAR, tensors)
+
+    assert reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced is balanced

@@ -116,7 +116,7 @@ def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Cont
         annotated=frozenset(
             (g.path, name) for g in graphs for named in g.annotations.values() for name in named.values()
         ),
-        stored=frozenset(tensor.key for tensor in model.tensors()),
+        stored=frozenset((tensor.graph_path, float_name(tensor.name)) for tensor in model.tensors()),
         companions=companions,
         is_pytorch=model.producer.startswith("pytorch"),
     )

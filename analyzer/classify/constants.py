@@ -2,7 +2,8 @@
 
 PyTorch's tracer writes each parameter as an initializer under its name. What forward makes of numbers of its own, it
 writes as a Constant node: frequencies, sinusoids, the ones and zeros that a GroupNorm without its own is given
-(torch/onnx/utils.py). Tools lift such a node's tensor to an initializer, and leave its name.
+(torch/onnx/utils.py). Tools lift such a node's tensor to an initializer, and leave its name. What the newer exporter,
+or a tool, names by a number is one of these where its content says so: ones and zeros of a norm, a state of zeros.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from analyzer.classify.structure import learned_beside, role_by_structure
+from analyzer.classify.structure import find_origin, learned_beside, role_by_structure
 from analyzer.ledger import Entry, Evidence, Role
-from analyzer.model import Carrier, Key, Model
+from analyzer.model import Carrier, Key, Model, StoredTensor
+from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.scopes import float_name, is_dotted
 from analyzer.wiring import Wiring
 
@@ -22,17 +24,20 @@ __all__ = ["TRACED_CONSTANT", "as_read", "settle_constants"]
 TRACED_CONSTANT = "name:traced-constant"
 """The rule for a value of the trace."""
 
-_NAME = re.compile(r"/(?:.*/)?Constant(?:_\d+)?_output_0")
-"""What PyTorch's tracer calls a constant that forward, or the exporter itself, makes."""
+_NAME = re.compile(r"(?:.*?)/(?:.*/)?Constant(?:_\d+)?_output_0")
+"""What PyTorch's tracer calls a constant that forward, or the exporter, makes; perhaps behind a tool's prefix."""
+
+_NUMBERED = re.compile(r"(?:.*/)?(?:val_|_v_)\d+")
+"""What torch.onnx's exporter and onnxsim call a value without a name."""
 
 
-def settle_constants(model: Model, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def settle_constants(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     """Enter values of the trace as constants, in each file where parameters kept their PyTorch names.
 
     Where none has one, a frozen module's weights may be constants too. One whose content is that of a tensor which is
     none of the trace is what that is: a parameter, stored again.
     """
-    traced = set(_find_traced(model, entries))
+    traced = set(_find_traced(model, entries, wiring))
     by_key = {entry.tensor.key: entry for entry in entries}
     learned: set[Key] = set()  # of the trace, with the content of what is not
     for entry in entries:
@@ -51,7 +56,7 @@ def _settle(entry: Entry) -> Entry:
     return replace(entry, role=Role.CONSTANT, decided_by=TRACED_CONSTANT, parameters=0, copy_of=None)
 
 
-def _find_traced(model: Model, entries: Sequence[Entry]) -> Iterator[Key]:
+def _find_traced(model: Model, entries: Sequence[Entry], wiring: Wiring) -> Iterator[Key]:
     """What the trace made, of what has no other explanation than the operator that reads it."""
     for part, graphs in model.by_part():
         paths = {graph.path for graph in graphs}
@@ -64,13 +69,43 @@ def _find_traced(model: Model, entries: Sequence[Entry]) -> Iterator[Key]:
                 entry.role is Role.PARAMETER and entry.evidence in (Evidence.STRUCTURE, Evidence.CONTENT)
             )
             is_node = is_pytorch and entry.tensor.carrier is Carrier.CONSTANT
-            if is_open and (is_node or _NAME.fullmatch(float_name(entry.tensor.name))) and not entry.sources:
+            name = float_name(entry.tensor.name)
+            if not is_open or entry.sources:
+                continue
+            if (
+                is_node
+                or _NAME.fullmatch(name)
+                or (_NUMBERED.fullmatch(name) and _does_nothing(entry, wiring))
+            ):
                 yield entry.tensor.key
+
+
+def _does_nothing(entry: Entry, wiring: Wiring) -> bool:
+    """Whether it is ones that scale a norm, zeros that shift one, or zeros that a stored matrix multiplies.
+
+    A norm's own vectors keep their names, whatever an exporter does; and a state of zeros is where a recurrent net
+    starts.
+    """
+    wanted: set[float | None] = set()
+    for node, slot in wiring.readers(entry.tensor, past=MOVES):
+        known = operator_of(node) if node.is_standard else None
+        if known is None or known.kind not in (Kind.NORMALIZES, Kind.PRODUCT):
+            wanted.add(None)
+        elif known.kind is Kind.NORMALIZES and known.slot(slot) in (Slot.LEARNED, Slot.BIAS):
+            wanted.add(float(known.slot(slot) is Slot.LEARNED))
+        elif slot == 0 and isinstance(find_origin(wiring, node, 1), StoredTensor):
+            wanted.update((0.0, None))
+        else:
+            return False
+    if wanted not in ({0.0}, {1.0}, {0.0, None}):
+        return False
+    array = entry.tensor.payload.array()
+    return array is not None and bool((array == (1.0 if wanted == {1.0} else 0.0)).all())
 
 
 def _is_named(entry: Entry) -> bool:
     tensor = entry.tensor
-    return tensor.carrier is Carrier.INITIALIZER and is_dotted(float_name(tensor.name))
+    return tensor.carrier is Carrier.INITIALIZER and is_dotted(float_name(tensor.name).rpartition("/")[2])
 
 
 def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:

@@ -32,6 +32,10 @@ _COMPUTES = frozenset(
 """What operators do whose codes are weights when they are stored. The data of integer products are among them: the
 codes of a table get there past a Gather. Codes of a quantized sum may be anything."""
 
+_LEARNS_ONE = frozenset({"Conv", "ConvTranspose", "PRelu"})
+"""Operators of which a vector of one element is a weight, a bias or a slope all the same. What has no axis was made: as
+the zero that fills the bias of a convolution without one."""
+
 _BOOKKEEPING = frozenset({("MatMulNBits", 4)})
 """Indices that tell to which scale a code belongs."""
 
@@ -49,6 +53,9 @@ _INDEX_TYPES = frozenset({DType.INT32, DType.INT64, DType.BOOL, DType.UINT32, DT
 
 _FEW = 64
 """Elements up to which a narrow integer operand is taken for a shape, an axis or a flag."""
+
+_FEW_CODES = 10
+"""Elements up to which codes that are added or multiplied are constants of the graph."""
 
 _LEARNED_LISTS = frozenset(
     {
@@ -95,7 +102,8 @@ def role_by_structure(
     if known is None or known.slot == CARRIED:
         return None
     if not tensor.dtype.is_floating:
-        is_index = tensor.dtype in _INDEX_TYPES or tensor.numel <= _FEW
+        is_coded = tensor.numel > _FEW_CODES and any(map(_reads_codes, final))
+        is_index = tensor.dtype in _INDEX_TYPES or (tensor.numel <= _FEW and not is_coded)
         return (Role.CONSTANT, f"structure:{known.node.op_type}-operand") if is_index else None
     if tensor.numel <= 1:
         return Role.CONSTANT, "structure:scalar"
@@ -158,11 +166,18 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
             return None  # it is quantized when the model runs: what reads it after that tells what it is
         # A quantizer also encodes the numbers that a graph computes with.
         return (Role.PARAMETER, rule) if tensor.numel > 1 else (Role.CONSTANT, "structure:scalar")
-    if _is_learned(known, slot) and (tensor.numel > 1 or tensor.dtype.is_integer):
+    is_one = tensor.numel == 1 and not (tensor.shape and node.op_type in _LEARNS_ONE)
+    if _is_learned(known, slot) and (not is_one or tensor.dtype.is_integer):
         return Role.PARAMETER, rule
     if what is Slot.TABLE and tensor.dtype.is_floating and len(tensor.shape) >= 2:
         return Role.PARAMETER, rule
     return None
+
+
+def _reads_codes(reader: Reader) -> bool:
+    """Whether it computes with the numbers that codes stand for, as a quantized sum does."""
+    known = operator_of(reader.node) if reader.node.is_standard else None
+    return known is not None and reader.slot >= 0 and known.slot(reader.slot) is Slot.CODES
 
 
 def _is_learned(known: Operator, slot: int) -> bool:

@@ -10,12 +10,14 @@ a look at its content.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from analyzer.content import (
+    Array,
     ContentMode,
     digest,
     digest_transposed,
@@ -29,6 +31,7 @@ from analyzer.decoding.encodings import find_encoding
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
 from analyzer.model import Key, Model
+from analyzer.scopes import float_name
 from analyzer.wiring import Wiring
 
 __all__ = ["find_copies"]
@@ -48,13 +51,43 @@ def find_copies(
     how many of the candidates are done; `salt` picks the elements that are looked at first. Where contents are not
     looked at, only what several components of an artifact both have is marked, by its place or its name.
     """
-    names = Names(model, entries)
-    found = find_shared(entries, names)
+    called = entries if content == "none" or len(model.parts) > 1 else tuple(_without_tools(entries))
+    names = Names(model, called)
+    found = find_shared(called, names)
     if content != "none":
         found = _find_contents(found, names, wiring, progress, salt)
         found = find_alike(found, names, wiring, progress, salt)
         found = _count_rows_once(found)
-    return follow(find_named(found, names, content))
+    found = follow(find_named(found, names, content))
+    return tuple(dataclasses.replace(a, sources=b.sources) for a, b in zip(found, entries, strict=True))
+
+
+_NODE = re.compile(r".+\.MatMul(?:NBits)?\.\w+")
+"""How onnxruntime-genai calls what a node of its own reads: `lm_head.MatMul.weight`, also of a tied head."""
+
+_NUMBERED_BIAS = re.compile(r"(.+\.bias\w*?)\d+")
+"""How onnxruntime's quantizers call the codes of a bias that they write once more, for its second reader."""
+
+_FUSED = re.compile(r"Conv(?:Bn|Mul|Add)Fusion_(?:BN_B|W|B|Mul_B|Add_B)_(.+?)(?:_token_\d+)?")
+"""How onnxruntime calls a weight or a bias that it has put a norm, a factor or a bias into, once for each reader."""
+
+
+def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """The same, under the names that PyTorch's module has: without a tool's prefix or number; a node's is none."""
+    known = {source for entry in entries for source in entry.sources}
+    for entry in entries:
+        sources = []
+        is_code = entry.tensor.dtype is DType.INT32
+        for source in entry.sources or ((float_name(entry.tensor.name),) if is_code else ()):
+            again = _NUMBERED_BIAS.fullmatch(source) if is_code else _FUSED.fullmatch(source)
+            name = (
+                again[1]
+                if again is not None and (not is_code or again[1] in known)
+                else source.rpartition("/")[2]
+            )
+            if _NODE.fullmatch(name) is None and (entry.sources or again is not None):
+                sources.append(name)
+        yield dataclasses.replace(entry, sources=tuple(sources))
 
 
 def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -65,13 +98,22 @@ def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
         if entry.decided_by == "provenance:folded-with" and entry.copy_of is None and len(shape) > 1:
             array = entry.tensor.payload.array()
             if array is not None and array.size:
-                rows = array.reshape(-1, shape[-1])
-                # Rows of one number say nothing: two of zeros may be two.
-                is_constant = (rows == rows[:, :1]).all(axis=1)
-                different = np.unique(row_digests(rows[~is_constant])).size if not is_constant.all() else 0
-                count = (different + int(is_constant.sum())) * shape[-1]
+                axes = {len(shape) - 1}
+                if sum(dim > 1 for dim in shape) > 2 and entry.tensor.dtype.is_floating:
+                    # Of a matrix of rows, the row may have been put first.
+                    axes.update(axis for axis, dim in enumerate(shape) if dim > 1)
+                count = min(_count_different(np.moveaxis(array, axis, -1)) for axis in axes)
                 found[index] = dataclasses.replace(entry, parameters=min(count, entry.parameters))
     return tuple(found)
+
+
+def _count_different(array: Array) -> int:
+    """Elements of the rows of a table that differ; the rows are along the last axis."""
+    rows = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
+    # Rows of one number say nothing: two of zeros may be two.
+    is_constant = (rows == rows[:, :1]).all(axis=1)
+    different = np.unique(row_digests(rows[~is_constant])).size if not is_constant.all() else 0
+    return int((different + int(is_constant.sum())) * rows.shape[1])
 
 
 def _find_contents(

@@ -297,12 +297,11 @@ class Index:
         exact = self._exact.get((layout.shape, _key(values)), []) if steps is None else []
         if exact:
             return exact
-        tensors, _ = self._stacks.of(layout.shape)
+        tensors = [tensor for tensor in self._stacks.of(layout.shape)[0] if tensor.dtype.is_floating]
         is_of_one_type = all(tensor.dtype is entry.tensor.dtype for tensor in tensors)
         if steps is None and is_of_one_type and not was_narrower(values):
             return []
-        is_real = all(tensor.dtype.is_floating for tensor in tensors)
-        return self._stacks.near(layout.shape, look) if is_real else []
+        return [tensor for tensor in self._stacks.near(layout.shape, look) if tensor.dtype.is_floating]
 
 
 def _key(samples: npt.NDArray[np.generic]) -> bytes:

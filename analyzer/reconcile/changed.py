@@ -266,12 +266,16 @@ def _find_untuned(books: Books, fixed: _Fixed, entry: Entry) -> str | None:
     if frequencies is None or frequencies[0] == frequencies[-1] or not is_geometric(frequencies):
         return None
     evaluator = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True)
+    unrounded = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True, unrounded=True)
     for meeting in _meetings(books, fixed, entry):
         changes = [step.node for step in meeting.way if not _keeps(step)]
         moved = [step.node for step in meeting.way if step.node.op_type not in _STRAIGHT]
         if not moved:
             continue
-        value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+        # What rounds them to codes on the way is weighed as data that nothing explains.
+        is_coded = any(kind_of(step.node) is Kind.QUANTIZES for step in meeting.way)
+        look = unrounded if is_coded else evaluator
+        value = look.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
         if value is None or value.dtype.kind in "fV":
             is_kept = not changes if value is None else _is_in_tune(books, meeting, value, frequencies)
             if not is_kept:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.classify.structure import find_origin
 from analyzer.ledger import Entry, Role, natural_order
 from analyzer.manifest import BatchNorm, Parameter
 from analyzer.model import Key, Node, StoredTensor
-from analyzer.model.operators import DECODES, MOVES, Kind, kind_of
+from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import Line
 from analyzer.reconcile.scaled import fit_vector
@@ -28,6 +29,10 @@ __all__ = ["match_frozen_batchnorm"]
 Vector = npt.NDArray[np.float64]
 
 _NUMBER = re.compile(r"\d+")
+
+_SCALES, _SHIFTS = ("Mul", "QLinearMul"), ("Add", "QLinearAdd")
+
+_MOST_NODES = 16
 
 _EPSILONS = (1e-5, 0.0, 1e-6, 1e-3)
 """What frozen BatchNorms add to the variance, after the one that PyTorch's side tells."""
@@ -96,19 +101,28 @@ def _find(books: Books, norm: BatchNorm, pairs: Sequence[tuple[Entry, Entry]]) -
     if any(tensor is None or tensor.name in books.parameters for tensor in tensors):
         return
     for scale, shift in pairs:
-        if not {scale.tensor.key, shift.tensor.key} & books.entries.keys():
+        if _is_open(books, scale) and _is_open(books, shift):
             error = _fit(books, norm, scale, shift)
             if error is not None:
                 layer, position = _layer(books, scale)
                 yield _Found(norm, scale, shift, error, layer, position)
 
 
+def _is_open(books: Books, entry: Entry) -> bool:
+    """Whether nothing has settled an entry, or a note alone, that says of which buffer it was computed."""
+    settled = books.entries.get(entry.tensor.key)
+    return settled is None or (settled.line is Line.BUFFER and settled.decided_by.endswith("+derived"))
+
+
 def _layer(books: Books, scale: Entry) -> tuple[str | None, int]:
     """Whose weight computes what a factor multiplies, and where that is done."""
     wiring = books.ledger.wiring
     node = next(iter(wiring.readers(scale.tensor, past=MOVES | DECODES))).node
-    for part in wiring.producers(node):
-        if isinstance(part, Node) and kind_of(part) in (Kind.CONVOLUTION, Kind.PRODUCT):
+    parts = [part for part in wiring.producers(node) if isinstance(part, Node)]
+    for part in parts:  # grows past what writes its result as codes and reads them
+        if part.op_type in CARRIES and len(parts) < _MOST_NODES:
+            parts += [before for before in wiring.producers(part) if isinstance(before, Node)]
+        if kind_of(part) in (Kind.CONVOLUTION, Kind.PRODUCT):
             for operand in _operands(books, part):
                 held = books.entries.get(operand.key)
                 if held is not None and held.parameter is not None and len(operand.shape) > 1:
@@ -130,14 +144,15 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, Entry]]:
     """A vector that something is multiplied by, and the one that is added right behind."""
     suspected = [suspect.entry for suspect in books.suspects]
     roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT, Role.BUFFER)
-    free = {e.tensor.key: e for e in (*suspected, *books.free_entries()) if e.role in roles}
+    noted = [entry for entry in books.ledger.entries if _is_open(books, entry)]
+    free = {e.tensor.key: e for e in (*suspected, *noted) if e.role in roles}
     wiring = books.ledger.wiring
     for entry in free.values():
         readers = wiring.readers(entry.tensor, past=MOVES | DECODES)
-        if len(readers) != 1 or readers[0].node.op_type != "Mul" or not _is_vector(books, entry):
+        if len(readers) != 1 or readers[0].node.op_type not in _SCALES or not _is_vector(books, entry):
             continue
-        onwards = wiring.readers(readers[0].node)
-        if len(onwards) == 1 and onwards[0].node.op_type == "Add":
+        onwards = wiring.readers(readers[0].node, past=CARRIES)
+        if len(onwards) == 1 and onwards[0].node.op_type in _SHIFTS:
             for other in _operands(books, onwards[0].node):
                 if other.key in free and _is_vector(books, free[other.key]):
                     yield entry, free[other.key]
@@ -148,12 +163,11 @@ def _is_vector(books: Books, entry: Entry) -> bool:
 
 
 def _operands(books: Books, node: Node) -> Iterator[StoredTensor]:
-    """What a node reads of the file, as it is or past what moves it."""
-    for part in books.ledger.wiring.producers(node):
-        if isinstance(part, Node) and part.op_type in MOVES:
-            yield from (p for p in books.ledger.wiring.producers(part) if isinstance(p, StoredTensor))
-        elif isinstance(part, StoredTensor):
-            yield part
+    """What a node reads of the file, as it is or past what moves or decodes it."""
+    for slot in range(len(node.inputs)):
+        found = find_origin(books.ledger.wiring, node, slot)
+        if found is not None:
+            yield found
 
 
 def _fit(books: Books, norm: BatchNorm, scale_entry: Entry, shift_entry: Entry) -> float | None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.classify.structure import find_origin
 from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
-from analyzer.model import Key, Node, StoredTensor
-from analyzer.model.operators import DECODES, MOVES
+from analyzer.model import Key, Node
+from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
 from analyzer.reconcile.books import Books, Holding, is_inside
 from analyzer.reconcile.closeness import is_like
 from analyzer.reconcile.layouts import Layout, layouts
@@ -22,6 +23,7 @@ from analyzer.reconcile.lines import MEANINGS, Line, Piece
 from analyzer.reconcile.scaled import tolerance_of
 from analyzer.reconcile.sums import compare_sums
 from analyzer.scopes import module_of
+from analyzer.wiring import Wiring
 
 __all__ = ["match_split", "match_split_copies", "match_split_tables"]
 
@@ -297,14 +299,14 @@ def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
         return False
     alike: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
     is_packed = len(slices[0].layout.shape) <= _PACKED and len(slices) <= _MOST_PARTS and not common
-    for piece in slices if is_packed else ():
-        alike[piece.layout.shape].append(_meeting(books, piece.entry))
-    if not all(places == sorted(places) for places in alike.values()):
-        return False
     beside = [_weight_beside(books, piece.entry) for piece in slices] if is_packed else []
     # MultiheadAttention with keys of another width has one bias, and three weights of these names.
     named = [leaf for name in beside if (leaf := (name or "").rpartition(".")[2]) in _PROJECTIONS]
-    return len(named) != len(_PROJECTIONS) or tuple(named) == _PROJECTIONS
+    if len(named) == len(_PROJECTIONS):
+        return tuple(named) == _PROJECTIONS
+    for piece in slices if is_packed else ():
+        alike[piece.layout.shape].append(_meeting(books, piece.entry))
+    return all(places == sorted(places) for places in alike.values())
 
 
 _PROJECTIONS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
@@ -315,15 +317,23 @@ def _weight_beside(books: Books, entry: Entry) -> str | None:
     """Whose weight makes the product that a piece of a bias is added to, where one is held already."""
     wiring = books.ledger.wiring
     for node, _ in wiring.readers(entry.tensor, past=MOVES | DECODES):
-        parts = [*wiring.producers(node)]
-        sources = [node, *(part for part in parts if isinstance(part, Node))]
-        for operand in (part for source in sources for part in wiring.producers(source)):
-            if not isinstance(operand, StoredTensor) or operand.key == entry.tensor.key:
-                continue
-            held = books.entries.get(operand.key)
-            if held is not None and held.parameter is not None:
-                return held.parameter
+        for source in _before(wiring, node):
+            for slot in range(len(source.inputs)) if kind_of(source) is Kind.PRODUCT else ():
+                operand = find_origin(wiring, source, slot)
+                held = None if operand is None else books.entries.get(operand.key)
+                if operand is not entry.tensor and held is not None and held.parameter is not None:
+                    return held.parameter
     return None
+
+
+def _before(wiring: Wiring, node: Node) -> list[Node]:
+    """A node, and those that provide what it reads, past what moves it or writes it as codes."""
+    found, open_ends = [node], [node]
+    while open_ends and len(found) < _MOST_STEPS:
+        parts = [part for part in wiring.producers(open_ends.pop(0)) if isinstance(part, Node)]
+        found += parts
+        open_ends += [part for part in parts if part.op_type in CARRIES]
+    return found
 
 
 _PACKED = 2

@@ -54,6 +54,26 @@ def test_nameless_tensor_is_known_by_its_content(tmp_path, content, stored, line
     assert result.parameters[0].decided_by == ("sampled" if content == "sampled" else "content")
 
 
+@pytest.mark.parametrize("narrow", [True, False], ids=["float16", "codes"])
+def test_a_table_of_indices_of_the_same_shape_hides_no_narrower_weight(tmp_path, narrow):
+    weight, places = noise(4, 4), np.arange(16).reshape(4, 4)
+    text = """g (float[1,4] x) => (float[1,4] y) {
+        w = %s y = MatMul(x, w) i = Gather("bias", "index") s = Shape(i)
+    }"""
+    table = {"bias": noise(16, seed=3), "index": places}
+    if narrow:
+        stored = {"onnx::MatMul_9": weight.T.astype("f2")}
+        proto = text_model(text % 'Cast<to=1>("onnx::MatMul_9")', stored | table)
+    else:
+        codes = quantized("onnx::MatMul_9", weight.T.copy())
+        decode = ", ".join(f'"{name}"' for name in codes)
+        proto = text_model(text % f"DequantizeLinear({decode})", codes | table)
+    known = [parameter("fc.weight", weight), parameter("bias", noise(16, seed=3)), buffer("index", places)]
+    result = reconcile(tmp_path, proto, manifest_of(*known), "full")
+
+    assert lines_of(result)["fc.weight"] == ("cast" if narrow else "quantized")
+
+
 def test_nameless_tensor_in_another_shape_is_reshaped(tmp_path):
     result = reconcile(tmp_path, legacy(FC), manifest_of(parameter("fc.weight", FC.reshape(1, 6))))
 

@@ -194,6 +194,57 @@ def test_vectors_of_other_norms_or_other_values_are_told(tmp_path):
         assert not run(folder, proto, LAYERS | NORMS).balanced
 
 
+QDQ = """
+    g (float[1,3,9,9] x) => (float[1,8,5,5] y) {
+        a = Conv(x, w1) qa = QuantizeLinear(a, r, z) ra = DequantizeLinear(qa, r, z)
+        s1 = DequantizeLinear(s1_quantized, s1_scale, s1_zero_point)
+        t1 = DequantizeLinear(t1_quantized, t1_scale, t1_zero_point)
+        b = Mul(ra, s1) qb = QuantizeLinear(b, r, z) rb = DequantizeLinear(qb, r, z) c = Add(rb, t1) d = Relu(c)
+        s2 = DequantizeLinear(s2_quantized, s2_scale, s2_zero_point)
+        t2 = DequantizeLinear(t2_quantized, t2_scale, t2_zero_point)
+        e = Conv(d, w2) f = Mul(e, s2) y = Add(f, t2)
+    }
+"""
+CODED = """
+    <ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
+    g (float[1,3,9,9] x) => (float[1,8,5,5] y) {
+        a = Conv(x, w1) qa = QuantizeLinear(a, r, z)
+        qb = com.microsoft.QLinearMul(qa, r, z, s1_quantized, s1_scale, s1_zero_point, r, z)
+        qc = com.microsoft.QLinearAdd(qb, r, z, t1_quantized, t1_scale, t1_zero_point, r, z)
+        c = DequantizeLinear(qc, r, z) d = Relu(c) e = Conv(d, w2) qe = QuantizeLinear(e, r, z)
+        qf = com.microsoft.QLinearMul(qe, r, z, s2_quantized, s2_scale, s2_zero_point, r, z)
+        qy = com.microsoft.QLinearAdd(qf, r, z, t2_quantized, t2_scale, t2_zero_point, r, z)
+        y = DequantizeLinear(qy, r, z)
+    }
+"""
+
+
+def coded(text, first, second):
+    stored = {"w1": FIRST, "w2": SECOND, "r": np.array(0.1, "f4"), "z": np.array(128, "u1")}
+    for name, array in zip(("s1", "t1", "s2", "t2"), (*first, *second), strict=True):
+        low, high = min(array.min(), 0), max(array.max(), 0)
+        step = (high - low) / 255
+        stored[f"{name}_zero_point"] = np.rint(-low / step).astype("u1")
+        stored[f"{name}_quantized"] = np.rint(array / step - np.rint(low / step)).clip(0, 255).astype("u1")
+        stored[f"{name}_scale"] = np.array(step, "f4")
+    return text_model(text, stored)
+
+
+@pytest.mark.parametrize("text", [QDQ, CODED], ids=["QDQ", "QOperator"])
+def test_codes_of_the_two_vectors_are_the_norm_too(text, tmp_path):
+    first, second = scale_and_shift(1), scale_and_shift(2)
+    result = run(tmp_path, coded(text, first, second), LAYERS | NORMS)
+
+    assert result.balanced
+    assert lines_of(result)["bn1.weight"] == lines_of(result)["bn2.bias"] == "folded-batchnorm"
+    changed = second[1].copy()
+    changed[0, 3] += 0.5
+    for number, other in enumerate(((first, (second[0], changed)), (second, first))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert not run(folder, coded(text, *other), LAYERS | NORMS).balanced
+
+
 # LayerScale
 
 GAMMAS = {"blocks.0.ls1.gamma": noise(8, seed=30), "blocks.0.ls2.gamma": noise(8, seed=31)}

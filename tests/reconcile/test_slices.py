@@ -11,6 +11,7 @@ from models import (
     manifest_of,
     noise,
     parameter,
+    quantized,
     reconcile,
     text_model,
 )
@@ -64,6 +65,36 @@ def test_exchanged_pieces_are_told(tmp_path, order):
     assert lines_of(alone)["in_proj_bias"] == "missing"
     assert not alone.balanced
     assert not both.balanced
+
+
+CODED = """
+    <ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
+    g (float[5,6] x, float[7,6] y) => (float[5,16] z) {
+        v0 = MatMul(y, wv) qv = QuantizeLinear(v0, r, n)
+        vb = com.microsoft.QLinearAdd(qv, r, n, bv_quantized, bv_scale, bv_zero_point, r, n)
+        k0 = MatMul(y, wk) qk = QuantizeLinear(k0, r, n)
+        kb = com.microsoft.QLinearAdd(qk, r, n, bk_quantized, bk_scale, bk_zero_point, r, n)
+        bq = DequantizeLinear(bq_quantized, bq_scale, bq_zero_point)
+        q0 = MatMul(x, wq) qq = QuantizeLinear(q0, r, n) dq = DequantizeLinear(qq, r, n) q = Add(dq, bq)
+        k = DequantizeLinear(kb, r, n) v = DequantizeLinear(vb, r, n)
+        t = Transpose<perm=[1,0]>(k)  s = MatMul(q, t)  p = Softmax(s)  z = MatMul(p, v)
+    }
+"""
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1), (2, 1, 0)])
+def test_codes_of_the_pieces_of_a_bias_are_in_the_order_of_the_weights_beside_them(tmp_path, order):
+    """Behind what writes codes and reads them, and in a file whose nodes stand in another order."""
+    weights = {f"a.{name}_proj_weight": noise(16, 6, seed=seed) for seed, name in enumerate("qkv")}
+    bias = noise(48, seed=5)
+    parts = np.split(bias, 3)
+    stored = {f"w{name[2]}": array.T.copy() for name, array in weights.items()}
+    stored |= {"r": np.array(0.1, "f4"), "n": np.array(128, "u1")}
+    for name, number in zip("qkv", order, strict=True):
+        stored |= quantized(f"b{name}", parts[number], dtype="u1", zero=True)
+    result = run(tmp_path, text_model(CODED, stored), **weights, **{"a.in_proj_bias": bias})
+
+    assert result.balanced is (order == (0, 1, 2))
 
 
 def test_one_changed_element_of_a_piece_is_told(tmp_path):

@@ -67,10 +67,19 @@ def tell_hidden(doubt: Doubt) -> str:
     said = []
     if finite:
         least, most = sum(least for least, _ in finite), sum(most for _, most in finite)
-        said.append(f"{format_count(least)} to {format_count(most)} more in PyTorch")
+        said.append(f"{_say_change(least, most)} in PyTorch")
     if doubt.unknown:
         said.append(f"{format_many(doubt.unknown, 'element')} of which PyTorch had an unknown number")
     return ", ".join(said)
+
+
+def _say_change(least: int, most: int) -> str:
+    """How many more, or fewer, in words."""
+    if least >= 0:
+        return f"{format_count(least)} to {format_count(most)} more"
+    if most <= 0:
+        return f"{format_count(-most)} to {format_count(-least)} fewer"
+    return f"{format_count(-least)} fewer to {format_count(most)} more"
 
 
 def tell_range(least: int, most: int | None, reasons: Iterable[str]) -> Iterator[str]:
