@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import onnx
 import torch
@@ -19,7 +19,7 @@ from torch.distributions import Distribution
 from analyzer.errors import UsageError
 from exporter.classes import first_line
 from exporter.inputs import ExampleInputs, forward_names
-from exporter.program import Program, evaluate_program
+from exporter.program import Program
 from exporter.quiet import quiet
 from exporter.reads import Reads, reads_of_calls, reads_of_program
 
@@ -33,7 +33,6 @@ __all__ = [
     "reads_again",
     "recording_exporter",
     "refuse_unsupported",
-    "trace_again",
 ]
 
 MODEL_FILE = "model.onnx"
@@ -194,17 +193,50 @@ def export_with_torchscript(
             dynamic_axes=None if options.static else {k: dict(v) for k, v in flat.axes.items()},
             dynamo=False,
         )
-    program = trace_again(model, inputs)
+    reads = narrow_reads(reads, model, inputs)
     _gather_data(folder)
-    return dataclasses.replace(reads, program=program)
+    return reads
 
 
-def trace_again(model: nn.Module, inputs: ExampleInputs) -> Program:
-    """What the program at these very shapes computes of no input; where it cannot be traced, why."""
+def narrow_reads(reads: Reads, model: nn.Module, inputs: ExampleInputs) -> Reads:
+    """What functions were called with, less what the program at these shapes lets reach no output.
+
+    A module may be called and what it gives be dropped: LLaVA's last norm of images. Where the model cannot be traced,
+    what was called is all that is known, and the program says why.
+    """
     try:
-        return evaluate_program(_trace(model, inputs))
+        traced = reads_again(model, inputs)
     except Exception as error:  # noqa: BLE001  an export needs none of it
-        return Program(notes=(f"not traced: {first_line(error)}",))
+        return dataclasses.replace(reads, program=Program(notes=(f"not traced: {first_line(error)}",)))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    return dataclasses.replace(
+        traced,
+        parameters=_in_both(parameters, reads.parameters, traced.parameters),
+        buffers=_in_both(buffers, reads.buffers, traced.buffers),
+    )
+
+
+@overload
+def _in_both(
+    tensors: Mapping[str, torch.Tensor], one: frozenset[str], other: frozenset[str]
+) -> frozenset[str]: ...
+
+
+@overload
+def _in_both(
+    tensors: Mapping[str, torch.Tensor], one: frozenset[str] | None, other: frozenset[str] | None
+) -> frozenset[str] | None: ...
+
+
+def _in_both(
+    tensors: Mapping[str, torch.Tensor], one: frozenset[str] | None, other: frozenset[str] | None
+) -> frozenset[str] | None:
+    """All names of the tensors that both name, each by any of its names; None where one cannot tell."""
+    if one is None or other is None:
+        return None
+    mine, theirs = ({id(tensors[name]) for name in names if name in tensors} for names in (one, other))
+    return frozenset(name for name, tensor in tensors.items() if id(tensor) in mine & theirs)
 
 
 def reads_again(model: nn.Module, inputs: ExampleInputs) -> Reads:

@@ -100,7 +100,7 @@ def _aliased(node: fx.Node, *, is_write: bool) -> Iterator[fx.Node]:
 
 
 def reads_of_calls(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reads:
-    """Run forward and note every parameter and buffer that enters a torch function; for exporters without a program.
+    """Run forward and note every parameter and buffer that enters a torch function; for what cannot be traced.
 
     What enters a function may still not reach an output, so this never calls unread what is read. Gradients would:
     they end at an argmax and inside `no_grad`.

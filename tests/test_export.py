@@ -111,7 +111,7 @@ def test_torchscript_stores_a_tied_matrix_twice_and_keeps_names_without_prefix(e
     names = {t.name for t in onnx.load(made.files.model).graph.initializer}
     assert stored_elements(made.files.model) == manifest.numel + 99 * 32
     assert "bert.embeddings.word_embeddings.weight" in names
-    assert manifest.trace == "function-calls"
+    assert manifest.trace == "exported-program"
     assert all(p.read for p in manifest.parameters)
 
 
@@ -369,6 +369,45 @@ def test_axis_that_the_model_fixes_is_named(tmp_path, monkeypatch):
     export_source("fixed_rows:build", tmp_path / "out", say=lines.append)
 
     assert "axis 0 of rows came out fixed, at 2" in lines
+
+
+DROPPED = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.last_norm = torch.nn.LayerNorm(4)
+    def forward(self, x):
+        kept = self.layer(x)
+        self.last_norm(kept)
+        return kept
+
+def build():
+    return Net(), (torch.ones(2, 4),)
+"""
+
+
+def test_what_is_called_and_reaches_no_output_is_not_read_through_torchscript_either(tmp_path, monkeypatch):
+    (tmp_path / "dropped_norm.py").write_text(DROPPED)
+    monkeypatch.chdir(tmp_path)
+
+    files = export_source("dropped_norm:build", tmp_path / "out", via="torchscript")
+
+    unread = {p.name for p in files.manifest.parameters if not p.read}
+    assert unread == {"last_norm.weight", "last_norm.bias"}
+    assert files.manifest.trace == "exported-program"
+
+
+def test_what_cannot_be_traced_is_read_where_a_function_is_called_with_it(tmp_path, monkeypatch):
+    (tmp_path / "untraceable_still.py").write_text(UNTRACEABLE)
+    monkeypatch.chdir(tmp_path)
+
+    files = export_source("untraceable_still:build", tmp_path / "out", via="torchscript")
+
+    assert [p.read for p in files.manifest.parameters] == [True]
+    assert files.manifest.trace == "function-calls"
 
 
 def test_opset_that_the_exporter_cannot_write_is_refused(tmp_path, monkeypatch):
