@@ -181,8 +181,9 @@ def _find_change(books: Books, fixed: _Fixed, tensor: Parameter | Buffer, key: K
             arrived[:] = True  # somebody reads it, and nobody knows how
             continue
         changes = [step.node for step in meeting.way if not _keeps(step)]
-        if changes and is_matrix and any(kind_of(step.node) is Kind.LOOKS_UP for step in meeting.way):
-            continue  # rows of a table are added up and normalized, as positions are
+        is_table = any(kind_of(step.node) is Kind.LOOKS_UP for step in meeting.way) or fixed(meeting.node)
+        if changes and is_matrix and is_table:
+            continue  # rows of a table are added up and go through layers, as positions and queries do
         if changes and not _is_own_formula(books, tensor, changes) and not _is_undone(books, entry, meeting):
             if _is_of_program(books, tensor, meeting):
                 arrived[:] = True
@@ -270,7 +271,7 @@ def _find_untuned(books: Books, fixed: _Fixed, entry: Entry) -> str | None:
     for meeting in _meetings(books, fixed, entry):
         changes = [step.node for step in meeting.way if not _keeps(step)]
         moved = [step.node for step in meeting.way if step.node.op_type not in _STRAIGHT]
-        if not moved:
+        if not moved or any(node.op_type in ("Cos", "Sin") for node in changes):
             continue
         # What rounds them to codes on the way is weighed as data that nothing explains.
         is_coded = any(kind_of(step.node) is Kind.QUANTIZES for step in meeting.way)

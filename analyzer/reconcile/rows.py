@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, rounded, row_digests
+from analyzer.content import Array, cast_digest, digest, rounded, row_digests
+from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model.operators import Kind, Slot, operator_of
 from analyzer.reconcile.books import Books
-from analyzer.reconcile.closeness import find_masked, is_like
+from analyzer.reconcile.closeness import find_masked, is_like, is_rounded
 from analyzer.reconcile.lines import Line, Piece
 from analyzer.scopes import module_of
 
@@ -48,6 +49,7 @@ class _Found:
 
 def match_rows(books: Books) -> None:
     """Explain entries all of whose rows are rows of one free PyTorch table; each distinct row counts once."""
+    _match_repeated(books)
     for entry, tables in list(_pairs(books)):
         for table in tables:
             if table.name in books.parameters or entry.tensor.key in books.entries:
@@ -56,6 +58,51 @@ def match_rows(books: Books) -> None:
             found = _compare(books, entry, table) if compared else _measure(books, entry, table)
             if found is not None:
                 _settle(books, entry, table, found, compared)
+
+
+_LEAST_WIDTH = 8
+"""Elements of a vector that is known by its values where it is repeated."""
+
+
+def _match_repeated(books: Books) -> None:
+    """Explain entries each of whose rows is a whole vector of PyTorch's: a class token for each example of a batch."""
+    if books.contents.mode == "none":
+        return
+    vectors: dict[int, list[Parameter]] = defaultdict(list)
+    for parameter in books.free_parameters():
+        if parameter.shape and parameter.shape[-1] == parameter.numel >= _LEAST_WIDTH:
+            vectors[parameter.numel].append(parameter)
+    if not vectors:
+        return
+    told = {suspect.entry.tensor.key: suspect.tensor.name for suspect in books.suspects}
+    entries = [*(suspect.entry for suspect in books.suspects), *books.free_entries()]
+    for entry in entries:
+        shape = entry.tensor.shape
+        like = vectors.get(shape[-1], ()) if shape and books.contents.encoding(entry) is None else ()
+        if not like or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
+            continue
+        name = told.get(entry.tensor.key)
+        free = [v for v in like if v.name not in books.parameters and name in (None, v.name)]
+        array = books.contents.array(entry) if free and entry.tensor.numel <= _MOST else None
+        rows = None if array is None else array.reshape(-1, shape[-1])
+        if rows is None or not bool((rows == rows[:1]).all()):
+            continue
+        free = [v for v in free if not books.contents.originals.is_constant(v)]
+        vector = next((v for v in free if _is_row(books, v, rows[0], entry.tensor.dtype)), None)
+        if vector is not None:
+            _settle(books, entry, vector, _Found(Line.BROADCAST, 1), True)
+
+
+def _is_row(books: Books, vector: Parameter, row: Array, dtype: DType) -> bool:
+    """Whether a row has all numbers of a vector, as they are or rounded to the row's type."""
+    originals = books.contents.originals
+    values = originals.values(vector)
+    if values is not None:
+        return is_rounded(row, values.reshape(-1), dtype)
+    if dtype is vector.dtype:
+        return digest(row) == originals.digest(vector)
+    expected = originals.cast_digest(vector, dtype)
+    return expected is not None and cast_digest(row, dtype) == expected
 
 
 def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:

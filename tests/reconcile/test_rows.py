@@ -298,3 +298,37 @@ def test_slice_of_one_table_leaves_another_that_was_changed_differing(tmp_path):
         "table.weight": "sliced",
         "fc.weight": "differing",
     }
+
+
+TOKEN = noise(16, seed=11)
+
+
+@pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "checkpoint"])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_a_vector_that_is_stored_once_for_each_example_is_broadcast(tmp_path, dtype, at_hand):
+    stored = np.tile(TOKEN, (3, 1, 1)).astype(dtype)
+
+    result = repeated(tmp_path, stored, at_hand)
+
+    assert result.balanced
+    assert lines_of(result) == {"token": "broadcast" if dtype == "f4" else "cast"}
+    assert result.onnx_parameters == TOKEN.size
+
+
+@pytest.mark.parametrize("row", [0, 2])
+@pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "checkpoint"])
+def test_one_number_that_differs_in_one_example_is_no_broadcast(tmp_path, row, at_hand):
+    stored = np.tile(TOKEN, (3, 1, 1))
+    stored[row, 0, 5] += 0.25
+
+    assert not repeated(tmp_path, stored, at_hand).balanced
+
+
+def repeated(folder, stored, at_hand):
+    text = f"""g ({"float" if stored.dtype == np.float32 else "float16"}[3,1,16] x) => (float[3,2,16] y) {{
+        c = Concat <axis = 1> (val_1, x) y = Cast <to = 1> (c)
+    }}"""
+    manifest = manifest_of(parameter("token", TOKEN))
+    return reconcile(
+        folder, text_model(text, {"val_1": stored}), manifest, weights={"token": TOKEN} if at_hand else None
+    )
