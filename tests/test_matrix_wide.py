@@ -73,7 +73,7 @@ def test_the_document_says_what_each_cell_leaves_and_which_architectures_were_he
             at_most=7,
             read=8,
         ),
-        Outcome(cell("rwkv/own/exported"), "made", sides=(SideOutcome("state", True),), alone="exact"),
+        Outcome(cell("phi/own/exported"), "made", sides=(SideOutcome("state", True),), alone="exact"),
         Outcome(cell("timm_vit/own/exported"), "not run", "timm is not installed"),
     ]
 
@@ -82,8 +82,9 @@ def test_the_document_says_what_each_cell_leaves_and_which_architectures_were_he
     assert "2 files of 2 architectures were made; 1 not run." in document
     assert "50.0 % against the state (1 of 2), 100.0 % against the config (1 of 1)" in document
     assert "Of 1 files of the held architectures, 100.0 % balance" in document
+    assert "Of 1 files of the architectures added last, 100.0 % balance" in document
     assert "1 negative controls, other weights or one parameter made anew: 1 balance." in document
-    assert "| `bloom/dynamo/exported` | state | 1,234 unexplained | `a|b` |" in document
+    assert "| `bloom/dynamo/exported` | state | 1,234 unexplained | `a|b` | a state dict does not say" in document
     assert "| `bloom/dynamo/exported` | 7 | 7 to 7 | 8 |" in document
     assert "timm is not installed" in document
 

@@ -2,9 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
 from matrix.wide.account import Outcome
 
+_STATE_ALONE = (
+    "a state dict does not say what forward computes of its parameters, nor which of them it reads: the class does, "
+    "or the manifest of an export"
+)
+_CAUSES: tuple[tuple[str, str], ...] = (
+    (
+        "lstm_projected/*",
+        "an LSTM with a projection is written out node by node, its gates cut and joined again",
+    ),
+    ("rnn_cells/*/ort-all", "biases repeated for each example; the order of the gates in them is not proved"),
+    ("norm_zoo/*/ort-all", "a BatchNorm of blocked channels, its statistics folded into gain and bias"),
+    (
+        "rotary_shifted/*/ort-extended",
+        "the factor became the attribute alpha of a FusedMatMul: it is in no tensor",
+    ),
+    ("siglip/*/ort-*", "exp(logit_scale) became the attribute alpha of a FusedMatMul: it is in no tensor"),
+    ("owlvit/*/ort-*", "exp(logit_scale) became the attribute alpha of a FusedMatMul: it is in no tensor"),
+    ("clip/*/qdq", "exp(logit_scale) is stored as codes of one number"),
+    ("timm_xcit/dynamo/*", "what the program computes for one example is stored for two"),
+    (
+        "conv_lstm/dynamo-raw/*",
+        "a first state of zeros is joined with an activation: what comes of it is not worked out",
+    ),
+    (
+        "window_attention/dynamo-raw/*",
+        "the exporter gave two values one name, `index`: onnxruntime refuses the file",
+    ),
+    (
+        "llama-yarn/genai-*",
+        "the builder writes frequencies without YaRN's scaling: the file computes something else",
+    ),
+    (
+        "marian/*",
+        "the position table that save_pretrained leaves out is made anew, the file has the random one",
+    ),
+    (
+        "torchvision_detector/*/qoperator",
+        "five convolutions share one bias of codes, which has one scale in the file",
+    ),
+    ("torchvision_inception/*/qdq", "the BatchNorms' eps of 1e-3 is not solved from codes"),
+    (
+        "torchvision_swin_v2/dynamo/*",
+        "positions of the windows that the program computes with are worked out by nobody",
+    ),
+    ("detr/*", "sine positions are made of a mask at run time, by nodes that are not worked out"),
+    (
+        "maskformer/legacy-raw/*",
+        "sine positions are made of a mask at run time, by nodes that are not worked out",
+    ),
+    (
+        "speecht5/legacy-raw/*",
+        "positions are counted of a mask of stored ones, by nodes that are not worked out",
+    ),
+    ("informer/*", "the attention draws its samples at random when the model runs"),
+)
 
-def cause_of(outcome: Outcome) -> str:
+
+def cause_of(outcome: Outcome, sides: Sequence[str]) -> str:
     """A sentence; what is said of a cell that nobody has looked into yet says so."""
-    return "not known yet"
+    balanced = {side.side for side in outcome.sides if side.balanced}
+    if [*sides] == ["state"] and balanced:
+        return _STATE_ALONE
+    return next(
+        (cause for pattern, cause in _CAUSES if fnmatchcase(outcome.cell.name, pattern)), "not known yet"
+    )

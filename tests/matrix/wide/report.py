@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from matrix.report import escaped, own_version, percent, several, table
 from matrix.wide.account import Outcome, SideOutcome
 from matrix.wide.causes import cause_of
-from matrix.wide.plan import ARCHITECTURES, EXPORTS, HELD, SIDES, TOOLS
+from matrix.wide.plan import ARCHITECTURES, EXPORTS, FRESH, HELD, SIDES, TOOLS
 
 
 def line_of(outcome: Outcome) -> str:
@@ -57,7 +57,12 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         if absent
         else f"{len(made):,} files of {len(architectures)} architectures were made."
     ]
-    for title, some in (("", made), (" of the held architectures", _held(made))):
+    groups = (
+        ("", made),
+        (" of the held architectures", [outcome for outcome in made if outcome.cell.architecture in HELD]),
+        (" of the architectures added last", [o for o in made if o.cell.architecture in FRESH]),
+    )
+    for title, some in groups:
         if not some:
             continue
         rates = ", ".join(
@@ -85,10 +90,6 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
 _RIGHT = ("exact", "range", "unattributed")
 
 
-def _held(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    return [outcome for outcome in outcomes if outcome.cell.architecture in HELD]
-
-
 def _rate(outcomes: Iterable[Outcome], side: str) -> tuple[int, int]:
     found = [one for outcome in outcomes for one in outcome.sides if one.side == side]
     return sum(one.balanced for one in found), len(found)
@@ -102,7 +103,7 @@ whole contents against PyTorch's side in three forms, and writes this document: 
 `.safetensors`), `config` the folder that `save_pretrained` writes, `manifest` that of an `onnxledger export`. [The
 matrix](matrix.md) is one that the rules were made with; this one has what nobody had in mind. The {held} architectures
 that are `held` were chosen before any of their files was looked at, and no rule is made for them: their rate is what to
-expect of a model of your own.
+expect of a model of your own. {fresh} of them were added last, when all rules were written.
 
 **Alone** is what `inspect` says without PyTorch's side: exact, a range that holds the number of parameters that the
 module reads, `unattributed` elements, or wrong without a word. **Negative controls** are the same files against other
@@ -128,6 +129,7 @@ def render_markdown(outcomes: Sequence[Outcome]) -> str:
         if architectures < len(ARCHITECTURES)
         else "",
         held=len(HELD),
+        fresh=len(FRESH),
         versions=textwrap.fill(", ".join(_versions()) + ".", 120, break_on_hyphens=False),
     )
     return "\n\n".join(part for part in (introduction.rstrip(), *_sections(outcomes)) if part) + "\n"
@@ -230,7 +232,7 @@ def _residues(outcomes: Sequence[Outcome]) -> str:
         if outcome.status == "failed":
             rows.append((name, "", escaped(outcome.reason), "", ""))
         for sides, told, of in _alike(outcome.sides):
-            rows.append((name, ", ".join(sides), told, of, cause_of(outcome)))
+            rows.append((name, ", ".join(sides), told, of, cause_of(outcome, sides)))
     header = ("cell", "against", "residue", "of", "cause")
     return table(header, rows) if rows else "Everything balances."
 
