@@ -407,6 +407,7 @@ def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
 def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *, whole: bool) -> Opaque:
     """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
     weights: dict[Source, int] = {}
+    salt = model.salt  # it is of all tensors' shapes
     evaluator = Evaluator(model, wiring, by_default=True)
     unrounded = Evaluator(model, wiring, by_default=True, unrounded=True)
 
@@ -415,7 +416,7 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
             tensor = walk.stored.get(source) if isinstance(source[1], str) else None
             encoded = None if tensor is None else find_encoding(tensor, wiring)
             if tensor is None or encoded is None:
-                weights[source] = 0 if tensor is None else _weigh(tensor, model.salt, whole=whole)
+                weights[source] = 0 if tensor is None else _weigh(tensor, salt, whole=whole)
             else:
                 weights[source] = weight = _weigh_codes(encoded)
                 if not weight:
