@@ -84,7 +84,10 @@ def test_the_document_says_what_each_cell_leaves_and_which_architectures_were_he
     assert "Of 1 files of the held architectures, 100.0 % balance" in document
     assert "Of 1 files of the architectures added last, 100.0 % balance" in document
     assert "1 negative controls, other weights or one parameter made anew: 1 balance." in document
-    assert "| `bloom/dynamo/exported` | state | 1,234 unexplained | `a|b` | a state dict does not say" in document
+    assert (
+        "| `bloom/dynamo/exported` | state | 1,234 unexplained | `a|b` | a state dict does not say"
+        in document
+    )
     assert "| `bloom/dynamo/exported` | 7 | 7 to 7 | 8 |" in document
     assert "timm is not installed" in document
 
