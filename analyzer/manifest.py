@@ -194,7 +194,7 @@ class Unreached:
 
     module: str
     elements: int
-    """Of its parameters."""
+    """Elements of its parameters."""
     inputs: tuple[str, ...] = ()
     """The arguments of forward that were not given and would reach it; none where none is known."""
 
