@@ -292,7 +292,11 @@ def _is_in_tune(books: Books, meeting: _Meeting, value: Array, frequencies: Real
     if not alike:
         model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
         return count_rounded(model, wiring, node.graph_path, node.inputs[meeting.slot], value) <= 1
-    return any(bool(np.allclose(one * (found[0] / one[0]), found, rtol=_SLACK)) for one in alike)
+    factors = (found[0] / one[0] for one in alike)
+    return any(
+        factor > 0 and bool(np.allclose(one * factor, found, rtol=_SLACK))
+        for one, factor in zip(alike, factors, strict=True)
+    )
 
 
 def _track(books: Books, entry: Entry, meeting: _Meeting) -> Array | None:
@@ -389,10 +393,12 @@ def _is_met(wiring: Wiring, fixed: _Fixed, reader: Reader, *, is_matrix: bool) -
 def _onward(wiring: Wiring, node: Node) -> list[Reader]:
     """Who reads what a node gives, and what an If gives of it."""
     found, graph = wiring.readers(node), wiring.graphs.get(node.graph_path)
-    parent = None if graph is None or not {*node.outputs} & {*graph.outputs} else graph.parent
-    holder = None if parent is None else wiring.node_at(parent)
-    if holder is not None and holder.op_type == "If":
-        found = [*found, *wiring.readers(holder)]
+    holder = None if graph is None or graph.parent is None else wiring.node_at(graph.parent)
+    if graph is not None and holder is not None and holder.op_type == "If":
+        given = zip(graph.outputs, holder.outputs, strict=False)
+        names = {outer for inner, outer in given if inner in node.outputs}
+        behind = wiring.readers(holder) if names else []
+        found = [*found, *(reader for reader in behind if reader.node.inputs[reader.slot] in names)]
     return found
 
 

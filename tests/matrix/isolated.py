@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -134,4 +136,6 @@ def first_line(error: BaseException) -> str:
     """The kind of an error and the first line that it says, without the paths of this machine."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    for root in (tempfile.gettempdir(), sys.prefix, str(Path.cwd())):
+        text = re.sub(rf"{re.escape(root)}(?:/[^\s/'\"]+)*/", "", text)
     return text if len(text) <= _LINE else text[: _LINE - 3] + "..."

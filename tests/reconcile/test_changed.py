@@ -258,6 +258,7 @@ def turning(folder: Path, change: str) -> Reconciliation:
     [
         "c = Slice(f, minus, least, zero, minus)",
         "c = Tanh(f)",
+        "c = Neg(f)",
         "c = Clip(f, hundredth)",
         "a0 = Reshape(f, halves) t = Transpose <perm = [1, 0]> (a0) c = Reshape(t, flat)",
     ],
@@ -273,3 +274,18 @@ def test_frequencies_may_be_scaled_as_a_whole(change: str, tmp_path: Path) -> No
 
 
 NUMBERS |= {"hundredth": np.array(0.01, "f4"), "half": np.array(0.5, "f4")}
+
+
+@pytest.mark.parametrize(("gain", "is_same"), [("c", False), ("d", True)])
+def test_of_an_if_each_output_is_what_its_own_branch_gives(gain: str, is_same: bool, tmp_path: Path) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x, bool t) => (float[2,6] y) {{
+        c, d = If(t) <
+            then_branch = a () => (float[6] p, float[6] q) {{ p = Neg("n0.weight") q = Identity("n0.weight") }},
+            else_branch = b () => (float[6] r, float[6] s) {{ r = Neg("n0.weight") s = Identity("n0.weight") }}
+        >
+        y = LayerNormalization (x, {gain}, "n0.bias")
+    }}"""
+    held = {name: array for name, array in GAINS.items() if name.startswith("n0")}
+    manifest = manifest_of(*parameters_of(held), modules={"n0": "LayerNorm"})
+
+    assert reconcile(tmp_path, text_model(text, held), manifest).balanced is is_same

@@ -18,6 +18,20 @@ def numbers(s: Surgery, *values: int) -> str:
     return s.add(np.array(values, np.int64))
 
 
+def turn(s: Surgery, x: str) -> str:
+    """The rows from last to first."""
+    return s.node("Slice", [x, numbers(s, -1), numbers(s, _FARTHEST), numbers(s, 0), numbers(s, -1)])
+
+
+def roll(s: Surgery, x: str, first: int, size: int) -> str:
+    """The rows from `first` on, then those before it."""
+    parts = [
+        s.node("Slice", [x, numbers(s, start), numbers(s, stop), numbers(s, 0)])
+        for start, stop in ((first, size), (0, first))
+    ]
+    return s.node("Concat", parts, axis=0)
+
+
 def matrices(s: Surgery) -> list[Product]:
     return [
         p
@@ -36,22 +50,12 @@ def through(s: Surgery, change: Callable[[str, tuple[int, ...]], str]) -> None:
 
 @kind("hollow/weight turned round by Slice")
 def turned(s: Surgery) -> None:
-    through(
-        s,
-        lambda x, _: s.node(
-            "Slice", [x, numbers(s, -1), numbers(s, _FARTHEST), numbers(s, 0), numbers(s, -1)]
-        ),
-    )
+    through(s, lambda x, _: turn(s, x))
 
 
 @kind("hollow/weight rolled by Slice and Concat")
 def rolled(s: Surgery) -> None:
-    def change(x: str, shape: tuple[int, ...]) -> str:
-        last = s.node("Slice", [x, numbers(s, 3), numbers(s, shape[0]), numbers(s, 0)])
-        first = s.node("Slice", [x, numbers(s, 0), numbers(s, 3), numbers(s, 0)])
-        return s.node("Concat", [last, first], axis=0)
-
-    through(s, change)
+    through(s, lambda x, shape: roll(s, x, 3, shape[0]))
 
 
 @kind("hollow/weight cut anew by Transpose and Reshape")
@@ -133,22 +137,12 @@ def through_vector(s: Surgery, change: Callable[[str, int], str]) -> None:
 
 @kind("hollow/vector turned round by Slice")
 def vector_turned(s: Surgery) -> None:
-    through_vector(
-        s,
-        lambda x, _: s.node(
-            "Slice", [x, numbers(s, -1), numbers(s, _FARTHEST), numbers(s, 0), numbers(s, -1)]
-        ),
-    )
+    through_vector(s, lambda x, _: turn(s, x))
 
 
 @kind("hollow/vector rolled by Slice and Concat")
 def vector_rolled(s: Surgery) -> None:
-    def change(x: str, size: int) -> str:
-        last = s.node("Slice", [x, numbers(s, 3), numbers(s, size), numbers(s, 0)])
-        first = s.node("Slice", [x, numbers(s, 0), numbers(s, 3), numbers(s, 0)])
-        return s.node("Concat", [last, first], axis=0)
-
-    through_vector(s, change)
+    through_vector(s, lambda x, size: roll(s, x, 3, size))
 
 
 @kind("hollow/vector gathered in another order")
@@ -158,14 +152,9 @@ def vector_gathered(s: Surgery) -> None:
     )
 
 
-@kind("hollow/vector's halves exchanged by Split")
+@kind("hollow/vector's halves exchanged")
 def vector_halved(s: Surgery) -> None:
-    def change(x: str, size: int) -> str:
-        first = s.node("Slice", [x, numbers(s, 0), numbers(s, size // 2), numbers(s, 0)])
-        last = s.node("Slice", [x, numbers(s, size // 2), numbers(s, size), numbers(s, 0)])
-        return s.node("Concat", [last, first], axis=0)
-
-    through_vector(s, change)
+    through_vector(s, lambda x, size: roll(s, x, size // 2, size))
 
 
 @kind("hollow/vector's first element for all")
