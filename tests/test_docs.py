@@ -67,7 +67,7 @@ PAGES = (
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_links_only_to_files_and_headings_that_exist(page: Path) -> None:
-    for target in re.findall(r"\]\((?!http)([^)]+)\)", prose(page)):
+    for target in re.findall(r"(?<!\\)\]\((?!http)([^)]+)\)", prose(page)):
         name, _, heading = target.partition("#")
         file = (page.parent / name).resolve() if name else page
         assert file.exists(), target

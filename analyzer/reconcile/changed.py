@@ -26,7 +26,7 @@ from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operat
 from analyzer.opaque import count_rounded
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.leash import is_offset
-from analyzer.reconcile.lines import MEANINGS, Line
+from analyzer.reconcile.lines import CHANGED_BY, MEANINGS, Line
 from analyzer.tables import is_geometric
 from analyzer.wiring import GraphInput, Reader, Wiring
 
@@ -156,7 +156,7 @@ def _settle(books: Books, judged: _Judged) -> None:
 
 
 def _rule(operator: str | None) -> str:
-    return f"structure:changed-by-{operator}"
+    return f"structure:{CHANGED_BY}{operator}"
 
 
 @dataclass(frozen=True, slots=True)

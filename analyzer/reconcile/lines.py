@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "CHANGED_BY",
     "MEANINGS",
     "RETYPED",
     "UNBALANCED",
@@ -251,6 +252,10 @@ UNBALANCED = tuple(line for line, meaning in MEANINGS.items() if meaning.unbalan
 """The lines that must be empty for the account to balance."""
 
 WHY: Mapping[str, tuple[str, str]] = {
+    "changed": (
+        "the file has its values, and a node makes others of them before they are used",
+        "the file has their values, and nodes make others of them before they are used",
+    ),
     "held-elsewhere": (
         "the file has other values under this name, and its own under another",
         "the file has other values under these names, and their own under others",
@@ -270,6 +275,10 @@ WHY: Mapping[str, tuple[str, str]] = {
 by what the rule in `decided_by` ends with."""
 
 
+CHANGED_BY = "changed-by-"
+"""What the rule begins with where a node changes a tensor; the operator follows."""
+
+
 def why_differing(line: Line, decided_by: str) -> str | None:
     """The key of `WHY` that says what is wrong; None where other values are, and of any other line.
 
@@ -277,6 +286,8 @@ def why_differing(line: Line, decided_by: str) -> str | None:
     ('reordered', None)
     """
     why = decided_by.rpartition(":")[2]
+    if why.startswith(CHANGED_BY):
+        why = "changed"
     return why if line is Line.DIFFERING and why in WHY else None
 
 
