@@ -79,11 +79,18 @@ def _is_known(values: Reals, step: float, slack: float) -> bool:
         is_affine(values, 0.51 * step)
         or is_coordinates(values)
         or is_mask(values)
-        or (bool((values > 0).all()) and is_geometric(values, slack))  # frequencies are no speeds backwards
+        or _are_speeds(values, slack)
         or is_sloped(values, slack, step)
         or are_slopes(values, slack)
         or is_sinusoidal(values, slack)
     )
+
+
+def _are_speeds(values: Reals, slack: float) -> bool:
+    """Whether a vector is a positive geometric series; one that falls, as frequencies do, starts at 1 at most."""
+    if not bool((values > 0).all()) or not is_geometric(values, slack):
+        return False
+    return bool(values[0] <= 1 + slack) or bool(values[0] <= values[-1])
 
 
 def is_affine(values: Reals, error: float = 0.0) -> bool:

@@ -406,6 +406,13 @@ def test_frequencies_the_other_way_round_are_no_known_table() -> None:
     assert count_free(-frequencies) == 8
 
 
+def test_no_frequency_is_above_one() -> None:
+    frequencies = (1e4 ** (-np.arange(8) / 8)).astype("f4")
+
+    assert count_free(frequencies / 2) == 0
+    assert count_free(2 * frequencies) == 8
+
+
 @pytest.mark.parametrize("change", ["turned", "rising", "faster", "free", "one", "phase", "gains"])
 @pytest.mark.parametrize("wave", [np.cos, np.sin], ids=["cosines", "sines"])
 def test_waves_of_other_frequencies_than_a_series_carry_them(

@@ -68,7 +68,7 @@ from analyzer.reconcile.placement import settle_misplaced
 from analyzer.reconcile.recurrent import match_recurrent
 from analyzer.reconcile.remarks import find_remarks, remark_wiring
 from analyzer.reconcile.roots import with_roots
-from analyzer.reconcile.rotary import match_rotary
+from analyzer.reconcile.rotary import match_rotary, settle_untuned
 from analyzer.reconcile.rows import match_rows
 from analyzer.reconcile.split import match_split, match_split_copies, match_split_tables
 from analyzer.reconcile.wired import compare_wiring
@@ -115,6 +115,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_deduplicated,
     match_rotary,
     match_evaluated,
+    settle_untuned,
     settle_turned,
     settle_fillers,
     settle_suspects,

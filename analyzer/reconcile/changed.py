@@ -212,16 +212,23 @@ def _find_change(books: Books, fixed: _Fixed, tensor: Parameter | Buffer, key: K
 def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: _Meeting) -> bool:
     """Whether what arrives is a value that PyTorch's own program computes of the tensor."""
     program = books.manifest.program
-    values = () if program is None else program.values
-    traced = [value for value in values if {*tensor.names} & {*value.parameters}]
-    if not traced:
+    if program is None or not any({*tensor.names} & {*value.parameters} for value in program.values):
         return False
     evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
     value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
-    if value is None:
-        return False
+    return value is not None and _is_traced(books, value, tensor.names)
+
+
+def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
+    """Whether a value is one that PyTorch's own program computes, of a parameter of these names if there are any."""
+    program = books.manifest.program
     ways = [digest(value), *([digest_transposed(value)] if value.ndim == 2 else [])]
-    return any(known.content is not None and known.content.digest in ways for known in traced)
+    return any(
+        known.content is not None
+        and known.content.digest in ways
+        and (not names or not {*names}.isdisjoint(known.parameters))
+        for known in (() if program is None else program.values)
+    )
 
 
 def _is_lost(entry: Entry, fixed: _Fixed, meeting: _Meeting) -> bool:
@@ -285,16 +292,21 @@ def _find_untuned(books: Books, fixed: _Fixed, entry: Entry) -> str | None:
 
 
 def _is_in_tune(books: Books, meeting: _Meeting, value: Array, frequencies: Reals) -> bool:
-    """Whether it is the same frequencies, times a number, perhaps each twice; or a table that is made of them."""
+    """Whether it is the same frequencies, perhaps each twice; or a table that is made of them.
+
+    Times a number only where PyTorch's program computes that, or is not known.
+    """
     found = value.astype(np.float64).reshape(-1)
     twice = (frequencies, np.concatenate([frequencies, frequencies]), np.repeat(frequencies, 2))
     alike = [one for one in twice if one.size == found.size]
     if not alike:
         model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
         return count_rounded(model, wiring, node.graph_path, node.inputs[meeting.slot], value) <= 1
-    factors = (found[0] / one[0] for one in alike)
+    factors = [found[0] / one[0] for one in alike]
+    is_free = books.manifest.program is None or _is_traced(books, value)
     return any(
-        factor > 0 and bool(np.allclose(one * factor, found, rtol=_SLACK))
+        (abs(factor - 1) <= _SLACK or (is_free and factor > 0))
+        and bool(np.allclose(one * factor, found, rtol=_SLACK))
         for one, factor in zip(alike, factors, strict=True)
     )
 

@@ -11,11 +11,12 @@ from analyzer.content import Array, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
 from analyzer.manifest import Buffer, Parameter
-from analyzer.model import Node, Place, StoredTensor
-from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.model import Node, StoredTensor
+from analyzer.model.operators import DECODES, Kind, Slot, operator_of
 from analyzer.reconcile.books import Books, Suspect
 from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
+from analyzer.reconcile.rotary import is_only_turned
 from analyzer.scopes import is_dotted
 from analyzer.tables import are_slopes, is_known_table, is_sinusoidal, slack_of
 from analyzer.waves import are_frequencies, begin_at_zero
@@ -139,7 +140,7 @@ def settle_fillers(books: Books) -> None:
             if is_free and _is_made(books, entry, array):
                 books.settle(entry, Line.ADDED, "content:table")
         elif is_free and is_constant_filled(array) and (not is_weight or _is_neutral(entry, array)):
-            if array.size > 1 and _is_only_turned(books, entry):
+            if array.size > 1 and is_only_turned(books, entry):
                 continue  # frequencies that somebody has made one
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
@@ -185,45 +186,12 @@ def _is_made(books: Books, entry: Entry, array: Array) -> bool:
             and begin_at_zero(values, slack)
             and is_sinusoidal(values, slack)
         )
-    return values.ndim == 1 and are_frequencies(values, slack_of(array)) and _is_only_turned(books, entry)
+    return values.ndim == 1 and are_frequencies(values, slack_of(array)) and is_only_turned(books, entry)
 
 
 def _looks_up(reader: Reader) -> bool:
     known = operator_of(reader.node)
     return known is not None and known.kind is Kind.LOOKS_UP and known.slot(reader.slot) is Slot.TABLE
-
-
-def _is_only_turned(books: Books, entry: Entry) -> bool:
-    """Whether all that is computed of a tensor, past one product, are cosines and sines."""
-    wiring = books.ledger.wiring
-    waiting = [(reader, 0) for reader in wiring.readers(entry.tensor)]
-    seen: set[Place] = set()
-    is_turned = False
-    while waiting:
-        (node, _), products = waiting.pop()
-        if node.op_type in ("Cos", "Sin") and node.is_standard:
-            is_turned = True
-            continue
-        products += node.op_type in _PRODUCTS
-        if products > 1 or node.op_type not in _ONWARDS or len(seen) > _MOST_ONWARDS:
-            return False
-        if node.place not in seen:
-            seen.add(node.place)
-            onwards = wiring.readers(node)
-            if not onwards:
-                return False
-            waiting += [(reader, products) for reader in onwards]
-    return is_turned
-
-
-_PRODUCTS = frozenset({"MatMul", "Mul", "QLinearMatMul", "QLinearMul"})
-"""What multiplies frequencies by positions."""
-
-_ONWARDS = _PRODUCTS | MOVES | DECODES | {"Cast", "Concat", "Expand", "QLinearConcat", "QuantizeLinear"}
-"""What may stand between frequencies and the sines of their angles."""
-
-_MOST_ONWARDS = 64
-"""Nodes that are followed."""
 
 
 def _is_first_state(books: Books, entry: Entry) -> bool:

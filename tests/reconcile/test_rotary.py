@@ -125,3 +125,42 @@ def test_one_frequency_makes_no_table(tmp_path, at_hand):
     result = reconcile(tmp_path, proto, manifest, "full", known if at_hand else None)
 
     assert result.entries[0].decided_by != "content:rotary"
+
+
+TURNED = {
+    "PyTorch's": (1.0, True),
+    "twice as fast": (2.0, False),
+    "half as fast": (0.5, False),
+    "of one speed": (None, False),
+}
+
+
+@both
+@pytest.mark.parametrize("change", TURNED)
+def test_nameless_frequencies_are_pytorchs_own(tmp_path, change, at_hand):
+    """Half as fast they are a known series, too; PyTorch's side says which it must be."""
+    factor, is_same = TURNED[change]
+    stored = np.ones(8, "f4") if factor is None else (factor * INV_FREQ).astype("f4")
+    proto = text_model(
+        "g (float[3,1] x) => (float[3,8] y) { a = Mul(x, val_1) y = Sin(a) }", {"val_1": stored}
+    )
+    known = {"model.rotary_emb.inv_freq": INV_FREQ}
+    manifest = manifest_of(*(buffer(name, array) for name, array in known.items()))
+
+    result = reconcile(tmp_path, proto, manifest, "full", known if at_hand else None)
+
+    assert result.balanced is is_same
+    assert [line.line for line in result.entries] == ["buffer" if is_same else "differing"]
+
+
+def test_frequencies_that_the_file_holds_elsewhere_say_nothing_of_another_vector(tmp_path):
+    """An embedding of time has frequencies of its own, as many as the rotary embedding."""
+    times = (1e3 ** -(np.arange(8) / 8)).astype("f4")
+    text = """g (float[3,1] x) => (float[3,8] y) {
+        a = Mul(x, "model.rotary_emb.inv_freq") b = Mul(x, val_1) c = Sin(a) d = Sin(b) y = Add(c, d)
+    }"""
+    proto = text_model(text, {"model.rotary_emb.inv_freq": INV_FREQ, "val_1": times})
+
+    result = reconcile(tmp_path, proto, manifest_of(buffer("model.rotary_emb.inv_freq", INV_FREQ)))
+
+    assert result.balanced

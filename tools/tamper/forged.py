@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.carriers import draw
 from tools.tamper.kinds import kind
-from tools.tamper.planted import add_product, add_vector
+from tools.tamper.planted import add_product, add_vector, pick_activation
 
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 ORIGINAL = "pkg.torch.onnx.original_node_name"
@@ -53,7 +53,7 @@ def forge(
     integers: bool = False,
 ) -> None:
     """Plant a table, as floats or as integers through Cast, under that name and with those notes."""
-    value = s.pick(s.activations(), "no activation")
+    value = pick_activation(s, vector=vector)
 
     def carrier(z: Surgery, shape: tuple[int, ...]) -> str:
         array: Any = draw(z, shape)

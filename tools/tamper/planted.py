@@ -7,17 +7,23 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto, helper
 
+from analyzer.opaque import FEW
 from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.carriers import CARRIERS, Carrier, draw
 from tools.tamper.kinds import kind
 
-__all__ = ["add_product", "add_vector", "plant"]
+__all__ = ["add_product", "add_vector", "pick_activation", "plant"]
 
 
 def plant(s: Surgery, carrier: Carrier, *, vector: bool = False) -> None:
     """Add a product with the carrier's weights, or its vector, to an activation."""
-    value = s.pick(s.activations(), "no activation")
-    (add_vector if vector else add_product)(s, value, carrier)
+    (add_vector if vector else add_product)(s, pick_activation(s, vector=vector), carrier)
+
+
+def pick_activation(s: Surgery, *, vector: bool) -> str:
+    """Where to plant. A vector needs more than the few numbers that may compute unexplained anywhere."""
+    least = FEW + 1 if vector else 1
+    return s.pick([value for value in s.activations() if s.channels(value) >= least], "no activation")
 
 
 def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
