@@ -8,7 +8,7 @@ Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`) and `ord
 `tensor` (the `StoredTensor`); in a nested graph `parent`, the vertex of the node that holds it.
 Edge attributes: `value` (the name that flows) and `slot` (the input position; -1 for a carried attribute tensor,
 -2 for a value that a nested graph takes from outside or hands back).
-`describe_graph` adds what a ledger knows; docs/graph.md lists it all.
+Of a ledger there is also what each of them is; docs/graph.md lists it all.
 """
 
 from __future__ import annotations
@@ -24,21 +24,26 @@ from analyzer.ledger import Blocks, Entry, Ledger
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor, Vertex
 from analyzer.wiring import CARRIED, NAMED, GraphInput, Provider, Wiring, connect
 
-__all__ = ["CROSSING", "build_graph", "describe_graph", "tensor_vertex"]
+__all__ = ["CROSSING", "build_graph", "tensor_vertex"]
 
 CROSSING = -2
 
 _UNNESTED: Mapping[str, Any] = {}
 
 
-def build_graph(model: Model, wiring: Wiring | None = None) -> nx.MultiDiGraph[Vertex]:
-    """The whole model as one graph; a nested graph's vertices stand beside its parent's, joined by what crosses.
+def build_graph(of: Ledger | Model) -> nx.MultiDiGraph[Vertex]:
+    """Draw a whole model as one graph, with what a ledger says of it where it is given one.
 
-    A name that nothing defines has no edge: the file is invalid there. `wiring` is what `analyzer.wiring.connect` says
-    of the model, if it is known already.
+    A nested graph's vertices stand beside its parent's, joined by what crosses. A name that nothing defines has no
+    edge: the file is invalid there. Each call draws anew.
     """
+    if isinstance(of, Model):
+        return _draw(of, connect(of))
+    return _describe(_draw(of.model, of.wiring), of)
+
+
+def _draw(model: Model, wiring: Wiring) -> nx.MultiDiGraph[Vertex]:
     graph: nx.MultiDiGraph[Vertex] = nx.MultiDiGraph()
-    wiring = connect(model) if wiring is None else wiring
     for part in model.graphs:
         _add_vertices(graph, part)
     for part in model.graphs:
@@ -46,8 +51,8 @@ def build_graph(model: Model, wiring: Wiring | None = None) -> nx.MultiDiGraph[V
     return graph
 
 
-def describe_graph(graph: nx.MultiDiGraph[Vertex], ledger: Ledger) -> nx.MultiDiGraph[Vertex]:
-    """Add what the ledger says of its model's graph: to the vertices, and totals to the graph. Returns that graph."""
+def _describe(graph: nx.MultiDiGraph[Vertex], ledger: Ledger) -> nx.MultiDiGraph[Vertex]:
+    """Add what the ledger says of its model's graph: to the vertices, and totals to the graph."""
     blocks = ledger.blocks or find_blocks(ledger)
     functions = called_bodies(ledger.model)
     entries = {entry.tensor.key: entry for entry in ledger.entries}

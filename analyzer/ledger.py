@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from analyzer.content import ContentMode
 from analyzer.dtypes import DType
@@ -15,11 +15,6 @@ from analyzer.functions import Calls
 from analyzer.liveness import Live
 from analyzer.model import Key, Model, Place, StoredTensor
 from analyzer.wiring import Wiring
-
-if TYPE_CHECKING:  # 0.1 s, which a saved report and `--help` need not spend
-    import networkx as nx
-
-    from analyzer.model import Vertex
 
 __all__ = [
     "Account",
@@ -384,13 +379,6 @@ class Ledger:
         """Elements of the opaque entries, as many as each could hold."""
         held = set(self.opaque)
         return sum(entry.capacity for entry in self.entries if entry.tensor.key in held)
-
-    @property
-    def graph(self) -> nx.MultiDiGraph[Vertex]:
-        """The model as a networkx graph, drawn anew each time; docs/graph.md lists its attributes."""
-        from analyzer.graph import build_graph, describe_graph  # networkx, 0.1 s that counting does not need
-
-        return describe_graph(build_graph(self.model, self.wiring), self)
 
     @property
     def stored_elements(self) -> int:

@@ -111,7 +111,7 @@ class GraphReport:
     """`graph`: a model as a graph, whole or collapsed. Its formats are its own (`analyzer.render.graph`)."""
 
     graph: nx.MultiDiGraph[Any]
-    """`Ledger.graph`, or what `analyzer.collapse.collapse_graph` makes."""
+    """What `analyzer.graph.build_graph` or what `analyzer.collapse.collapse_graph` makes."""
     metric: GraphMetric = "parameters"
     """What node data for Model Explorer say of each node."""
 

@@ -175,7 +175,7 @@ def stages(ledger: Ledger) -> dict[str, Callable[[], object]]:
         )
 
     work = (
-        lambda: build_graph(model, wiring),
+        lambda: build_graph(model),
         scopes,
         lambda: group_by(ledger, "scope"),
         lambda: find_blocks(ledger),

@@ -335,7 +335,7 @@ def test_every_entry_and_vertex_is_that_of_its_own_component(tmp_path):
         ((("a",), "b"), Role.PARAMETER, 1, "Add"),
         ((("b",), "w"), Role.UNATTRIBUTED, 1, "Relu"),
     ]
-    graph = build_graph(ledger.model, ledger.wiring)
+    graph = build_graph(ledger.model)
     assert list(graph.successors(("tensor", ("b",), "w"))) == [("node", ("b",), 0)]
 
 

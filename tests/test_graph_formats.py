@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 from analyzer.audit import audit_model
 from analyzer.collapse import collapse_graph
 from analyzer.errors import UsageError
+from analyzer.graph import build_graph
 from analyzer.group.keys import label_members
 from analyzer.ledger import Ledger
 from analyzer.render.graph import FORMATS
@@ -83,7 +84,7 @@ def nasty(folder: Path) -> Ledger:
 
 
 def whole(ledger: Ledger) -> GraphReport:
-    return GraphReport(ledger.graph)
+    return GraphReport(build_graph(ledger))
 
 
 def groups(ledger: Ledger) -> GraphReport:
@@ -272,16 +273,20 @@ def test_nested_graphs_and_functions_are_clusters(tmp_path):
 def test_node_data_add_up_to_the_model(metric, tmp_path):
     ledger = model(tmp_path)
 
-    document = json.loads(FORMATS["model-explorer"](GraphReport(ledger.graph, metric)))
+    document = json.loads(FORMATS["model-explorer"](GraphReport(build_graph(ledger), metric)))
 
-    assert sum(result["value"] for result in document["results"].values()) == ledger.graph.graph[metric]
+    assert (
+        sum(result["value"] for result in document["results"].values()) == build_graph(ledger).graph[metric]
+    )
     assert [threshold["value"] for threshold in document["thresholds"]] == sorted(
         threshold["value"] for threshold in document["thresholds"]
     )
 
 
 def test_node_data_are_keyed_as_the_viewers_onnx_adapter_names_what_it_shows(tmp_path):
-    document = json.loads(FORMATS["model-explorer"](GraphReport(model(tmp_path).graph, "stored_elements")))
+    document = json.loads(
+        FORMATS["model-explorer"](GraphReport(build_graph(model(tmp_path)), "stored_elements"))
+    )
 
     assert {key: result["value"] for key, result in document["results"].items()} == {
         "[value] w": 4,
@@ -300,7 +305,7 @@ def test_names_that_repeat_get_numbers_as_the_adapter_does_it(tmp_path):
     proto = text_model(f"g (float[2] x) => (float[2] y0, float[2] y1, float[2] y2) {{ {constants} }}")
 
     document = json.loads(
-        FORMATS["model-explorer"](GraphReport(audit(tmp_path, proto).graph, "stored_elements"))
+        FORMATS["model-explorer"](GraphReport(build_graph(audit(tmp_path, proto)), "stored_elements"))
     )
 
     assert document["results"].keys() == {"same", "same_1", "same_2"}
@@ -310,7 +315,7 @@ def test_function_that_nothing_calls_still_counts(tmp_path):
     text = TEXT.replace("[call] n = my.f(m)", "[call] n = Neg(m)")
     ledger = audit(tmp_path, text_model(text))
 
-    document = json.loads(FORMATS["model-explorer"](GraphReport(ledger.graph, "stored_elements")))
+    document = json.loads(FORMATS["model-explorer"](GraphReport(build_graph(ledger), "stored_elements")))
 
     assert document["results"]["function:my:f/u"] == {"value": 2}
 

@@ -245,7 +245,7 @@ def test_a_checkpoint_of_the_page_has_the_values_of_the_model(place: Path) -> No
 
 def test_a_report_has_the_formats_of_its_kind_alone(place: Path, tmp_path: Path) -> None:
     ledger = audit_model(place / "model.onnx")
-    report, graph = Inspection(ledger, group_by(ledger)), analyzer.GraphReport(ledger.graph)
+    report, graph = Inspection(ledger, group_by(ledger)), analyzer.GraphReport(analyzer.build_graph(ledger))
 
     with pytest.raises(UsageError, match=r"^junit: no format of Inspection; use one of .*\btext\b.*\bsarif$"):
         analyzer.render_report(report, "junit")

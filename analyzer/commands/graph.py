@@ -158,10 +158,11 @@ def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str]
 
 def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
     from analyzer.collapse import collapse_graph
+    from analyzer.graph import build_graph
     from analyzer.report import GraphReport
 
     if not wanted.collapses(style):
-        return GraphReport(ledger.graph, wanted.metric)
+        return GraphReport(build_graph(ledger), wanted.metric)
     is_picture = style == "svg"
     fold = is_picture if wanted.fold is None else wanted.fold
     learned = is_picture if wanted.learned is None else wanted.learned
