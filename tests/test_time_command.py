@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 import analyzer.timing.timer
 from analyzer.cli import command
 from analyzer.commands import terminal
-from analyzer.commands.time import find_model, parse_size
+from analyzer.commands.options import parse_size
+from analyzer.commands.time import find_model
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.render import find_suffixes
 from analyzer.render.json import render_json
@@ -155,7 +156,7 @@ def test_other_commands_draw_no_plots(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--memory-limit", "much"), "--memory-limit much: not a size"),
+        (("--memory-limit", "much"), "--memory-limit 'much': no number"),
         (("--provider", "gpu9"), "gpu9"),
         (("--shape", "batch"), "batch"),
         (
@@ -206,8 +207,12 @@ def test_an_empty_name_names_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "GiB", "1e9", "1 PB", "9" * 30, "1GiBB", "\u0661"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="not a size"):
-        parse_size(text)
+    with pytest.raises(UsageError, match=r"^--memory-limit "):
+        parse_size("--memory-limit", text)
+
+
+def test_a_memory_limit_is_written_as_a_budget() -> None:
+    assert parse_size("--memory-limit", "512m") == parse_size("--memory-limit", "0.512 GB") == 512_000_000
 
 
 # progress

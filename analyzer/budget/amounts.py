@@ -1,4 +1,4 @@
-"""`1.5G`, `450 MiB`, `0.1 %` -> exact numbers, or what to write instead."""
+"""`1.5G`, `450 MiB`, `512m`, `0.1 %` -> exact numbers, or what to write instead: the one grammar of sizes."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ _BYTES: Mapping[str, int] = {
     "G": 10**9,
     "T": 10**12,
 }
+_ALSO: Mapping[str, int] = {
+    name.lower(): value for name, value in _BYTES.items() if len(name) > 1 or name in "MGT"
+}
+"""Bytes as people type them: 512m, 8gib, 500mb. `Mb` would count bits, and `KB` means two things."""
+
 _NONE: Mapping[str, int] = {"": 1}
 
 _NUMBER = re.compile(
@@ -48,6 +53,8 @@ def parse_amount(text: str, unit: Unit) -> int:
 
     >>> parse_amount("1.5G", Unit.PARAMETERS), parse_amount("450 MiB", Unit.BYTES)
     (1500000000, 471859200)
+    >>> parse_amount("512m", Unit.BYTES), parse_amount("0.5 GB", Unit.BYTES), parse_amount("8gib", Unit.BYTES)
+    (512000000, 500000000, 8589934592)
     >>> parse_amount("110_000_000", Unit.PARAMETERS) == parse_amount("110,000,000", Unit.PARAMETERS)
     True
 
@@ -61,10 +68,11 @@ def parse_amount(text: str, unit: Unit) -> int:
     found = _AMOUNT.fullmatch(text)
     if found is None:
         raise ValueError(f"{shown(text)}: no number; write {_forms(unit)}")
-    units = _units(unit)
-    if found["unit"] not in units:
+    written = _units(unit)
+    factor = written.get(found["unit"], _ALSO.get(found["unit"]) if unit is Unit.BYTES else None)
+    if factor is None:
         raise ValueError(f"{shown(text)}: {_unknown(found['unit'], unit)}")
-    number = _fraction(found) * units[found["unit"]]
+    number = _fraction(found) * factor
     if number.denominator != 1:
         hint = ", or a unit, as in 450MiB" if unit is Unit.BYTES else ""
         raise ValueError(f"{shown(text)}: {unit.value} are whole; write a whole number{hint}")
@@ -123,13 +131,11 @@ def _unknown(found: str, unit: Unit) -> str:
         return f"{found} counts bytes, and these are {unit.value}; write {_listed(units)}"
     if found == "KB":
         return "KB means two things; write kB for 1,000 bytes or KiB for 1,024"
-    if unit is Unit.BYTES and found in ("b", "kb", "Kb", "Mb", "Gb", "Tb"):
+    if unit is Unit.BYTES and found in ("b", "Kb", "Mb", "Gb", "Tb"):
         return f"{found} would count bits; write {found[:-1].replace('K', 'k')}B"
     near = [known for known in units if known and known.lower() == found.lower()][:1]
     near = near or difflib.get_close_matches(found, [known for known in units if known], 1, 0.5)
     meant = f"did you mean {near[0]}?" if near else f"write {_listed(units)}"
-    if unit is Unit.BYTES and found in ("m", "g", "t"):
-        meant = f"did you mean {found.upper()}B?"
     return f"{shown(found)} is no unit of {unit.value}; {meant}"
 
 

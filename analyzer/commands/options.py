@@ -33,6 +33,7 @@ __all__ = [
     "formula_reporting",
     "grouping",
     "judging",
+    "parse_size",
     "randomizing",
     "reporting",
     "seeding",
@@ -362,3 +363,24 @@ writing = bundle(
     ),
 )
 """`-o PATH` for a report, and `--with REPORT`."""
+
+
+def parse_size(option: str, text: str) -> int:
+    """Bytes, as budgets write them.
+
+    >>> parse_size("--memory-limit", "8GiB"), parse_size("--memory-limit", "1.5 GB")
+    (8589934592, 1500000000)
+
+    Raises:
+        UsageError: it is no size, or nothing.
+    """
+    from analyzer.budget.amounts import parse_amount
+    from analyzer.budget.record import Unit
+
+    try:
+        nbytes = parse_amount(text, Unit.BYTES)
+    except ValueError as error:
+        raise UsageError(f"{option} {error}") from error
+    if not nbytes:
+        raise UsageError(f"{option} {text}: not a size; write it as 8GiB or 500MB")
+    return nbytes

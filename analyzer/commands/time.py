@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from analyzer.commands.options import (
     Written,
     bundle,
     grouping,
+    parse_size,
     reporting,
     stamping,
     time_stamp,
@@ -88,7 +88,9 @@ class _Run:
         """
         from analyzer.timing.running.apart import Limits
 
-        return Limits(self.timeout, None if self.memory is None else parse_size(self.memory))
+        return Limits(
+            self.timeout, None if self.memory is None else parse_size("--memory-limit", self.memory)
+        )
 
 
 feeding = bundle(
@@ -244,29 +246,6 @@ def find_model(model: str) -> Path:
     if len(files) > 1:
         raise UsageError(f"{model}: holds {len(files)} models; name one of {', '.join(files.values())}")
     return path / next(iter(files.values()))
-
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(i?)b?|b)?", re.IGNORECASE | re.ASCII)
-
-
-def parse_size(text: str) -> int:
-    """Bytes.
-
-    >>> parse_size("8GiB"), parse_size("1.5 GB"), parse_size("512m"), parse_size("4096")
-    (8589934592, 1500000000, 512000000, 4096)
-
-    Raises:
-        UsageError: it is no size.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    nbytes = 0
-    if found is not None:
-        number, unit, binary = found.groups()
-        base = 1024 if binary else 1000
-        nbytes = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1 if unit else 0))
-    if not 0 < nbytes < 1 << 62:
-        raise UsageError(f"--memory-limit {text}: not a size; write it as 8GiB or 500MB")
-    return nbytes
 
 
 def compare_saved(a: str, b: str, grouped: Grouped, written: Written, output: Output) -> None:

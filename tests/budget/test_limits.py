@@ -112,8 +112,6 @@ REFUSED = [
     ("at most", Unit.BYTES, "has no number"),
     ("5 %", Unit.BYTES, "write '+5 %'"),
     ("at most 5 %", Unit.BYTES, "write '+5 %'"),
-    ("450 m", Unit.BYTES, "did you mean MB?"),
-    ("450 mb", Unit.BYTES, "did you mean MB?"),
     ("450 Mi", Unit.BYTES, "did you mean MiB?"),
     ("450 Mb", Unit.BYTES, "would count bits; write MB"),
     ("5 KB", Unit.BYTES, "kB for 1,000 bytes or KiB for 1,024"),
@@ -232,6 +230,20 @@ def test_any_text_is_a_limit_or_is_refused_in_few_words(text: str, unit: Unit, l
         told = str(error)
 
     assert 0 < len(told) < 700
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("512m", 512_000_000),
+        ("0.5 GB", 500_000_000),
+        ("512MiB", 1 << 29),
+        ("450 mb", 450_000_000),
+        ("8gib", 1 << 33),
+    ],
+)
+def test_bytes_are_read_as_people_type_them(text: str, nbytes: int) -> None:
+    assert parse_limit(text, Unit.BYTES) == AtMost(nbytes)
 
 
 @given(NUMBERS, st.sampled_from(["", "k", "M", "G", "T", "kB", "KiB", "MiB", "GiB", "TiB"]))
