@@ -276,6 +276,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("analyzer.version").version()
     if name not in _MODULES:
         raise AttributeError(f"module 'analyzer' has no attribute {name!r}")
     return getattr(importlib.import_module(f"analyzer.{_MODULES[name]}"), name)

@@ -13,7 +13,9 @@ from analyzer.content import ContentMode
 from analyzer.dtypes import DType
 from analyzer.functions import Calls
 from analyzer.liveness import Live
-from analyzer.model import Key, Model, Place, StoredTensor
+from analyzer.model import Key, Model, Place, StoredTensor, label
+from analyzer.notebook import to_html
+from analyzer.units import format_many, printable
 from analyzer.wiring import Wiring
 
 __all__ = [
@@ -220,6 +222,36 @@ class Grouping:
     members: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
     """The user's groups of each entry, in the ledger's order; nothing where the groups are not the user's."""
 
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each group, for `pandas.DataFrame` and its kin, with the keys of `inspect --format json`.
+
+        `share` is the part of the groups' parameters, None where there are none.
+        """
+        total = (
+            sum(group.parameters for group in self.groups)
+            + self.ungrouped.parameters
+            - self.overlap.parameters
+        )
+        return [
+            {
+                "group": group.name,
+                "parameters": group.parameters,
+                "share": group.parameters / total if total else None,
+                "stored_elements": group.stored_elements,
+                "bytes": group.nbytes,
+                "tensors": group.tensors,
+                "nodes": group.nodes,
+            }
+            for group in self.groups
+        ]
+
+    def __repr__(self) -> str:
+        depth = "" if self.depth is None else f", depth {self.depth}"
+        return f"<Grouping by {self.by}{depth}: {format_many(len(self.groups), 'group')}>"
+
+    def _repr_html_(self) -> str:
+        return to_html(repr(self)[1:-1], self.rows())
+
 
 class Member(NamedTuple):
     """Where an entry or a node stands among the repeated blocks of a model."""
@@ -339,6 +371,40 @@ class Ledger:
     """Entries that hide how many parameters PyTorch had in their place."""
     opaque: tuple[Key, ...] = ()
     """Entries whose data no rule explains and that flows into arithmetic: they may be learned (finding `opaque`)."""
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each stored tensor in file order, for `pandas.DataFrame`; keys as in `inspect`'s JSON."""
+        return [
+            {
+                "name": entry.tensor.name,
+                "graph_path": "/".join(entry.tensor.graph_path),
+                "carrier": entry.tensor.carrier.value,
+                "dtype": entry.tensor.dtype.name,
+                "shape": entry.tensor.shape,
+                "stored_elements": entry.tensor.numel,
+                "parameters": entry.parameters,
+                "bytes": entry.tensor.nbytes,
+                "role": entry.role.value,
+                "scope": entry.scope if entry.has_scope else None,
+                "decided_by": entry.decided_by,
+                "uses": entry.uses,
+                "copy_of": None if entry.copy_of is None else label(entry.copy_of),
+            }
+            for entry in self.entries
+        ]
+
+    def __repr__(self) -> str:
+        tensors, findings = (
+            format_many(len(self.entries), "tensor"),
+            format_many(len(self.findings), "finding"),
+        )
+        parameters = format_many(self.parameters, "parameter")
+        return f"<Ledger {printable(self.model.path)}: {parameters}, {tensors}, {findings}>"
+
+    def _repr_html_(self) -> str:
+        learned = sorted(self.rows(), key=lambda row: -int(str(row["parameters"])))
+        shown = ("name", "parameters", "dtype", "shape", "bytes", "role", "scope")
+        return to_html(repr(self)[1:-1], [{key: row[key] for key in shown} for row in learned])
 
     @property
     def nodes(self) -> int | None:

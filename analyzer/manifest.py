@@ -20,6 +20,7 @@ import numpy as np
 from analyzer.content import SAMPLES, Array, decode_values, run_starts
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
+from analyzer.units import format_many
 
 __all__ = [
     "MANIFEST_FILE",
@@ -243,6 +244,10 @@ class Manifest:
     """What of the traced program depends on no input; None where none was traced."""
     unreached: tuple[Unreached, ...] = ()
     """The modules that the example inputs of the export left unused."""
+
+    def __repr__(self) -> str:
+        counts = f"{format_many(len(self.parameters), 'tensor')}, {format_many(len(self.buffers), 'buffer')}"
+        return f"<Manifest: {format_many(self.numel, 'parameter')} in {counts}>"
 
     @property
     def tensors(self) -> tuple[Parameter | Buffer, ...]:

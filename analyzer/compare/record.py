@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 
 from analyzer.content import ContentMode
 from analyzer.ledger import Entry, Match
+from analyzer.notebook import to_html
+from analyzer.units import printable
 
 __all__ = [
     "Change",
@@ -192,6 +194,29 @@ class Comparison:
     """As in `Grouping`, of A and of B."""
     wiring: WiringPair | None = None
     """None where a side is a saved report, or too large for one look."""
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each group, the largest change first; `change` is B's number less A's."""
+        return [
+            {
+                "group": pair.name,
+                "status": pair.status.value,
+                "parameters_a": pair.parameters.a,
+                "parameters_b": pair.parameters.b,
+                "parameters_change": -pair.parameters.difference,
+                "bytes_a": pair.nbytes.a,
+                "bytes_b": pair.nbytes.b,
+                "bytes_change": -pair.nbytes.difference,
+            }
+            for pair in self.groups
+        ]
+
+    def __repr__(self) -> str:
+        change = f"{-self.parameters.difference:+,} parameters, {-self.file_nbytes.difference:+,} bytes"
+        return f"<Comparison {printable(self.a)} -> {printable(self.b)}: {change}>"
+
+    def _repr_html_(self) -> str:
+        return to_html(repr(self)[1:-1], self.rows())
 
     @property
     def tensor_count(self) -> Pair[int]:

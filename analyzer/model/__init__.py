@@ -17,6 +17,7 @@ import numpy.typing as npt
 from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.ranges import Source, Traffic
+from analyzer.units import format_many, printable
 
 __all__ = [
     "DEFAULT_DOMAIN",
@@ -285,6 +286,10 @@ class Graph:
     signature: tuple[ValueType, ...] = ()
     """The types of `inputs`, one each, of a main graph; none for nested graphs and functions."""
 
+    def __repr__(self) -> str:
+        counts = f"{format_many(len(self.tensors), 'tensor')}, {format_many(len(self.nodes), 'node')}"
+        return f"<Graph {printable('/'.join(self.path)) or 'main'}: {counts}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -350,6 +355,12 @@ class Model:
     """The files themselves, by `File.key`."""
     components: tuple[Component, ...] = ()
     """Those of an artifact of several files; none where the model is one file."""
+
+    def __repr__(self) -> str:
+        tensors = sum(len(graph.tensors) for graph in self.graphs)
+        nodes = sum(len(graph.nodes) for graph in self.graphs)
+        counts = f"{format_many(tensors, 'tensor')}, {format_many(nodes, 'node')}"
+        return f"<Model {printable(self.path)}: {counts}, {format_many(len(self.graphs), 'graph')}>"
 
     @property
     def parts(self) -> tuple[Component, ...]:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 from analyzer.ledger import Finding, Ledger, Trainability
 from analyzer.manifest import Manifest
-from analyzer.model import Key
+from analyzer.model import Key, label
+from analyzer.notebook import to_html
 from analyzer.reconcile.tiles import Tiles
 from analyzer.scopes import module_of
+from analyzer.units import format_many, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -495,6 +497,37 @@ class Reconciliation:
     def misplaced(self) -> int:
         """Parameters whose values stand where another's belong."""
         return sum(line.line is Line.MISPLACED for line in self.parameters)
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each PyTorch parameter, in `named_parameters()` order, with the keys of `reconcile`'s JSON."""
+        return [
+            {
+                "name": parameter.name,
+                "shape": parameter.shape,
+                "elements": parameter.numel,
+                "trainable": parameter.trainable,
+                "line": line.line.value,
+                "chain": tuple(link.value for link in line.chain),
+                "entries": tuple(label(key) for key in line.entries),
+                "decided_by": line.decided_by,
+                "max_abs_error": line.max_abs_error,
+                "compared": line.compared,
+            }
+            for parameter, line in zip(self.manifest.parameters, self.parameters, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        verdict = "balanced" if self.balanced else "does not balance"
+        path, pytorch = printable(self.ledger.model.path), format_many(self.manifest.numel, "parameter")
+        return f"<Reconciliation {path}: {verdict}, {pytorch} in PyTorch, content {self.content}>"
+
+    def _repr_html_(self) -> str:
+        rows: list[dict[str, object]] = [
+            {"line": row.line.value, "tensors": row.tensors, "elements": row.elements, "bytes": row.nbytes}
+            for row in self.bridge
+            if row.tensors
+        ]
+        return to_html(repr(self)[1:-1], rows)
 
     @property
     def balanced(self) -> bool:
