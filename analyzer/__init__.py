@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from analyzer.manifest import load_manifest as load_manifest
     from analyzer.manifest import save_manifest as save_manifest
     from analyzer.model import Model as Model
+    from analyzer.process.child import Limits as Limits
     from analyzer.read import read_model as read_model
     from analyzer.reconcile import Reconciliation as Reconciliation
     from analyzer.reconcile import reconcile_ledger as reconcile_ledger
@@ -98,7 +99,6 @@ if TYPE_CHECKING:
     from analyzer.timing.record import Timing as Timing
     from analyzer.timing.record import TimingSettings as TimingSettings
     from analyzer.timing.request import Schedule as Schedule
-    from analyzer.timing.running.apart import Limits as Limits
     from analyzer.timing.saved import load_timing as load_timing
     from analyzer.timing.timer import time_model as time_model
 
@@ -205,7 +205,7 @@ _MODULES = {
     "Grouping": "ledger",
     "Inspection": "report",
     "Ledger": "ledger",
-    "Limits": "timing.running.apart",
+    "Limits": "process.child",
     "Manifest": "manifest",
     "Model": "model",
     "OnnxLedgerError": "errors",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -76,7 +75,12 @@ def test_no_process_is_left_when_the_caller_is_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt):
         call_apart(time.sleep, [0, 60, 60], 2, interrupt)
 
-    assert multiprocessing.active_children() == []
+    table = subprocess.run(
+        ["ps", "-eo", "ppid=,stat=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    assert not [
+        line for line in table.splitlines() if int(line.split()[0]) == os.getpid() and "workers" in line
+    ]
 
 
 def test_what_the_function_raises_ends_its_process_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
@@ -84,16 +88,43 @@ def test_what_the_function_raises_ends_its_process_in_silence(capfd: pytest.Capt
     assert capfd.readouterr().err == ""
 
 
-def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import time\nfrom analyzer.process.workers import call_apart\ncall_apart(time.sleep, [0, 0], 2)\n"
+        "import math\nfrom analyzer.process.workers import call_apart\nprint(call_apart(math.sqrt, [1, 4], 2))\n"
     )
 
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
 
-    assert done.returncode == 1
-    assert '`if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
+    assert done.stdout == "[1.0, 2.0]\n"
+
+
+def test_a_call_that_never_ends_is_given_up_on_alone() -> None:
+    assert call_apart(time.sleep, [0, 60, 0], 2, seconds=0.5) == [
+        None,
+        Died(-signal.SIGKILL, "it took more than 0.5 s"),
+        None,
+    ]
+
+
+def take(nbytes: int) -> int:
+    ballast = bytearray(b"1") * nbytes
+    time.sleep(1)
+    return len(ballast)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux counts memory")
+def test_a_call_that_takes_too_much_memory_is_given_up_on_alone() -> None:
+    results = call_apart(take, [1, 400 << 20], 2, nbytes=200 << 20)
+
+    assert results[0] == 1
+    assert isinstance(results[1], Died)
+    assert str(results[1]) == "it took more than 209,715,200 bytes of memory"
+
+
+def test_what_a_call_prints_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    assert call_apart(print, ["a", "b"], 1) == [None, None]
+    assert capfd.readouterr().out == ""
 
 
 def test_there_is_a_processor() -> None:

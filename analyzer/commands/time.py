@@ -28,8 +28,8 @@ from analyzer.errors import UsageError
 from analyzer.timing.request import Optimization, Schedule
 
 if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
+    from analyzer.process.child import Limits
     from analyzer.timing.record import TimingSettings
-    from analyzer.timing.running.apart import Limits
 
 __all__ = ["compare_saved", "time"]
 
@@ -86,7 +86,7 @@ class _Run:
         Raises:
             UsageError: the memory limit is no size.
         """
-        from analyzer.timing.running.apart import Limits
+        from analyzer.process.child import Limits
 
         return Limits(
             self.timeout, None if self.memory is None else parse_size("--memory-limit", self.memory)

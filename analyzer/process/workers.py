@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
+import pickle
+import queue
+import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
 from analyzer.errors import OnnxLedgerError
+from analyzer.process.child import TICK, Child, Inbox, OverMemoryError, OverTimeError, read_frame, write_frame
 
-__all__ = ["Died", "call_apart", "usable_processors"]
+__all__ = ["Died", "call_apart", "serve", "usable_processors"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
+_SERVE = "from analyzer.process.workers import serve; serve()"
+
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """What stands in for a result where the process that was to return it ended without a word."""
+    """What stands in for a result where the process that was to return it ended without a word, or was given up on."""
 
     code: int
     """Its exit code; the negative number of the signal that ended it."""
+    reason: str = ""
+    """Why it was given up on."""
 
     def __str__(self) -> str:
         """As a sentence's end.
 
-        >>> str(Died(-9)), str(Died(1))
-        ('signal 9', 'exit code 1')
+        >>> str(Died(-9)), str(Died(1)), str(Died(-9, "it took more than 60 s"))
+        ('signal 9', 'exit code 1', 'it took more than 60 s')
         """
-        return f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
+        return self.reason or (f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}")
 
 
 def usable_processors() -> int:
@@ -52,24 +56,35 @@ def call_apart(
     arguments: Sequence[_T],
     processes: int,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    seconds: float | None = None,
+    nbytes: int | None = None,
 ) -> list[_R | Died]:
     """Call a function on each argument, in up to `processes` processes; results are in the order of the arguments.
 
     A process that dies costs the result of the one call it was in, and another takes its place; a function that raises
-    ends its process. Function, arguments and results are pickled, so keep results small. When this function is left,
-    by an exception too, its processes are gone.
+    ends its process. Function, arguments and results are pickled, so keep results small, and name a function that can
+    be imported. When this function is left, by an exception too, its processes are gone.
+
+    Args:
+        function: what is called.
+        arguments: with what, one call each.
+        processes: how many may work at once.
+        progress: called after each call with how many are done, of how many.
+        seconds: what a call may take; one that takes longer is given up on. None for no limit.
+        nbytes: memory that a process may have of its own; a call that takes more is given up on. None for no limit.
 
     Raises:
         OnnxLedgerError: no process can be started.
     """
-    return _Pool(function, arguments, processes, progress).run()
+    return _Pool(function, arguments, processes, progress, seconds, nbytes).run()
 
 
 @dataclass(slots=True)
 class _Worker:
-    process: BaseProcess
     position: int | None = None
     """The argument that it works on; None until it is ready, and when there is no more to do."""
+    deadline: float = 0.0
 
 
 class _Pool(Generic[_T, _R]):
@@ -85,68 +100,77 @@ class _Pool(Generic[_T, _R]):
         arguments: Sequence[_T],
         processes: int,
         progress: Callable[[int, int], None] | None,
+        seconds: float | None,
+        nbytes: int | None,
     ) -> None:
-        self.function = function
+        self.function = pickle.dumps(function)
         self.arguments = arguments
         self.limit = processes
         self.progress = progress
+        self.seconds = seconds
+        self.nbytes = nbytes
         self.waiting = deque(range(len(arguments)))
-        self.workers: dict[Connection[Any, Any], _Worker] = {}
+        self.workers: dict[Child, _Worker] = {}
+        self.inbox: Inbox = queue.SimpleQueue()
         self.results: dict[int, _R | Died] = {}
 
     def run(self) -> list[_R | Died]:
         try:
             while len(self.results) < len(self.arguments):
                 self._hire()
-                for connection in wait(list(self.workers)):
-                    assert isinstance(connection, Connection)
-                    self._listen(connection)
+                self._listen()
         finally:
-            for worker in self.workers.values():
-                worker.process.kill()
-            for connection, worker in self.workers.items():
-                worker.process.join()
-                connection.close()
+            for child in self.workers:
+                child.end()
         return [self.results[position] for position in range(len(self.arguments))]
 
     def _hire(self) -> None:
         """Start processes, as many as there are calls that wait and none has been started for."""
         starting = sum(worker.position is None for worker in self.workers.values())
         for _ in range(min(self.limit - len(self.workers), len(self.waiting) - starting)):
-            # Not forked: a copy of a process with threads, such as a progress bar's, can stop at a lock forever.
-            context = multiprocessing.get_context("spawn")
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(self.function, theirs), daemon=True)
             try:
-                with _deaf_to_interrupts():
-                    process.start()
+                child = Child(_SERVE, inbox=self.inbox)
             except OSError as error:
                 self._do_without(error.strerror or str(error))
                 return
-            theirs.close()  # else its death would not end the connection
-            self.workers[ours] = _Worker(process)
+            child.send(self.function)
+            self.workers[child] = _Worker()
 
-    def _listen(self, connection: Connection[Any, Any]) -> None:
-        worker = self.workers[connection]
+    def _listen(self) -> None:
         try:
-            message = connection.recv()
-        except (EOFError, OSError):
-            self._bury(connection)
+            child, message = self.inbox.get(timeout=TICK)
+        except queue.Empty:
+            self._look()
+            return
+        worker = self.workers.get(child)
+        if worker is None:
+            return  # given up on before
+        if message is None:
+            self._bury(child, Died(child.end(_LAST_BREATH)))
             return
         if worker.position is not None:
-            self._settle(worker.position, message)
+            self._settle(worker.position, pickle.loads(message))
         worker.position = None
-        if not self.waiting:
-            return
-        worker.position = self.waiting.popleft()
-        with suppress(OSError):  # it has just died: the next look at its connection says so
-            connection.send(self.arguments[worker.position])
+        if self.waiting:
+            worker.position = self.waiting.popleft()
+            worker.deadline = float("inf") if self.seconds is None else time.monotonic() + self.seconds
+            child.send(pickle.dumps(self.arguments[worker.position]))
 
-    def _bury(self, connection: Connection[Any, Any]) -> None:
-        worker = self.workers.pop(connection)
-        worker.process.join()
-        connection.close()
-        died = Died(worker.process.exitcode or 0)
+    def _look(self) -> None:
+        """Give up on who takes more than it may."""
+        if self.seconds is None and self.nbytes is None:
+            return
+        for child, worker in list(self.workers.items()):
+            if worker.position is not None:
+                try:
+                    child.check(worker.deadline, self.nbytes)
+                except OverTimeError:
+                    self._bury(child, Died(child.end(), f"it took more than {self.seconds:g} s"))
+                except OverMemoryError:
+                    self._bury(child, Died(child.end(), f"it took more than {self.nbytes:,} bytes of memory"))
+
+    def _bury(self, child: Child, died: Died) -> None:
+        worker = self.workers.pop(child)
         if worker.position is not None:
             self._settle(worker.position, died)
             return
@@ -157,8 +181,7 @@ class _Pool(Generic[_T, _R]):
         self.limit = len(self.workers)
         if not self.limit and self.waiting:
             raise OnnxLedgerError(
-                f"no process can be started: {reason}; free some memory, or allow one process only. A script that "
-                'calls this needs `if __name__ == "__main__":` around its own beginning'
+                f"no process can be started: {reason}; free some memory, or allow one process only"
             )
 
     def _settle(self, position: int, result: _R | Died) -> None:
@@ -167,25 +190,22 @@ class _Pool(Generic[_T, _R]):
             self.progress(len(self.results), len(self.arguments))
 
 
-def _serve(function: Callable[[Any], Any], connection: Connection[Any, Any]) -> None:
-    """The life of a process: say that it is ready, then answer until nobody asks any more."""
-    with suppress(EOFError, OSError):  # whoever asked has gone
-        connection.send(None)
-        while True:
-            argument = connection.recv()
+_LAST_BREATH = 5.0
+"""Seconds that a process has to end after the last that it said."""
+
+
+def serve() -> None:
+    """The life of a process: read a function, say that it is ready, then answer until nobody asks any more."""
+    asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    with suppress(OSError):  # whoever asked has gone
+        function: Callable[[Any], Any] = pickle.loads(read_frame(asked) or b"")
+        write_frame(said, b"")
+        while (argument := read_frame(asked)) is not None:
             try:
-                result = function(argument)
+                result = pickle.dumps(function(pickle.loads(argument)))
             except Exception:  # noqa: BLE001 - nothing may print a traceback; the exit code says that it failed
                 os._exit(1)
-            connection.send(result)
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started here never get Ctrl-C, which a terminal sends to all: they end with their parent, silently."""
-    resource_tracker.ensure_running()  # started with the first process, it would let interrupts through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            write_frame(said, result)
+    sys.stdout.flush()
+    os._exit(0)

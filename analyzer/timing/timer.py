@@ -17,12 +17,13 @@ import numpy as np
 from analyzer.errors import LedgerError, TimingError
 from analyzer.group.patterns import OwnGroups
 from analyzer.ledger import Grouping, Ledger
+from analyzer.process.child import Limits
 from analyzer.read import read_model
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.shapes import Shapes
 from analyzer.timing.record import Point, Timing, TimingSettings
 from analyzer.timing.request import Reply, Request, Run
-from analyzer.timing.running.apart import Limits, Progress, run_apart
+from analyzer.timing.running.apart import Progress, run_apart
 from analyzer.timing.running.devices import environment
 from analyzer.timing.running.latency import summarize
 from analyzer.timing.running.providers import provider_name

@@ -17,9 +17,10 @@ from models import save, text_model
 from onnx import helper
 
 from analyzer.errors import MissingExtraError, TimingError
+from analyzer.process.child import Limits
 from analyzer.timing.request import Feed, Fill, Kernel, Reply, Request, Run, Schedule
 from analyzer.timing.running import apart
-from analyzer.timing.running.apart import Limits, run_apart
+from analyzer.timing.running.apart import run_apart
 
 pytestmark = pytest.mark.time
 ROOT = Path(__file__).parents[2]
@@ -132,7 +133,8 @@ def script(folder: Path, model: Path, *, out: Path, runs: int = 3) -> str:
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
 sys.path.insert(0, {str(ROOT)!r})
-from analyzer.timing.running.apart import Limits, run_apart
+from analyzer.process.child import Limits
+from analyzer.timing.running.apart import run_apart
 from analyzer.timing.request import Feed, Fill, Request, Schedule
 feed = Feed("x", "FLOAT", (2, 4), Fill.UNIFORM, -1, 1)
 request = Request({str(model)!r}, ((feed,),), "CPUExecutionProvider", {str(folder)!r}, schedule=Schedule(runs={runs}))
@@ -441,7 +443,7 @@ def test_no_core_is_dumped_and_no_file_grows_without_end(
 ) -> None:
     pytest.importorskip("resource")
     program = (
-        "import sys; sys.path[:] = {path!r}; from analyzer.timing.running.child import _limit_files; _limit_files(); "
+        "import sys; from analyzer.timing.running.child import _limit_files; _limit_files(); "
         "import resource; "
         "sys.stderr.write(f'{{resource.getrlimit(resource.RLIMIT_CORE)[0]}} '"
         "f'{{resource.getrlimit(resource.RLIMIT_FSIZE)[0]}}')"
@@ -491,7 +493,7 @@ def test_only_the_process_that_profiles_waits_for_each_kernel(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
-        "import os, sys; sys.path[:] = {path!r}; import json; "
+        "import os, sys; import json; "
         "job = json.loads(open({folder!r} + '/job.json').read()); "
         "os.write(2, json.dumps([job['profiled'], os.environ.get('WAIT'), os.environ.get('ORT_X')]).encode()); "
         "from analyzer.timing.running.child import serve; job['profiled'] or serve({folder!r}); os._exit(1)"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.timing.running.memory import available, own_nbytes, peak_rss
+from analyzer.process.memory import available, own_nbytes, peak_rss
 
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux counts memory")
@@ -97,7 +97,7 @@ def test_a_process_that_is_gone_has_no_memory() -> None:
 @LINUX
 def test_the_peak_is_not_that_of_the_process_that_started_it() -> None:
     ballast = bytearray(os.urandom(1 << 10)) * (200 << 10)  # 200 MiB
-    program = "from analyzer.timing.running.memory import peak_rss; print(peak_rss())"
+    program = "from analyzer.process.memory import peak_rss; print(peak_rss())"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT).stdout
 
     assert int(said) < len(ballast)
@@ -106,7 +106,7 @@ def test_the_peak_is_not_that_of_the_process_that_started_it() -> None:
 @LINUX
 def test_a_peak_can_be_forgotten() -> None:
     program = """
-from analyzer.timing.running.memory import forget_peak, peak_rss
+from analyzer.process.memory import forget_peak, peak_rss
 small = [bytes(1000) for _ in range(100_000)]
 before = peak_rss()
 del small
@@ -122,7 +122,7 @@ print(before - peak_rss())
 def test_growth_is_limited_from_what_there_is() -> None:
     program = """
 import mmap, tempfile
-from analyzer.timing.running.memory import limit_growth, own_nbytes
+from analyzer.process.memory import limit_growth, own_nbytes
 import os
 file = tempfile.TemporaryFile()
 file.truncate(1 << 30)

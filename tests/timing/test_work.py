@@ -10,10 +10,10 @@ from jobs import SHORT, answered, job
 from models import save, text_model
 
 from analyzer.errors import TimingError
+from analyzer.process.memory import own_nbytes
 from analyzer.timing.request import Feed, Fill, Request, Schedule
 from analyzer.timing.running import work
 from analyzer.timing.running.exchange import Job
-from analyzer.timing.running.memory import own_nbytes
 from analyzer.timing.running.profile import read_profile
 
 pytestmark = pytest.mark.time

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from analyzer.errors import TimingError
+from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
+from analyzer.process.memory import available, own_nbytes
 from analyzer.timing.request import Reply, Request
 from analyzer.timing.running.exchange import JOB, LOG, REPLY, SILENT, Job, dump_job, load_answer
-from analyzer.timing.running.memory import available, own_nbytes
 from analyzer.timing.running.providers import binding_device, blocking_environment, missing
 from analyzer.timing.running.refusals import refusal
 from analyzer.units import format_bytes, printable, shorten
@@ -30,28 +26,13 @@ __all__ = ["Limits", "Progress", "run_apart"]
 Progress = Callable[[str], None]
 """Called with each stage: "loading", "measuring point 2 of 5"."""
 
-_TICK = 0.1
-"""Seconds between looks at the other process, which take less than a thousandth of that."""
-
 _SPARE = 0.1
 """The part of the memory that is there which is left to others."""
 
-_START = (
-    "import sys; sys.path[:] = {path!r}; from analyzer.timing.running.child import serve; serve({folder!r})"
-)
+_START = "from analyzer.timing.running.child import serve; serve({folder!r})"
 
 _STOPPED = frozenset({"SIGKILL", "SIGTERM"})
 """Signals that others send; no crash."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What running a model may take."""
-
-    seconds: float = 600.0
-    """From the start of the first process to the end of the last."""
-    nbytes: int | None = None
-    """Of memory; None stands for nine tenths of what the machine, or this process's control group, has left."""
 
 
 def run_apart(request: Request, limits: Limits, progress: Progress | None = None) -> Reply:
@@ -128,7 +109,7 @@ def _run(job: Job, limits: Limits, deadline: float, tell: Progress, environment:
     with tempfile.TemporaryDirectory(prefix="run-", dir=job.request.folder) as name:
         folder = Path(name).resolve()
         (folder / JOB).write_text(dump_job(job), encoding="utf-8")
-        child = _Child(job, limits, deadline, folder, tell)
+        child = _Measuring(job, limits, deadline, folder, tell)
         child.run(environment)
         reply = _reply(folder, child)
         if reply.optimized is None:
@@ -138,7 +119,7 @@ def _run(job: Job, limits: Limits, deadline: float, tell: Progress, environment:
         return replace(reply, optimized=str(kept))
 
 
-def _reply(folder: Path, child: _Child) -> Reply:
+def _reply(folder: Path, child: _Measuring) -> Reply:
     request = child.job.request
     try:
         answer = load_answer((folder / REPLY).read_text(encoding="utf-8"))
@@ -156,7 +137,7 @@ def _reply(folder: Path, child: _Child) -> Reply:
 
 
 @dataclass(slots=True)
-class _Child:
+class _Measuring:
     """The other process, from its start to its end."""
 
     job: Job
@@ -170,85 +151,40 @@ class _Child:
     """The most memory of its own that it was seen with."""
 
     def run(self, environment: Mapping[str, str]) -> None:
-        """Start it, and see to it that it has ended.
+        """Start it, follow it, and see to it that it has ended.
 
         Raises:
-            TimingError: it had to be ended.
+            TimingError: it could not be started, or had to be ended.
         """
+        program = _START.format(folder=str(self.folder))
         with (self.folder / LOG).open("wb") as log:
-            process = self._start(log, environment)
-        lines: queue.Queue[bytes | None] = queue.Queue()
-        assert process.stdout is not None
-        reader = threading.Thread(target=_read, args=(process.stdout, lines), daemon=True)
-        try:
-            reader.start()
-            self._watch(process, lines)
-        finally:
-            _end(process)
-            reader.join(timeout=1)
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None and not reader.is_alive():
-                    pipe.close()
-            self.code = process.returncode
-
-    def _start(self, log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        # A bare interpreter: what `multiprocessing` starts would import the caller's script again. `-I` keeps it from
-        # heeding the user's PYTHON variables a second time; the path is the one that this process has made of them.
-        path = [str(Path(entry).absolute()) for entry in sys.path]
-        program = _START.format(path=path, folder=str(self.folder))
-        try:
-            return subprocess.Popen(
-                [sys.executable, "-I", "-c", program],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **environment, **SILENT},
-                start_new_session=True,  # it has no terminal, and gets no Ctrl-C: it ends with this process
-            )
-        except OSError as error:
-            raise TimingError(f"no process that runs onnxruntime can be started: {error}") from error
-
-    def _watch(self, process: subprocess.Popen[bytes], lines: queue.Queue[bytes | None]) -> None:
-        """Follow it until it ends.
-
-        Raises:
-            TimingError: it takes more than it may.
-        """
-        while True:
             try:
-                line = lines.get(timeout=_TICK)
-            except queue.Empty:
-                if process.poll() is not None:
-                    return
-            else:
-                if line is None:
-                    break
-                self._note(line)
-            self._check(process)
-        while process.poll() is None:  # it has closed its stdout, and ends in a moment
-            time.sleep(_TICK / 10)
-            self._check(process)
-
-    def _note(self, line: bytes) -> None:
-        with suppress(ValueError):
-            self.stage = str(json.loads(line))
-            self.tell(self.stage)
-
-    def _check(self, process: subprocess.Popen[bytes]) -> None:
-        model = printable(self.job.request.name or self.job.request.model)
-        if time.monotonic() >= self.deadline:
+                child = Child(program, log=log, environment={**environment, **SILENT})
+            except OSError as error:
+                raise TimingError(f"no process that runs onnxruntime can be started: {error}") from error
+        try:
+            while (said := child.receive(self.deadline, self.job.nbytes)) is not None:
+                with suppress(ValueError):
+                    self.stage = str(json.loads(said))
+                    self.tell(self.stage)
+        except OverTimeError:
             raise TimingError(
-                f"{model}: onnxruntime did not finish within {self.limits.seconds:g} s and was stopped while "
+                f"{self._model}: onnxruntime did not finish within {self.limits.seconds:g} s and was stopped while "
                 f"{self.stage}; allow more with --timeout, or ask for less with --runs or --shape"
-            )
-        nbytes = own_nbytes(process.pid)
-        self.most = max(self.most, nbytes or 0)
-        if self.job.nbytes is not None and self.most > self.job.nbytes:
+            ) from None
+        except OverMemoryError:
             raise TimingError(
-                f"{model}: onnxruntime was stopped while {self.stage}, as it had {format_bytes(self.most)} of memory "
-                f"and {format_bytes(self.job.nbytes)} are the limit; give smaller sizes with --shape, or run it on a "
-                "machine with more memory"
-            )
+                f"{self._model}: onnxruntime was stopped while {self.stage}, as it had {format_bytes(child.most)} of "
+                f"memory and {format_bytes(self.job.nbytes or 0)} are the limit; give smaller sizes with --shape, or "
+                "run it on a machine with more memory"
+            ) from None
+        finally:
+            self.code = child.end()
+            self.most = child.most
+
+    @property
+    def _model(self) -> str:
+        return printable(self.job.request.name or self.job.request.model)
 
     def death(self, log: Path) -> str:
         """How it ended, without a reply."""
@@ -265,24 +201,6 @@ class _Child:
             f"{told}{_last(log)}; the model makes onnxruntime crash: try --optimization none, or another version of "
             "onnxruntime"
         )
-
-
-def _read(pipe: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
-    with suppress(OSError, ValueError):
-        for line in pipe:
-            lines.put(line)
-    lines.put(None)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of it and of what it has started, and wait until it is gone."""
-    if process.poll() is None:
-        with suppress(OSError):
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)
-            else:  # Windows
-                process.kill()
-    process.wait()
 
 
 def _signal(number: int) -> str:

@@ -1,7 +1,7 @@
 """A job in a folder -> its reply beside it: the life of the process that runs onnxruntime.
 
 Nothing else in onnxledger makes a session. What goes wrong here ends this process and not the one that asked, which
-knows from the lines on stdout how far it came.
+knows from the messages on stdout how far it came.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from analyzer.errors import TimingError
+from analyzer.process.child import write_frame
 from analyzer.timing.request import Reply
 from analyzer.timing.running.devices import clocks_now, device_name, software
 from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, Raised, dump_answer, load_job
@@ -33,7 +34,7 @@ _LARGEST_FILE = 2 << 30
 
 def serve(folder: str) -> None:
     """Read the job in the folder, do it, and leave the reply there: a `Reply`, or what an exception said."""
-    stages = os.fdopen(os.dup(1), "w", encoding="ascii")
+    stages = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print goes to the log
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_files()
@@ -41,8 +42,7 @@ def serve(folder: str) -> None:
 
     def tell(stage: str) -> None:
         with suppress(OSError):
-            stages.write(f"{json.dumps(stage)}\n")
-            stages.flush()
+            write_frame(stages, json.dumps(stage).encode())
 
     try:
         job = load_job((place / JOB).read_text(encoding="utf-8"))

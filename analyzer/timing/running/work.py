@@ -11,11 +11,11 @@ from typing import Any
 
 from analyzer.content import Array
 from analyzer.errors import TimingError
+from analyzer.process.memory import forget_peak, limit_growth, own_nbytes, peak_rss
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import MeasuringOrder, Run, Schedule
 from analyzer.timing.running.exchange import LOG, Job
 from analyzer.timing.running.measure import measure, profiled_schedule
-from analyzer.timing.running.memory import forget_peak, limit_growth, own_nbytes, peak_rss
 from analyzer.timing.running.placement import check_used
 from analyzer.timing.running.profile import Profile, read_profile
 from analyzer.timing.running.providers import CPU
