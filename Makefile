@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden screenshots bench matrix matrix-wide tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
+.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ format: .venv/.installed  ## rewrite the sources in the house format
 
 golden: .venv/.installed  ## rewrite tests/golden from what the code prints now; read the diff
 	$(PYTEST) --update-golden $(ARGS)
+
+net: .venv/.installed  ## digests of every report in every format; rewrites tests/golden/net.json, ARGS=--show=NAME prints
+	PYTHONPATH=tests $(BIN)/python -m tools.net $(or $(ARGS),--write)
 
 screenshots: .venv/.installed  ## rewrite docs/images/html-*.png, the HTML reports of `make demo` in Chromium
 	PYTHONPATH=tests/browser $(BIN)/python -m screenshots $(ARGS)

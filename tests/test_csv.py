@@ -13,8 +13,8 @@ from typing import Any
 import models
 import onnx
 import pytest
+import reports
 import test_markdown
-import test_schemas
 import timings
 
 from analyzer.group import group_by
@@ -29,7 +29,7 @@ from analyzer.units import printable
 
 DOCS = Path(__file__).parent.parent / "docs" / "report-format.md"
 
-everyone = pytest.mark.parametrize("make", [*test_schemas.REPORTS, lambda folder: test_markdown.budget()])
+everyone = pytest.mark.parametrize("make", [*reports.REPORTS, lambda folder: test_markdown.budget()])
 
 
 def read(report: Report) -> list[dict[str, str]]:
@@ -74,7 +74,7 @@ def test_it_holds_every_row_whatever_the_options(make: Callable[[Path], Report],
 
 def test_every_kind_of_report_has_its_columns(tmp_path: Path) -> None:
     kinds = set()
-    for number, make in enumerate(test_schemas.REPORTS):
+    for number, make in enumerate(reports.REPORTS):
         folder = tmp_path / str(number)
         folder.mkdir()
         kinds.add(schema_name(to_document(make(folder))))
@@ -161,7 +161,7 @@ def test_quotes_commas_and_newlines_stay_in_their_cell(name: str, tmp_path: Path
 
 
 def test_a_name_that_is_no_utf8_can_be_written(tmp_path: Path) -> None:
-    report = test_schemas.survey(tmp_path)
+    report = reports.survey(tmp_path)
     odd = replace(report.survey.rows[0], path="a\udcff.onnx")  # type: ignore[union-attr]
     report = replace(report, survey=replace(report.survey, rows=(odd,)))  # type: ignore[union-attr, type-var]
 
@@ -174,11 +174,11 @@ def test_a_name_that_is_no_utf8_can_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        test_schemas.inspection,
-        test_schemas.plain_inspection,
-        test_schemas.empty_inspection,
-        test_schemas.user_grouped_inspection,
-        test_schemas.artifact,
+        reports.inspection,
+        reports.plain_inspection,
+        reports.empty_inspection,
+        reports.user_grouped_inspection,
+        reports.artifact,
     ],
 )
 def test_the_columns_of_an_inspection_sum_to_the_totals_of_its_json(
@@ -234,7 +234,7 @@ def test_tensors_of_one_name_keep_their_groups(tmp_path: Path) -> None:
 
 
 def test_shapes_and_lists_are_flat(tmp_path: Path) -> None:
-    rows = {row["name"]: row for row in read(test_schemas.reconciliation(tmp_path))}
+    rows = {row["name"]: row for row in read(reports.reconciliation(tmp_path))}
 
     assert rows["conv.weight"]["shape"] == "2x2x3x3"
     assert rows["weight"]["chain"] == "identical;tied"
@@ -243,7 +243,7 @@ def test_shapes_and_lists_are_flat(tmp_path: Path) -> None:
 
 
 def test_what_is_lost_stands_beside_what_was_recovered(tmp_path: Path) -> None:
-    report = test_schemas.recovery(tmp_path)
+    report = reports.recovery(tmp_path)
     rows, document = read(report), to_document(report)
 
     counts = {
@@ -255,7 +255,7 @@ def test_what_is_lost_stands_beside_what_was_recovered(tmp_path: Path) -> None:
 
 
 def test_pairs_of_tensors_sum_to_the_totals_of_a_comparison(tmp_path: Path) -> None:
-    report = test_schemas.comparison(tmp_path)
+    report = reports.comparison(tmp_path)
     rows, totals = read(report), to_document(report)["totals"]
 
     for side in ("a", "b", "difference"):
@@ -264,7 +264,7 @@ def test_pairs_of_tensors_sum_to_the_totals_of_a_comparison(tmp_path: Path) -> N
 
 
 def test_models_sum_to_the_totals_of_a_survey(tmp_path: Path) -> None:
-    report = test_schemas.survey(tmp_path)
+    report = reports.survey(tmp_path)
     rows, totals = read(report), to_document(report)["totals"]
 
     assert [row["readable"] for row in rows] == ["true", "true", "false", "false"]
@@ -302,7 +302,7 @@ def test_the_rules_of_a_budget_have_their_numbers() -> None:
 
 
 def test_the_parts_of_a_formula_sum_to_its_total(tmp_path: Path) -> None:
-    report = test_schemas.formula(tmp_path)
+    report = reports.formula(tmp_path)
 
     assert total(read(report), "value") == to_document(report)["total"]
-    assert {row["value"] for row in read(test_schemas.formula_of_symbols(tmp_path))} == {""}
+    assert {row["value"] for row in read(reports.formula_of_symbols(tmp_path))} == {""}

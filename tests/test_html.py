@@ -16,7 +16,7 @@ import formula_reports
 import models
 import onnx
 import pytest
-import test_schemas
+import reports
 import timings
 
 from analyzer.errors import UsageError
@@ -55,7 +55,7 @@ WRONG = (None, 5, -1, "text", [], {}, [1], [None], [{}], {"a": "b"}, float("nan"
 
 VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
 
-everyone = pytest.mark.parametrize("make", test_schemas.REPORTS)
+everyone = pytest.mark.parametrize("make", reports.REPORTS)
 
 
 class Page(HTMLParser):
@@ -280,7 +280,7 @@ def test_the_groups_and_the_accounts_sum_to_the_totals(tmp_path: Path) -> None:
 
 
 def test_the_bridge_leads_from_one_side_to_the_other(tmp_path: Path) -> None:
-    report = test_schemas.reconciliation(tmp_path)
+    report = reports.reconciliation(tmp_path)
     page = Page(render_html(report))
     document = to_document(report)
 
@@ -300,7 +300,7 @@ def test_the_bridge_leads_from_one_side_to_the_other(tmp_path: Path) -> None:
 
 
 def test_a_bridge_without_steps_says_so(tmp_path: Path) -> None:
-    document = to_document(test_schemas.reconciliation(tmp_path))
+    document = to_document(reports.reconciliation(tmp_path))
     for row in document["bridge"]:
         row |= {"parameter_delta": 0, "stored_delta": 0}
 
@@ -522,7 +522,7 @@ def test_a_view_has_what_is_there_and_remembers_what_is_not() -> None:
 
 
 def test_names_of_sections_are_those_of_schemas(tmp_path: Path) -> None:
-    kinds = {schema_name(to_document(make(tmp_path))) for make in test_schemas.REPORTS}
+    kinds = {schema_name(to_document(make(tmp_path))) for make in reports.REPORTS}
 
     assert kinds == set(SECTIONS)
 

@@ -12,10 +12,10 @@ import models
 import numpy as np
 import onnx
 import pytest
-import test_schemas
 import timings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from reports import REPORTS, reconciliation
 
 from analyzer.budget.record import (
     Among,
@@ -249,7 +249,7 @@ def reports(folder: Path, proto: onnx.ModelProto, name: str = "") -> Iterator[Re
     yield BudgetReport((name, "other"), tuple(odd_verdicts), {name: (odd,)}, {"other": f"odd {name}"})
 
 
-everyone = pytest.mark.parametrize("make", test_schemas.REPORTS)
+everyone = pytest.mark.parametrize("make", REPORTS)
 ALL = RenderOptions(rows=0)
 
 
@@ -351,9 +351,7 @@ def test_no_cell_is_longer_than_people_read(tmp_path: Path) -> None:
 # sums
 
 
-@pytest.mark.parametrize(
-    "make", [make for make in test_schemas.REPORTS if not make.__name__.startswith("formula")]
-)
+@pytest.mark.parametrize("make", [make for make in REPORTS if not make.__name__.startswith("formula")])
 def test_every_printed_total_is_the_sum_of_its_rows(make: Callable[[Path], Report], tmp_path: Path) -> None:
     report = make(tmp_path)
     for rows in (0, 2, 1):
@@ -382,7 +380,7 @@ EXACT = {
 
 @pytest.mark.parametrize("rows", [0, 3, 1])
 def test_the_bridge_leads_from_pytorch_to_onnx(rows: int, tmp_path: Path) -> None:
-    report = test_schemas.reconciliation(tmp_path)
+    report = reconciliation(tmp_path)
 
     bridge = read(render_markdown(report, RenderOptions(rows=rows))).table("bridge")
 

@@ -1,0 +1,39 @@
+"""`python -m tools.net`: which reports another state of the code writes otherwise, and what they are.
+
+python -m tools.net                 say which digests differ from tests/golden/net.json; exit 1 where one does
+python -m tools.net --write         write them
+python -m tools.net --show NAME     print what that case renders; --show with a part of a name prints all that match
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.net.digests import PATH, compare, digest_all, load, write
+
+
+def main() -> int:
+    """The exit code: 1 where a digest differs."""
+    parser = argparse.ArgumentParser(prog="python -m tools.net", description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help=f"write {PATH.name}")
+    parser.add_argument("--show", metavar="NAME", help="print the cases whose names hold this")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        found = digest_all(Path(), show=asked.show)
+    if asked.show:
+        return 0
+    if asked.write:
+        write(found)
+        sys.stdout.write(f"{len(found):,} digests written\n")
+        return 0
+    told = compare(load(), found)
+    sys.stdout.write("\n".join(told or [f"all {len(found):,} are as they were"]) + "\n")
+    return bool(told)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
