@@ -1,0 +1,132 @@
+"""What every document is: a record whose fields are its JSON keys, each with a docstring, and a unit where it counts.
+
+`Meta(extra={"unit": ...})` is what the reference page shows; of `FindingId` and its kin schemas list the names.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+__all__ = [
+    "Bytes",
+    "Count",
+    "DtypeName",
+    "Elements",
+    "FindingId",
+    "Head",
+    "Keys",
+    "LimitKind",
+    "Milliseconds",
+    "No",
+    "NodeKeys",
+    "Nodes",
+    "Parts",
+    "Positive",
+    "PrecisionName",
+    "Record",
+    "Runs",
+    "Share",
+    "SignedElements",
+    "SignedMilliseconds",
+    "Stamped",
+    "Tensors",
+    "Text",
+    "TiedNames",
+    "Tokens",
+    "Tool",
+    "VertexId",
+    "Yes",
+    "one_of",
+]
+
+
+def _listed(name: str) -> Meta:
+    return Meta(extra_json_schema={"$values": name})
+
+
+def one_of(*records: str) -> Meta:
+    """What a schema says of an object that may be one of several records of the same module."""
+    return Meta(extra_json_schema={"$oneOf": records})
+
+
+Text = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(ge=0)]
+Elements = Annotated[int, Meta(ge=0, extra={"unit": "elements"})]
+SignedElements = Annotated[int, Meta(extra={"unit": "elements"})]
+Bytes = Annotated[int, Meta(ge=0, extra={"unit": "bytes"})]
+Tensors = Annotated[int, Meta(ge=0, extra={"unit": "tensors"})]
+Nodes = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
+Runs = Annotated[int, Meta(ge=0, extra={"unit": "runs"})]
+Tokens = Annotated[int, Meta(ge=0, extra={"unit": "tokens"})]
+Parts = Annotated[int, Meta(ge=1, extra={"unit": "parts"})]
+Milliseconds = Annotated[float, Meta(ge=0, extra={"unit": "ms"})]
+SignedMilliseconds = Annotated[float, Meta(extra={"unit": "ms"})]
+Share = Annotated[float, Meta(ge=0, extra={"unit": "fraction of 1"})]
+Yes = Annotated[bool, Meta(extra_json_schema={"const": True})]
+No = Annotated[bool, Meta(extra_json_schema={"const": False})]
+VertexId = Annotated[str, Meta(pattern="^n[0-9]+$")]
+
+TiedNames = Annotated[list[Text], Meta(min_length=2, extra_json_schema={"uniqueItems": True})]
+"""The names of one tensor, first name first."""
+
+Keys = Annotated[
+    str, Meta(pattern="^((scope|block|op|dtype|role)(,(scope|block|op|dtype|role))*|bytes|group)$")
+]
+"""What groups are made by."""
+
+NodeKeys = Annotated[str, Meta(pattern="^((scope|block|op)(,(scope|block|op))*|group)$")]
+"""What groups of nodes are made by."""
+
+DtypeName = Annotated[str, _listed("dtype")]
+"""An element type as the ONNX specification names it."""
+
+FindingId = Annotated[str, _listed("finding_id")]
+"""The id of a finding, as `explain` lists them."""
+
+LimitKind = Literal["most", "least", "among"]
+"""Which side of a limit is allowed."""
+
+PrecisionName = Annotated[str, _listed("precision")]
+"""A precision as formulas name it."""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """An object of a document."""
+
+
+class Tool(Record, frozen=True, kw_only=True):
+    """The program that wrote the document."""
+
+    name: Literal["onnxledger"] = "onnxledger"
+    """The program's name."""
+    version: Annotated[str, Meta(min_length=1)]
+    """Its version; `unknown` where it is not installed."""
+
+
+class Head(Record, frozen=True, kw_only=True):
+    """The keys that every document begins with."""
+
+    schema_version: Literal[1] = 1
+    """Version of this format."""
+    tool: Tool
+    """The program that wrote the document."""
+
+
+class Stamped(Head, frozen=True, kw_only=True):
+    """The same of a document that `--stamp` dates."""
+
+    generated_at: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$",
+                extra={"unit": "ISO 8601"},
+                extra_json_schema={"format": "date-time"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    """When the report was made, in UTC; only with `--stamp`."""

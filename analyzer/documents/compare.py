@@ -1,0 +1,244 @@
+"""The document of `compare` on two models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from analyzer.compare.record import Change, Status
+from analyzer.compare.record import MatchedBy as TensorMatchedBy
+from analyzer.content import ContentMode
+from analyzer.documents.base import (
+    Bytes,
+    DtypeName,
+    Elements,
+    Head,
+    Keys,
+    Parts,
+    Positive,
+    Record,
+    Tensors,
+    Text,
+)
+from analyzer.documents.shared import GroupsFrom
+from analyzer.ledger import Match, Role
+
+__all__ = [
+    "Changes",
+    "CompareDocument",
+    "CompareTotals",
+    "Contents",
+    "GroupPair",
+    "Pair",
+    "Statuses",
+    "TensorPair",
+    "TensorSide",
+    "ValuesCompared",
+    "WiringRead2",
+]
+
+
+class CompareDocument(Head, frozen=True, kw_only=True):
+    """A report of `onnxledger compare --format json`."""
+
+    command: Literal["compare"] = "compare"
+    """The command that wrote the document."""
+    a: Text
+    """The first model, as it was named."""
+    b: Text
+    """The second model, as it was named."""
+    totals: CompareTotals
+    """Both models whole."""
+    changes: Changes
+    """How many groups and tensors have each status."""
+    content: Contents
+    """How far contents were looked at when each side was read: where they were not, what is stored twice counts twice.
+    """
+    values_compared: ValuesCompared | None
+    """Of the tensors that are otherwise alike, how many have the same values; null where values were not compared."""
+    wiring: WiringRead2 | None
+    """Whether both compute the same with their weights, whatever these are; null where a side is a saved report, or
+    remote."""
+    by: Keys
+    """What the groups are made by: a key, or several with commas between them; `bytes` are the accounts, `group` are
+    the user's own."""
+    depth: Parts | None
+    """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
+    match: Match | None
+    """Which of the user's groups that match an entry have it; null where the groups are not the user's."""
+    groups_from: GroupsFrom
+    """Where the user's groups come from; of `--preset auto`, each side's own."""
+    groups: list[GroupPair]
+    """The groups of both, the largest change of bytes first, then of parameters; what changed alike in natural order,
+    or in the user's."""
+    overlap: GroupPair
+    """What the user's groups count more than once."""
+    ungrouped: GroupPair
+    """What no group of the user's has."""
+    tensors: list[TensorPair]
+    """Every stored tensor of both, in the same order."""
+
+
+class Pair(Record, frozen=True, kw_only=True):
+    """Logical learned elements."""
+
+    a: Annotated[int, Meta(ge=0, extra={"unit": "as its key says"})]
+    """The number in A; 0 where A lacks it."""
+    b: Annotated[int, Meta(ge=0, extra={"unit": "as its key says"})]
+    """The number in B; 0 where B lacks it."""
+    difference: Annotated[int, Meta(extra={"unit": "as its key says, signed"})]
+    """a - b."""
+    ratio: Positive | None
+    """a / b; null where b is 0."""
+
+
+class CompareTotals(Record, frozen=True, kw_only=True):
+    """Both models whole."""
+
+    parameters: Pair
+    """Logical learned elements."""
+    stored_elements: Pair
+    """Elements as stored."""
+    stored_bytes: Pair
+    """Encoded payload of all tensors."""
+    bytes: Pair
+    """Sizes of all files on disk."""
+    tensors: Pair
+    """Stored tensors."""
+    nodes: Pair | None
+    """Nodes of all graphs and functions; null where a saved report does not say how many there were."""
+
+
+class Statuses(Record, frozen=True, kw_only=True):
+    """Rows of `groups`."""
+
+    unchanged: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
+    """Those whose counts and bytes are the same."""
+    added: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
+    """Those that only B has."""
+    removed: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
+    """Those that only A has."""
+    changed: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
+    """Those of both that differ."""
+
+
+class Changes(Record, frozen=True, kw_only=True):
+    """How many groups and tensors have each status."""
+
+    groups: Statuses
+    """Rows of `groups`."""
+    tensors: Statuses
+    """Rows of `tensors`."""
+
+
+class Contents(Record, frozen=True, kw_only=True):
+    """How far contents were looked at when each side was read.
+
+    Where they were not, what is stored twice counts twice.
+    """
+
+    a: ContentMode
+    """Of A."""
+    b: ContentMode
+    """Of B."""
+
+
+class ValuesCompared(Record, frozen=True, kw_only=True):
+    """Of the tensors that are otherwise alike, how many have the same values; null where values were not compared."""
+
+    content: Literal["sampled", "full"]
+    """Which values were compared: those at some positions, or all."""
+    equal: Tensors
+    """Tensors whose values are the same."""
+    differing: Tensors
+    """Tensors whose values are not; they are `changed`."""
+    unknown: Tensors
+    """Tensors whose values could not be compared: strings, sparse tensors, what could not be read."""
+
+
+class WiringRead2(Record, frozen=True, kw_only=True):
+    """Whether both compute the same with their weights, whatever these are; null where a side is a saved report.
+
+    Or remote.
+    """
+
+    alike: bool
+    """Whether all outputs have one digest: operators, attributes, constants by value, weights by name."""
+    first: str | None
+    """The first module of A that computes otherwise in B; null where they are alike, or no module can be named."""
+
+
+class GroupPair(Record, frozen=True, kw_only=True):
+    """The groups of both, the largest change of bytes first, then of parameters.
+
+    What changed alike in natural order, or in the user's.
+    """
+
+    group: str
+    """The group's name; empty for `overlap` and `ungrouped` without groups of the user's."""
+    keys: list[str]
+    """The parts of its name, one for each key; the user's own groups have one."""
+    status: Status
+    """What happened on the way from A to B; `unchanged` compares counts and bytes, not values."""
+    parameters: Pair
+    """Logical learned elements."""
+    stored_elements: Pair
+    """Elements as stored."""
+    bytes: Pair
+    """Encoded payload."""
+    tensors: Pair
+    """Stored tensors."""
+
+
+class TensorSide(Record, frozen=True, kw_only=True):
+    """The tensor in A; null where A lacks it."""
+
+    name: str
+    """Its name there."""
+    group: str | None
+    """The group that it is in there; of the user's own the first that has it; null where the comparison was not told
+    whose groups these are."""
+    dtype: DtypeName
+    """ONNX element type; `UNDEFINED` for a number that this version does not know."""
+    shape: list[int]
+    """Dimensions; empty for a scalar. A file may claim one below 0, which a finding tells."""
+    role: Role
+    """What it is."""
+    parameters: Elements
+    """Logical learned elements: 0 for a copy, K x N for a packed 4-bit weight."""
+    stored_elements: Elements
+    """The product of a dense shape, the stored values of a sparse tensor, a list's length."""
+    bytes: Bytes
+    """Encoded payload on disk; 0 where its file is missing."""
+    copy_of: str | None
+    """The tensor whose content it repeats, with its graph where that is not the main one; else null."""
+
+
+class TensorPair(Record, frozen=True, kw_only=True):
+    """Every stored tensor of both, in the same order."""
+
+    name: str
+    """Its name in B, else in A."""
+    graph_path: str
+    """The graph that it is in; empty for the main graph."""
+    group: str | None
+    """The group that it is in, in B, else in A; null where the comparison was not told whose groups these are."""
+    status: Status
+    """What happened on the way from A to B; `unchanged` says nothing of its values, unless `values_compared` is there.
+    """
+    matched_by: TensorMatchedBy | None
+    """How the one was found in the other: by its name, or by the PyTorch tensors that it is computed from; null where
+    one side lacks it."""
+    changed: Annotated[list[Change], Meta(extra_json_schema={"uniqueItems": True})]
+    """What differs; empty unless its status is `changed`."""
+    a: TensorSide | None
+    """The tensor in A; null where A lacks it."""
+    b: TensorSide | None
+    """The tensor in B; null where B lacks it."""
+    parameters: Pair
+    """Logical learned elements that count here; of a copy none."""
+    stored_elements: Pair
+    """Elements as stored."""
+    bytes: Pair
+    """Encoded payload."""

@@ -1,0 +1,104 @@
+"""What the documents of several commands have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
+
+from analyzer.documents.base import Bytes, Elements, FindingId, Nodes, Record, Share, Tensors, Text
+from analyzer.ledger import Severity
+
+__all__ = [
+    "Finding",
+    "Group",
+    "GroupBalance",
+    "GroupsFrom",
+    "TreeRow",
+]
+
+
+class Group(Record, frozen=True, kw_only=True):
+    """The groups, in natural order (`layer.2` before `layer.10`), or in the user's."""
+
+    group: str
+    """The group's name: a scope, block, operator, dtype or role, several joined by ` / `; or one of the user's own."""
+    keys: list[str]
+    """The parts of its name, one for each key; the user's own groups have one."""
+    parameters: Elements
+    """Logical learned elements; a copy has none."""
+    unshared_parameters: Elements
+    """Parameters if every use of a tensor had one of its own."""
+    applications: Annotated[int, Meta(ge=1, extra={"unit": "nodes"})]
+    """How often each of its learned tensors is used; 1 where they differ."""
+    stored_elements: Elements
+    """Elements as stored."""
+    bytes: Bytes
+    """Encoded payload."""
+    tensors: Tensors
+    """Stored tensors."""
+    nodes: Nodes
+    """Nodes; 0 where the key is `dtype` or `role`, which nodes do not have."""
+    share: Share | None
+    """`parameters` as a fraction of all parameters; null where there are none."""
+    trainable: Elements | UnsetType = UNSET
+    """Parameters with `requires_grad`; only where the PyTorch side is known."""
+    frozen: Elements | UnsetType = UNSET
+    """Parameters without `requires_grad`; only beside `trainable`."""
+
+
+class TreeRow(Record, frozen=True, kw_only=True):
+    """The groups under each other, with subtotals, and what repeats folded, depth first."""
+
+    level: Annotated[int, Meta(ge=0, extra={"unit": "rows"})]
+    """How many rows it stands under; 0 for the outermost."""
+    group: str
+    """The group's full name; `layer.0-11` for twelve that repeat each other, `x (own)` for what is in `x` beside its
+    children."""
+    count: Annotated[int, Meta(ge=1, extra={"unit": "groups"})]
+    """How many groups it stands for."""
+    parameters: Elements
+    """Logical learned elements of each of them."""
+    total_parameters: Elements
+    """Logical learned elements of all of them: `count` times `parameters`."""
+    stored_elements: Elements
+    """Elements of all of them as stored."""
+    bytes: Bytes
+    """Encoded payload of all of them; of `bytes` the account's."""
+    tensors: Tensors
+    """Stored tensors of all of them."""
+    nodes: Nodes
+    """Nodes of all of them."""
+
+
+class GroupBalance(Record, frozen=True, kw_only=True):
+    """The rows that make the groups sum to the totals."""
+
+    overlap: Group
+    """Everything that groups count more than once, in full."""
+    ungrouped: Group
+    """Everything that no group has, in full."""
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """What the user of the file should know, sorted by id."""
+
+    id: FindingId
+    """Stable identifier of the kind of finding."""
+    severity: Severity
+    """How much it matters; an error means that the account is incomplete or does not balance."""
+    message: Text
+    """One sentence for people; its words may change."""
+    subjects: list[str]
+    """The tensors, parameters or files that it is about, sorted."""
+    bytes: Annotated[int, Meta(ge=1, extra={"unit": "bytes"})] | None
+    """Bytes on disk that mending it would save; null where it costs none, or nobody can tell."""
+
+
+class GroupsFrom(Record, frozen=True, kw_only=True):
+    """Where the user's groups come from; of `--preset auto`, each side's own."""
+
+    a: Text | None
+    """Of A: `--group`, a config, or a preset; null where the groups are not the user's."""
+    b: Text | None
+    """The same of B."""
