@@ -13,9 +13,9 @@ from analyzer.ledger import Severity
 
 __all__ = [
     "CheckDocument",
-    "CheckUnreadable",
     "Contributor",
     "ModelFinding",
+    "UnreadableModel",
     "Verdict",
 ]
 
@@ -29,7 +29,7 @@ class CheckDocument(Stamped, frozen=True, kw_only=True):
     """Whether every model was read, every rule that applies was evaluated, none failed, and at least one passed."""
     models: Annotated[list[Text], Meta(min_length=1)]
     """The models, as they were named; those of a folder in natural order, those that cannot be read last."""
-    unreadable: list[CheckUnreadable]
+    unreadable: list[UnreadableModel]
     """Models that cannot be read; the rules that are about them are not evaluated."""
     rules: list[Verdict]
     """A row for each rule and each model that it is about: rules in the order of the config and of the flags, then
@@ -38,7 +38,7 @@ class CheckDocument(Stamped, frozen=True, kw_only=True):
     """What the users of the models should know; only `--strict` and rules on findings judge them."""
 
 
-class CheckUnreadable(Record, frozen=True, kw_only=True):
+class UnreadableModel(Record, frozen=True, kw_only=True):
     """Models that cannot be read; the rules that are about them are not evaluated."""
 
     model: Text
@@ -59,10 +59,7 @@ class Contributor(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """A row for each rule and each model that it is about.
-
-    Rules in the order of the config and of the flags, then models.
-    """
+    """One rule on one model, and what became of it."""
 
     name: Text
     """What the rule is called: by the config, or as the flag is without its dashes; `strict` is `--strict`."""

@@ -35,7 +35,7 @@ __all__ = [
     "TensorPair",
     "TensorSide",
     "ValuesCompared",
-    "WiringRead2",
+    "WiringPair",
 ]
 
 
@@ -57,7 +57,7 @@ class CompareDocument(Head, frozen=True, kw_only=True):
     """
     values_compared: ValuesCompared | None
     """Of the tensors that are otherwise alike, how many have the same values; null where values were not compared."""
-    wiring: WiringRead2 | None
+    wiring: WiringPair | None
     """Whether both compute the same with their weights, whatever these are; null where a side is a saved report, or
     remote."""
     by: Keys
@@ -81,7 +81,7 @@ class CompareDocument(Head, frozen=True, kw_only=True):
 
 
 class Pair(Record, frozen=True, kw_only=True):
-    """Logical learned elements."""
+    """One number on both sides."""
 
     a: Annotated[int, Meta(ge=0, extra={"unit": "as its key says"})]
     """The number in A; 0 where A lacks it."""
@@ -111,7 +111,7 @@ class CompareTotals(Record, frozen=True, kw_only=True):
 
 
 class Statuses(Record, frozen=True, kw_only=True):
-    """Rows of `groups`."""
+    """How many have each status."""
 
     unchanged: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
     """Those whose counts and bytes are the same."""
@@ -157,7 +157,7 @@ class ValuesCompared(Record, frozen=True, kw_only=True):
     """Tensors whose values could not be compared: strings, sparse tensors, what could not be read."""
 
 
-class WiringRead2(Record, frozen=True, kw_only=True):
+class WiringPair(Record, frozen=True, kw_only=True):
     """Whether both compute the same with their weights, whatever these are; null where a side is a saved report.
 
     Or remote.
@@ -170,10 +170,7 @@ class WiringRead2(Record, frozen=True, kw_only=True):
 
 
 class GroupPair(Record, frozen=True, kw_only=True):
-    """The groups of both, the largest change of bytes first, then of parameters.
-
-    What changed alike in natural order, or in the user's.
-    """
+    """One group on both sides."""
 
     group: str
     """The group's name; empty for `overlap` and `ungrouped` without groups of the user's."""
@@ -216,7 +213,7 @@ class TensorSide(Record, frozen=True, kw_only=True):
 
 
 class TensorPair(Record, frozen=True, kw_only=True):
-    """Every stored tensor of both, in the same order."""
+    """One stored tensor on both sides."""
 
     name: str
     """Its name in B, else in A."""

@@ -25,9 +25,9 @@ __all__ = [
     "CompareSweepDocument",
     "CompareSweepTotals",
     "CompareTimeDocument",
-    "CompareTimePair",
     "CompareTimeTotals",
     "ComparedPoint",
+    "CountPair",
     "ErrorMs",
     "Measured",
     "MsPair",
@@ -40,7 +40,7 @@ class CompareTimeDocument(Head, frozen=True, kw_only=True):
 
     command: Literal["compare"] = "compare"
     """The command that wrote the document."""
-    kind: Literal["time"]
+    kind: Literal["time"] = "time"
     """What was compared: saved timings."""
     a: Text
     """The first report, as it was named."""
@@ -72,7 +72,7 @@ class CompareTimeDocument(Head, frozen=True, kw_only=True):
 
 
 class Measured(Record, frozen=True, kw_only=True):
-    """What else than the model may be the reason of a difference; empty where both were measured alike."""
+    """What else than the model may be the reason of a difference."""
 
     what: Text
     """What was not the same: `device`, `provider`, `threads`, ...."""
@@ -83,7 +83,7 @@ class Measured(Record, frozen=True, kw_only=True):
 
 
 class MsPair(Record, frozen=True, kw_only=True):
-    """The mean run without profiling."""
+    """A time on both sides."""
 
     a: SignedMilliseconds
     """The time in A; 0 where A lacks the group."""
@@ -95,8 +95,8 @@ class MsPair(Record, frozen=True, kw_only=True):
     """a / b; null where b is 0 or less."""
 
 
-class CompareTimePair(Record, frozen=True, kw_only=True):
-    """Logical learned elements."""
+class CountPair(Record, frozen=True, kw_only=True):
+    """One number on both sides."""
 
     a: Annotated[int, Meta(ge=0, extra={"unit": "as its key says"})]
     """The number in A; 0 where A lacks the group."""
@@ -115,9 +115,9 @@ class CompareTimeTotals(Record, frozen=True, kw_only=True):
     """The mean run without profiling."""
     profiled_latency_ms: MsPair
     """The mean run with profiling."""
-    parameters: CompareTimePair
+    parameters: CountPair
     """Logical learned elements."""
-    bytes: CompareTimePair
+    bytes: CountPair
     """Sizes of all files on disk."""
 
 
@@ -131,7 +131,7 @@ class ErrorMs(Record, frozen=True, kw_only=True):
 
 
 class TimePair(Record, frozen=True, kw_only=True):
-    """The groups of both, in natural order or in the user's; then those of fused kernels."""
+    """The time of one group on both sides."""
 
     group: str
     """As in the two reports."""
@@ -146,9 +146,9 @@ class TimePair(Record, frozen=True, kw_only=True):
     """Mean kernel time per profiled run."""
     error_ms: ErrorMs
     """Half the widths of the 95 % confidence intervals."""
-    parameters: CompareTimePair
+    parameters: CountPair
     """Logical learned elements."""
-    bytes: CompareTimePair
+    bytes: CountPair
     """Encoded payload."""
 
 
@@ -157,7 +157,7 @@ class CompareSweepDocument(Head, frozen=True, kw_only=True):
 
     command: Literal["compare"] = "compare"
     """The command that wrote the document."""
-    kind: Literal["time"]
+    kind: Literal["time"] = "time"
     """What was compared: saved timings."""
     a: Text
     """The first report, as it was named."""
@@ -185,14 +185,14 @@ class CompareSweepDocument(Head, frozen=True, kw_only=True):
 class CompareSweepTotals(Record, frozen=True, kw_only=True):
     """Both models whole."""
 
-    parameters: CompareTimePair
+    parameters: CountPair
     """Logical learned elements."""
-    bytes: CompareTimePair
+    bytes: CountPair
     """Sizes of all files on disk."""
 
 
 class ComparedPoint(Record, frozen=True, kw_only=True):
-    """The lengths that both have."""
+    """One length, which both sides have."""
 
     value: Elements
     """The length."""

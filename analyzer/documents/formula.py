@@ -21,11 +21,11 @@ __all__ = [
     "FormulaPart",
     "FormulaTerm",
     "Memory",
-    "PartCount",
+    "PartChange",
     "Precision",
     "Reason",
+    "TermChange",
     "TermValue",
-    "TermValue2",
     "Unmatched",
     "WhatIf",
 ]
@@ -270,7 +270,7 @@ class FieldChange(Record, frozen=True, kw_only=True):
     """As it is counted here."""
 
 
-class PartCount(Record, frozen=True, kw_only=True):
+class PartChange(Record, frozen=True, kw_only=True):
     """Its parts."""
 
     part: str
@@ -283,7 +283,7 @@ class PartCount(Record, frozen=True, kw_only=True):
     """after - before."""
 
 
-class TermValue2(Record, frozen=True, kw_only=True):
+class TermChange(Record, frozen=True, kw_only=True):
     """Every term that one of the two has."""
 
     term: str
@@ -294,7 +294,7 @@ class TermValue2(Record, frozen=True, kw_only=True):
     """What it gives with the changes."""
     difference: SignedElements
     """after - before."""
-    parts: list[PartCount]
+    parts: list[PartChange]
     """Its parts."""
 
 
@@ -307,5 +307,5 @@ class WhatIf(Record, frozen=True, kw_only=True):
     """Elements of all parameters as the config has them."""
     difference: SignedElements
     """The document's `total` minus this one."""
-    terms: list[TermValue2]
+    terms: list[TermChange]
     """Every term that one of the two has."""

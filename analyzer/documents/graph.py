@@ -69,10 +69,7 @@ class Graph(Record, frozen=True, kw_only=True):
 
 
 class NodeVertex(Record, frozen=True, kw_only=True):
-    """The vertices, in the order of the file: nodes, stored tensors, inputs and outputs.
-
-    Or groups, inputs and outputs.
-    """
+    """The vertex of a node."""
 
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
@@ -103,10 +100,7 @@ class NodeVertex(Record, frozen=True, kw_only=True):
 
 
 class GraphTensor(Record, frozen=True, kw_only=True):
-    """The vertices, in the order of the file: nodes, stored tensors, inputs and outputs.
-
-    Or groups, inputs and outputs.
-    """
+    """The vertex of a stored tensor."""
 
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
@@ -151,10 +145,7 @@ class GraphTensor(Record, frozen=True, kw_only=True):
 
 
 class End(Record, frozen=True, kw_only=True):
-    """The vertices, in the order of the file: nodes, stored tensors, inputs and outputs.
-
-    Or groups, inputs and outputs.
-    """
+    """The vertex of an input or an output."""
 
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
@@ -169,10 +160,7 @@ class End(Record, frozen=True, kw_only=True):
 
 
 class GraphGroup(Record, frozen=True, kw_only=True):
-    """The vertices, in the order of the file: nodes, stored tensors, inputs and outputs.
-
-    Or groups, inputs and outputs.
-    """
+    """The vertex of a group, in a collapsed graph."""
 
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
@@ -203,10 +191,7 @@ class GraphGroup(Record, frozen=True, kw_only=True):
 
 
 class CollapsedEnd(Record, frozen=True, kw_only=True):
-    """The vertices, in the order of the file: nodes, stored tensors, inputs and outputs.
-
-    Or groups, inputs and outputs.
-    """
+    """The vertex of an input or an output, in a collapsed graph."""
 
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""

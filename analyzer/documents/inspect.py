@@ -91,7 +91,7 @@ class InspectDocument(Stamped, frozen=True, kw_only=True):
 
 
 class File(Record, frozen=True, kw_only=True):
-    """The model file, of an artifact those of all components in their order; then the external data, sorted."""
+    """One file of the model."""
 
     path: Text
     """The file, as seen from the folder of the model or artifact."""
@@ -102,7 +102,7 @@ class File(Record, frozen=True, kw_only=True):
 
 
 class Call(Record, frozen=True, kw_only=True):
-    """How often each local function is called, in file order."""
+    """How often one local function is called."""
 
     function: Text
     """The function's graph, as in `graph_path`."""
@@ -181,7 +181,7 @@ class Totals(Record, frozen=True, kw_only=True):
 
 
 class Component(Record, frozen=True, kw_only=True):
-    """The files of an artifact, in order; empty where the model is one file."""
+    """One file of an artifact."""
 
     component: str
     """Its name: as `export.json` has it, else its file's without the suffix."""
@@ -210,7 +210,7 @@ class Component(Record, frozen=True, kw_only=True):
 
 
 class RoleTotals(Record, frozen=True, kw_only=True):
-    """Sums by role; every role is there, also where it is empty."""
+    """What the tensors of one role sum to."""
 
     tensors: Tensors
     """Stored tensors."""
@@ -223,7 +223,7 @@ class RoleTotals(Record, frozen=True, kw_only=True):
 
 
 class Account(Record, frozen=True, kw_only=True):
-    """Where the bytes of the files went."""
+    """One account of bytes."""
 
     account: Text
     """A role's payload, or one of the other accounts."""
@@ -232,7 +232,7 @@ class Account(Record, frozen=True, kw_only=True):
 
 
 class DtypeTotals(Record, frozen=True, kw_only=True):
-    """Sums by element type, sorted by name."""
+    """What the tensors of one element type sum to."""
 
     dtype: DtypeName
     """ONNX element type."""
@@ -245,7 +245,7 @@ class DtypeTotals(Record, frozen=True, kw_only=True):
 
 
 class Block(Record, frozen=True, kw_only=True):
-    """The blocks that repeat each other, in order; null where nobody has looked for them."""
+    """One run of blocks that repeat each other."""
 
     first: Count
     """Number of the first of them."""
@@ -289,7 +289,7 @@ Basis = Annotated[
 
 
 class Tensor(Record, frozen=True, kw_only=True):
-    """Every stored tensor, sorted by graph and name."""
+    """One stored tensor."""
 
     name: str
     """The initializer's name; for a Constant node its output; else the node and its attribute."""

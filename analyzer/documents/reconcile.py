@@ -22,7 +22,7 @@ from analyzer.documents.base import (
 )
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
 from analyzer.ledger import Match
-from analyzer.reconcile.lines import Compared, Line, Reads
+from analyzer.reconcile.lines import Compared, Line, Reads, Why
 
 __all__ = [
     "BridgeLine",
@@ -149,7 +149,7 @@ class Onnx(Record, frozen=True, kw_only=True):
 
 
 class BridgeLine(Record, frozen=True, kw_only=True):
-    """Every line, also the empty ones."""
+    """One line of the bridge."""
 
     line: Line
     """The line, in the order of the table below."""
@@ -166,7 +166,7 @@ class BridgeLine(Record, frozen=True, kw_only=True):
 
 
 class Parameter(Record, frozen=True, kw_only=True):
-    """Every PyTorch parameter, in `named_parameters()` order."""
+    """One PyTorch parameter, and where it went."""
 
     name: Text
     """Its first name in `named_parameters()` order."""
@@ -188,7 +188,7 @@ class Parameter(Record, frozen=True, kw_only=True):
     """Largest difference among the values compared; null where none were."""
     compared: Compared
     """How far its values were compared."""
-    why: Literal["changed", "held-elsewhere", "reordered", "turned", "undecoded", "unreadable", None]
+    why: Why | None
     """On the line `differing`, what is known of its values where they are not simply others: held under another name,
     in another order, the other way round, or not to be had; else null."""
     expression: str | None
@@ -196,7 +196,7 @@ class Parameter(Record, frozen=True, kw_only=True):
 
 
 class ReconcileTensor(Record, frozen=True, kw_only=True):
-    """Every stored tensor, sorted by graph and name."""
+    """One stored tensor, and where it came from."""
 
     name: str
     """As `inspect` has it."""

@@ -111,7 +111,7 @@ class Unnamed(Record, frozen=True, kw_only=True):
 
 
 class StateTensor(Record, frozen=True, kw_only=True):
-    """Recovered parameters, in `named_parameters()` order."""
+    """One tensor of the state dict."""
 
     name: Text
     """Its first name in PyTorch, under which it is saved."""

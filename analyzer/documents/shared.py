@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Group(Record, frozen=True, kw_only=True):
-    """The groups, in natural order (`layer.2` before `layer.10`), or in the user's."""
+    """One group: what it holds."""
 
     group: str
     """The group's name: a scope, block, operator, dtype or role, several joined by ` / `; or one of the user's own."""
@@ -48,7 +48,7 @@ class Group(Record, frozen=True, kw_only=True):
 
 
 class TreeRow(Record, frozen=True, kw_only=True):
-    """The groups under each other, with subtotals, and what repeats folded, depth first."""
+    """One row of the tree: a group, or several that repeat each other."""
 
     level: Annotated[int, Meta(ge=0, extra={"unit": "rows"})]
     """How many rows it stands under; 0 for the outermost."""
@@ -81,7 +81,7 @@ class GroupBalance(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """What the user of the file should know, sorted by id."""
+    """What the user of the file should know."""
 
     id: FindingId
     """Stable identifier of the kind of finding."""

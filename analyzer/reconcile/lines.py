@@ -6,8 +6,9 @@ import enum
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
+from analyzer.content import ContentMode
 from analyzer.ledger import Finding, Ledger, Trainability
 from analyzer.manifest import Manifest
 from analyzer.model import Key, label
@@ -37,6 +38,7 @@ __all__ = [
     "Piece",
     "Reads",
     "Reconciliation",
+    "Why",
     "name_of",
     "why_differing",
 ]
@@ -253,6 +255,9 @@ MEANINGS: Mapping[Line, Meaning] = {
 UNBALANCED = tuple(line for line, meaning in MEANINGS.items() if meaning.unbalanced)
 """The lines that must be empty for the account to balance."""
 
+Why = Literal["changed", "held-elsewhere", "reordered", "turned", "undecoded", "unreadable"]
+"""What is known of a parameter that differs."""
+
 WHY: Mapping[str, tuple[str, str]] = {
     "changed": (
         "the file has its values, and a node makes others of them before they are used",
@@ -281,7 +286,7 @@ CHANGED_BY = "changed-by-"
 """What the rule begins with where a node changes a tensor; the operator follows."""
 
 
-def why_differing(line: Line, decided_by: str) -> str | None:
+def why_differing(line: Line, decided_by: str) -> Why | None:
     """The key of `WHY` that says what is wrong; None where other values are, and of any other line.
 
     >>> why_differing(Line.DIFFERING, "content:reordered"), why_differing(Line.DIFFERING, "name+content")
@@ -290,7 +295,7 @@ def why_differing(line: Line, decided_by: str) -> str | None:
     why = decided_by.rpartition(":")[2]
     if why.startswith(CHANGED_BY):
         why = "changed"
-    return why if line is Line.DIFFERING and why in WHY else None
+    return cast("Why", why) if line is Line.DIFFERING and why in WHY else None
 
 
 RETYPED = tuple(line for line, meaning in MEANINGS.items() if meaning.values in ("cast", "coded"))
@@ -435,8 +440,8 @@ class Reconciliation:
 
     ledger: Ledger
     manifest: Manifest
-    content: str
-    """How far values were compared: `none`, `sampled`, `full`."""
+    content: ContentMode
+    """How far values were compared."""
     bridge: tuple[BridgeRow, ...]
     """Every line, also the empty ones."""
     parameters: tuple[ParameterLine, ...]

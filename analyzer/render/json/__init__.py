@@ -9,14 +9,17 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from analyzer.render.json.parts import SCHEMA_VERSION, Document
+import msgspec
+
+from analyzer.documents.base import Head
+from analyzer.render.json.parts import Document
 from analyzer.render.makers import find_maker
 from analyzer.render.options import RenderOptions
 
 if TYPE_CHECKING:
     from analyzer.report import Report
 
-__all__ = ["SCHEMA_VERSION", "render_json", "to_document", "write_json"]
+__all__ = ["render_json", "to_document", "to_record", "write_json"]
 
 
 def render_json(report: Report, options: RenderOptions | None = None) -> str:
@@ -24,13 +27,13 @@ def render_json(report: Report, options: RenderOptions | None = None) -> str:
 
     It holds every row, whatever the options.
     """
-    return write_json(to_document(report))
+    return write_json(to_record(report))
 
 
-def write_json(document: Document) -> str:
+def write_json(document: Head | Document) -> str:
     """A document as the text that `render_json` makes of a report."""
     parts: list[str] = []
-    _write(document, "", parts)
+    _write(document if isinstance(document, dict) else msgspec.to_builtins(document), "", parts)
     return _MARK.sub(r"\\u0023", "".join(parts)) + "\n"
 
 
@@ -78,11 +81,21 @@ _MAKERS = {
 """What makes the document of each kind of report: a module of this folder, and its function."""
 
 
+def to_record(report: Report) -> Head:
+    """The report as the typed document of its kind.
+
+    Raises:
+        TypeError: it is no report.
+    """
+    made: Head = find_maker(__name__, _MAKERS, report)(report)
+    return made
+
+
 def to_document(report: Report) -> Document:
     """The report as plain dicts and lists, as its JSON Schema describes it.
 
     Raises:
         TypeError: it is no report.
     """
-    made: Document = find_maker(__name__, _MAKERS, report)(report)
+    made: Document = msgspec.to_builtins(to_record(report))
     return made

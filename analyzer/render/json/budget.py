@@ -5,56 +5,59 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.budget.record import Among, AtLeast, BudgetReport, Limit, Verdict
-from analyzer.render.json.parts import Document, head, list_findings, utf8
+from analyzer.documents import check as check_records
+from analyzer.documents.base import LimitKind
+from analyzer.render.json.parts import finding_fields, head, utf8
 
 __all__ = ["document_budget"]
 
 
-def document_budget(report: BudgetReport) -> Document:
+def document_budget(report: BudgetReport) -> check_records.CheckDocument:
     """What `check` answers."""
-    return {
-        **head("check", report.stamp),
-        "passed": report.passed,
-        "models": [utf8(path) for path in report.models],
-        "unreadable": [
-            {"model": utf8(path), "error": utf8(error)} for path, error in report.unreadable.items()
+    return check_records.CheckDocument(
+        **head(report.stamp),
+        passed=report.passed,
+        models=[utf8(path) for path in report.models],
+        unreadable=[
+            check_records.UnreadableModel(model=utf8(path), error=utf8(error))
+            for path, error in report.unreadable.items()
         ],
-        "rules": [_rule(verdict) for verdict in report.verdicts],
-        "findings": [
-            {"model": utf8(path), **row}
+        rules=[_rule(verdict) for verdict in report.verdicts],
+        findings=[
+            check_records.ModelFinding(model=utf8(path), **finding_fields(finding))
             for path, findings in report.findings.items()
-            for row in list_findings(findings)
+            for finding in findings
         ],
-    }
+    )
 
 
-def _rule(verdict: Verdict) -> Document:
+def _rule(verdict: Verdict) -> check_records.Verdict:
     rule = verdict.rule
-    return {
-        "name": rule.name,
-        "model": None if verdict.model is None else utf8(verdict.model),
-        "metric": rule.metric,
-        "group": rule.group,
-        "match": rule.match,
-        "status": verdict.status.value,
-        "bound": _bound(rule.limit),
-        "observed": _listed(verdict.observed),
-        "limit": _listed(verdict.limit),
-        "unit": verdict.unit.value,
-        "baseline": verdict.baseline,
-        "exceeded_by": verdict.exceeded_by,
-        "contributors": [
-            {"name": each.name, "value": each.value, "baseline": each.baseline}
+    return check_records.Verdict(
+        name=rule.name,
+        model=None if verdict.model is None else utf8(verdict.model),
+        metric=rule.metric,
+        group=rule.group,
+        match=rule.match,
+        status=verdict.status,
+        bound=_bound(rule.limit),
+        observed=_listed(verdict.observed),
+        limit=_listed(verdict.limit),
+        unit=verdict.unit,
+        baseline=verdict.baseline,
+        exceeded_by=verdict.exceeded_by,
+        contributors=[
+            check_records.Contributor(name=each.name, value=each.value, baseline=each.baseline)
             for each in verdict.contributors
         ],
-        "skipped": None if verdict.skipped is None else verdict.skipped.value,
-        "message": utf8(verdict.message),
-        "advice": rule.message,
-        "origin": utf8(rule.origin),
-    }
+        skipped=verdict.skipped,
+        message=utf8(verdict.message),
+        advice=rule.message,
+        origin=utf8(rule.origin),
+    )
 
 
-def _bound(limit: Limit) -> str:
+def _bound(limit: Limit) -> LimitKind:
     """Which side of the limit is allowed."""
     return "among" if isinstance(limit, Among) else "least" if isinstance(limit, AtLeast) else "most"
 

@@ -4,167 +4,170 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from msgspec import UNSET
+
 from analyzer.artifact.components import ComponentTotals
+from analyzer.documents import inspect as inspect_records
 from analyzer.doubt import find_doubt
 from analyzer.ledger import Blocks, Entry, Evidence, Hides, Ledger, Role, Run
 from analyzer.model import Key, label
 from analyzer.ranges import Traffic
 from analyzer.render.json.groups import document_grouping
-from analyzer.render.json.parts import Document, head, list_findings, utf8
+from analyzer.render.json.parts import head, list_findings, utf8
 from analyzer.report import Inspection
 
 __all__ = ["document_inspection"]
 
 
-def document_inspection(report: Inspection) -> Document:
+def document_inspection(report: Inspection) -> inspect_records.InspectDocument:
     """What `inspect` answers on one model or artifact."""
     ledger = report.ledger
     doubt = find_doubt(ledger)
     basis, opaque = ledger.basis, frozenset(ledger.opaque)
-    return {
-        **head("inspect", report.stamp),
-        "model": _model(ledger, report.digests),
-        "totals": {
-            "parameters": ledger.parameters,
-            "parameters_at_least": doubt.least,
-            "parameters_at_most": doubt.most,
-            "parameters_unsettled": list(doubt.reasons),
-            "opaque_elements": ledger.opaque_elements,
-            "basis": {evidence.value: basis.get(evidence, 0) for evidence in Evidence},
-            "stored_tensors": len(ledger.entries),
-            "stored_elements": ledger.stored_elements,
-            "stored_bytes": ledger.stored_nbytes,
-            "shared_bytes": ledger.shared_nbytes,
-            "duplicated_bytes": ledger.duplicated_nbytes,
-            "file_bytes": ledger.file_nbytes,
-        },
-        "components": list(map(_component, report.components)),
-        "content": ledger.content,
-        "roles": {role.value: _role(ledger, role) for role in Role},
-        "accounts": [{"account": account.name, "bytes": account.nbytes} for account in ledger.accounts],
-        "dtypes": _dtypes(ledger),
+    return inspect_records.InspectDocument(
+        **head(report.stamp),
+        model=_model(ledger, report.digests),
+        totals=inspect_records.Totals(
+            parameters=ledger.parameters,
+            parameters_at_least=doubt.least,
+            parameters_at_most=doubt.most,
+            parameters_unsettled=list(doubt.reasons),
+            opaque_elements=ledger.opaque_elements,
+            basis={evidence: basis.get(evidence, 0) for evidence in Evidence},
+            stored_tensors=len(ledger.entries),
+            stored_elements=ledger.stored_elements,
+            stored_bytes=ledger.stored_nbytes,
+            shared_bytes=ledger.shared_nbytes,
+            duplicated_bytes=ledger.duplicated_nbytes,
+            file_bytes=ledger.file_nbytes,
+        ),
+        components=list(map(_component, report.components)),
+        content=ledger.content,
+        roles={role: _role(ledger, role) for role in Role},
+        accounts=[
+            inspect_records.Account(account=account.name, bytes=account.nbytes) for account in ledger.accounts
+        ],
+        dtypes=_dtypes(ledger),
         **document_grouping(report.grouping, ledger.parameters),
-        "blocks": None if ledger.blocks is None else list(map(_run, ledger.blocks.runs)),
-        "tensors": sorted(
+        blocks=None if ledger.blocks is None else list(map(_run, ledger.blocks.runs)),
+        tensors=sorted(
             (
                 _tensor(entry, ledger.blocks, opaque, doubt.hidden.get(entry.tensor.key))
                 for entry in ledger.entries
             ),
-            key=lambda item: (item["graph_path"], item["name"]),
+            key=lambda item: (item.graph_path, item.name),
         ),
-        "findings": list_findings(report.findings),
-    }
+        findings=list_findings(report.findings),
+    )
 
 
-def _model(ledger: Ledger, digests: dict[str, str]) -> Document:
+def _model(ledger: Ledger, digests: dict[str, str]) -> inspect_records.Model:
     model = ledger.model
-    files: list[Document] = [{"path": file.path, "bytes": file.nbytes} for file in model.files]
-    for file in files:
-        if file["path"] in digests:
-            file["sha256"] = digests[file["path"]]
-    return {
-        "path": str(model.path),
-        "files": files,
-        "ir_version": model.ir_version,
-        "opsets": dict(model.opsets),
-        "producer": model.producer,
-        "nodes": sum(1 for _ in model.nodes()),
-        "functions": len(model.functions),
-        "nested_graphs": model.nested_graphs,
-        "calls": [
-            {"function": "/".join(call.function.path), "sites": call.sites, "calls": call.calls}
+    return inspect_records.Model(
+        path=str(model.path),
+        files=[
+            inspect_records.File(path=file.path, bytes=file.nbytes, sha256=digests.get(file.path, UNSET))
+            for file in model.files
+        ],
+        ir_version=model.ir_version,
+        opsets=dict(model.opsets),
+        producer=model.producer,
+        nodes=sum(1 for _ in model.nodes()),
+        functions=len(model.functions),
+        nested_graphs=model.nested_graphs,
+        calls=[
+            inspect_records.Call(function="/".join(call.function.path), sites=call.sites, calls=call.calls)
             for call in ledger.calls
         ],
-        "remote": None if model.traffic is None else _traffic(model.traffic),
-    }
+        remote=None if model.traffic is None else _traffic(model.traffic),
+    )
 
 
-def _component(totals: ComponentTotals) -> Document:
+def _component(totals: ComponentTotals) -> inspect_records.Component:
     part = totals.component
-    return {
-        "component": part.name,
-        "path": utf8(totals.file),
-        "ir_version": part.ir_version,
-        "opsets": dict(part.opsets),
-        "producer": part.producer,
-        "nodes": totals.nodes,
-        "parameters": totals.parameters,
-        "stored_tensors": totals.stored_tensors,
-        "stored_elements": totals.stored_elements,
-        "stored_bytes": totals.stored_nbytes,
-        "duplicated_bytes": totals.duplicated_nbytes,
-        "file_bytes": totals.file_nbytes,
-    }
+    return inspect_records.Component(
+        component=part.name,
+        path=utf8(totals.file),
+        ir_version=part.ir_version,
+        opsets=dict(part.opsets),
+        producer=part.producer,
+        nodes=totals.nodes,
+        parameters=totals.parameters,
+        stored_tensors=totals.stored_tensors,
+        stored_elements=totals.stored_elements,
+        stored_bytes=totals.stored_nbytes,
+        duplicated_bytes=totals.duplicated_nbytes,
+        file_bytes=totals.file_nbytes,
+    )
 
 
-def _traffic(traffic: Traffic) -> Document:
-    return {
-        "requests": traffic.requests,
-        "bytes_read": traffic.nbytes,
-        "redirected_to": traffic.redirected_to,
-    }
+def _traffic(traffic: Traffic) -> inspect_records.Remote:
+    return inspect_records.Remote(
+        requests=traffic.requests, bytes_read=traffic.nbytes, redirected_to=traffic.redirected_to
+    )
 
 
-def _role(ledger: Ledger, role: Role) -> Document:
+def _role(ledger: Ledger, role: Role) -> inspect_records.RoleTotals:
     entries = [entry for entry in ledger.entries if entry.role is role]
-    return {
-        "tensors": len(entries),
-        "stored_elements": sum(entry.tensor.numel for entry in entries),
-        "parameters": sum(entry.parameters for entry in entries),
-        "bytes": sum(entry.tensor.nbytes for entry in entries),
-    }
+    return inspect_records.RoleTotals(
+        tensors=len(entries),
+        stored_elements=sum(entry.tensor.numel for entry in entries),
+        parameters=sum(entry.parameters for entry in entries),
+        bytes=sum(entry.tensor.nbytes for entry in entries),
+    )
 
 
-def _dtypes(ledger: Ledger) -> list[Document]:
+def _dtypes(ledger: Ledger) -> list[inspect_records.DtypeTotals]:
     by_dtype: dict[str, list[Entry]] = defaultdict(list)
     for entry in ledger.entries:
         by_dtype[entry.tensor.dtype.name].append(entry)
     return [
-        {
-            "dtype": dtype,
-            "tensors": len(entries),
-            "stored_elements": sum(entry.tensor.numel for entry in entries),
-            "bytes": sum(entry.tensor.nbytes for entry in entries),
-        }
+        inspect_records.DtypeTotals(
+            dtype=dtype,
+            tensors=len(entries),
+            stored_elements=sum(entry.tensor.numel for entry in entries),
+            bytes=sum(entry.tensor.nbytes for entry in entries),
+        )
         for dtype, entries in sorted(by_dtype.items())
     ]
 
 
-def _tensor(entry: Entry, blocks: Blocks | None, opaque: frozenset[Key], hides: Hides | None) -> Document:
+def _tensor(
+    entry: Entry, blocks: Blocks | None, opaque: frozenset[Key], hides: Hides | None
+) -> inspect_records.Tensor:
     tensor = entry.tensor
     member = None if blocks is None else blocks.entries[tensor.key]
-    return {
-        "name": tensor.key[1],
-        "graph_path": "/".join(tensor.graph_path),
-        "carrier": tensor.carrier.value,
-        "dtype": tensor.dtype.name,
-        "shape": list(tensor.shape),
-        "stored_elements": tensor.numel,
-        "parameters": entry.parameters,
-        "bytes": tensor.nbytes,
-        "logical_bytes": tensor.logical_nbytes,
-        "role": entry.role.value,
-        "scope": entry.scope if entry.has_scope else None,
-        "scoped_by": entry.scoped_by,
-        "decided_by": entry.decided_by,
-        "sources": list(entry.sources),
-        "uses": entry.uses,
-        "read_by": entry.read_by,
-        "applications": entry.applications,
-        "shared_with": list(entry.shared_with),
-        "block": member and member.block,
-        "part": (member and member.part) or None,
-        "layer_role": None if blocks is None else blocks.roles.get(tensor.key),
-        "copy_of": None if entry.copy_of is None else label(entry.copy_of),
-        "opaque": tensor.key in opaque,
-        "hides": hides and {"at_least": hides.least, "at_most": hides.most, "why": hides.why},
-    }
+    return inspect_records.Tensor(
+        name=tensor.key[1],
+        graph_path="/".join(tensor.graph_path),
+        carrier=tensor.carrier,
+        dtype=tensor.dtype.name,
+        shape=list(tensor.shape),
+        stored_elements=tensor.numel,
+        parameters=entry.parameters,
+        bytes=tensor.nbytes,
+        logical_bytes=tensor.logical_nbytes,
+        role=entry.role,
+        scope=entry.scope if entry.has_scope else None,
+        scoped_by=entry.scoped_by,
+        decided_by=entry.decided_by,
+        sources=list(entry.sources),
+        uses=entry.uses,
+        read_by=entry.read_by,
+        applications=entry.applications,
+        shared_with=list(entry.shared_with),
+        block=member and member.block,
+        part=(member and member.part) or None,
+        layer_role=None if blocks is None else blocks.roles.get(tensor.key),
+        copy_of=None if entry.copy_of is None else label(entry.copy_of),
+        opaque=tensor.key in opaque,
+        hides=None
+        if hides is None
+        else inspect_records.Hides(at_least=hides.least, at_most=hides.most, why=hides.why),
+    )
 
 
-def _run(run: Run) -> Document:
-    return {
-        "first": run.first,
-        "count": run.count,
-        "modules": list(run.modules),
-        "decided_by": run.rule,
-    }
+def _run(run: Run) -> inspect_records.Block:
+    return inspect_records.Block(
+        first=run.first, count=run.count, modules=list(run.modules), decided_by=run.rule
+    )

@@ -5,38 +5,40 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from analyzer.documents import shared as shared_records
+from analyzer.documents.base import Tool
 from analyzer.ledger import Finding
 from analyzer.version import version
 
-__all__ = ["SCHEMA_VERSION", "Document", "head", "list_findings", "utf8"]
-
-SCHEMA_VERSION = 1
+__all__ = ["Document", "Fields", "finding_fields", "head", "list_findings", "utf8"]
 
 Document = dict[str, Any]
+"""What a record is as plain values."""
+
+Fields = dict[str, Any]
+"""Fields of a record by their names, which several records have in common."""
 
 
-def head(command: str, stamp: str | None = None) -> Document:
-    """The keys that every document begins with."""
-    document: Document = {
-        "schema_version": SCHEMA_VERSION,
-        "command": command,
-        "tool": {"name": "onnxledger", "version": version()},
-    }
-    return document if stamp is None else {**document, "generated_at": stamp}
+def head(stamp: str | None = None) -> Fields:
+    """The fields that every document begins with; the others it has by itself."""
+    tool: Fields = {"tool": Tool(version=version())}
+    return tool if stamp is None else {**tool, "generated_at": stamp}
 
 
-def list_findings(findings: tuple[Finding, ...]) -> list[Document]:
+def list_findings(findings: tuple[Finding, ...]) -> list[shared_records.Finding]:
     """A row for each finding, in their order."""
-    return [
-        {
-            "id": finding.id,
-            "severity": finding.severity.value,
-            "message": finding.message,
-            "subjects": list(finding.subjects),
-            "bytes": finding.nbytes,
-        }
-        for finding in findings
-    ]
+    return [shared_records.Finding(**finding_fields(finding)) for finding in findings]
+
+
+def finding_fields(finding: Finding) -> Fields:
+    """What every document says of a finding."""
+    return {
+        "id": finding.id,
+        "severity": finding.severity,
+        "message": finding.message,
+        "subjects": list(finding.subjects),
+        "bytes": finding.nbytes,
+    }
 
 
 def utf8(text: str) -> str:

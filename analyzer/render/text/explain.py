@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import PurePosixPath
 
+from analyzer.documents import explain as explain_records
 from analyzer.findings.catalog import Explanation, list_paragraphs
-from analyzer.render.json.parts import Document, head
+from analyzer.render.json.parts import head
 
 __all__ = [
     "document_explanations",
@@ -124,8 +125,9 @@ def _fill(paragraph: str, width: int, indent: str = "") -> str:
     )
 
 
-def document_explanations(explanations: Iterable[Explanation]) -> Document:
+def document_explanations(explanations: Iterable[Explanation]) -> explain_records.ExplainDocument:
     """The JSON document: a row for each, with the keys of the record."""
     names = [field.name for field in fields(Explanation)]
     rows = [{name: getattr(each, name) for name in names} for each in explanations]
-    return {**head("explain"), "findings": [{**row, "severities": list(row["severities"])} for row in rows]}
+    findings = [explain_records.Explanation(**{**row, "severities": list(row["severities"])}) for row in rows]
+    return explain_records.ExplainDocument(**head(), findings=findings)
