@@ -99,9 +99,9 @@ mutants: .venv/.installed  ## change one place of the rules at a time, and see w
 sizes: .venv/.installed  ## files, lines and functions: how many, the median, the longest
 	@PYTHONPATH=tests $(BIN)/python -m house
 
-files: .venv/.installed  ## rewrite README's list of files, and in the schemas the values that the code has
+files: .venv/.installed  ## rewrite README's list of files, the schemas, and the tables of the pages on JSON
 	PYTHONPATH=tests $(BIN)/python -m house --write
-	PYTHONPATH=tests $(BIN)/python -m schema_values
+	$(BIN)/python -m tools.schemas
 
 dev: .venv/.installed  ## make the virtual environment in .venv
 	@echo "ready: source $(BIN)/activate"

@@ -6,13 +6,13 @@ import copy
 import json
 import math
 import re
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
+import msgspec
 import numpy as np
 import pytest
 from reports import (
@@ -33,10 +33,14 @@ from reports import (
     sweep_comparison,
     timing_comparison,
 )
-from schema_values import FOLDER, VALUES, allowed, enums, rewrite
 
 from analyzer.budget.metrics import METRICS
 from analyzer.compare import compare_ledgers
+from analyzer.compare.record import Status
+from analyzer.documents import DOCUMENTS, inspect
+from analyzer.documents import compare as compare_records
+from analyzer.documents import reconcile as reconcile_records
+from analyzer.documents.base import LimitKind, Record
 from analyzer.dtypes import DType
 from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.group import group_by
@@ -49,13 +53,16 @@ from analyzer.manifest import (
     save_manifest,
 )
 from analyzer.reconcile import Line
-from analyzer.reconcile.lines import UNBALANCED
+from analyzer.reconcile.lines import UNBALANCED, WHY, Why
 from analyzer.render.json import render_json, to_document
 from analyzer.report import Inspection, Report
 from analyzer.schemas import SCHEMAS, load_schema, schema_name
+from tools.schemas.generate import generate
+from tools.schemas.page import TABLES, keys_of
+from tools.schemas.page import rewrite as rewrite_page
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = dict.fromkeys(SCHEMAS, "report-format.md") | {"graph": "graph.md", "manifest": "manifest-format.md"}
+PAGES = {"manifest": "manifest-format.md"}
 KINDS = tuple(name for name in SCHEMAS if name not in ("explain", "graph", "manifest"))
 
 MAPS = frozenset(
@@ -146,129 +153,29 @@ def test_every_object_is_closed_and_every_key_described(name: str) -> None:
             assert all(value["description"].endswith(".") for value in schema["properties"].values())
 
 
-def test_export_embeds_the_schema_of_reconcile_unchanged() -> None:
-    alone = load_schema("reconcile")
-    embedded = load_schema("export")["$defs"]
-
-    body = {key: value for key, value in alone.items() if key not in ("$schema", "$id", "title", "$defs")}
-
-    assert embedded == {"reconcile": body, **alone["$defs"]}
-
-
-def test_the_same_row_has_the_same_schema_everywhere() -> None:
-    inspect, reconcile = load_schema("inspect")["$defs"], load_schema("reconcile")["$defs"]
-
-    rows = reconcile.keys() - VALUES.keys()
-    assert {name: inspect[name] for name in rows} == {name: reconcile[name] for name in rows}
-
-
-def test_a_model_of_a_survey_has_the_schema_of_the_report_on_it_alone() -> None:
-    alone, survey = load_schema("inspect"), load_schema("survey")
-    row = survey["$defs"]["surveyed"]["properties"]
-    finding = row["findings"]["items"]["properties"]
-
-    assert survey["$defs"]["role"] == alone["$defs"]["role"]
-    assert {key: row[key] for key in ("totals", "roles", "dtypes")} == {
-        key: alone["properties"][key] for key in ("totals", "roles", "dtypes")
-    }
-    assert finding == {key: alone["$defs"]["finding"]["properties"][key] for key in finding}
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_allows_the_values_that_the_code_has(name: str) -> None:
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_schema_is_that_of_its_record(name: str) -> None:
     """`make files` writes them."""
-    text = (FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")
-
-    assert text == rewrite(text)
+    assert load_schema(name) == generate(name)
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_lists_what_the_code_lists_in_one_place(name: str) -> None:
-    schema = load_schema(name)
-    places = [part for key, part in schema["$defs"].items() if key in VALUES]
-
-    elsewhere = [part["enum"] for part in enums(schema) if not any(part is place for place in places)]
-
-    assert not [values for values in elsewhere if values in [allowed(key) for key in VALUES]]
+def test_the_manifest_has_the_types_that_the_code_has() -> None:
+    assert load_schema("manifest")["$defs"]["dtype"]["enum"] == [dtype.name for dtype in DType]
 
 
-ALLOWED = {
-    "bound": {"limit_kind"},
-    "carrier": {"carrier"},
-    "certainty": {"certainty"},
-    "chain": {"line"},
-    "changed": {"change"},
-    "compared": {"compared"},
-    "content": {"content_mode"},
-    "content.a": {"content_mode"},
-    "content.b": {"content_mode"},
-    "dtype": {"dtype"},
-    "fill": {"fill"},
-    "from": {"field_origin"},
-    "id": {"finding_id"},
-    "kernel_clock": {"kernel_clock"},
-    "kind": {"formula_kind"},
-    "line": {"line"},
-    "match": {"match"},
-    "matched_by": {"part_matched_by", "tensor_matched_by"},
-    "optimization": {"optimization"},
-    "order": {"measuring_order", "order"},
-    "precision": {"precision"},
-    "reads": {"reads"},
-    "role": {"tensor_role"},
-    "severities": {"severity"},
-    "severity": {"severity"},
-    "skipped": {"skipped"},
-    "status": {"rule_status", "status"},
-    "unit": {"unit"},
-}
-"""Keys whose values are listed, wherever they are."""
-
-
-def test_keys_of_one_name_have_the_same_values_everywhere() -> None:
-    found: dict[str, set[str]] = defaultdict(set)
-    for name in SCHEMAS:
-        schema = load_schema(name)
-        for part in (schema, *schema["$defs"].values()):
-            for path, key in schema_items(part):
-                listed = {
-                    each.get("$ref", "").removeprefix("#/$defs/") for each in (key, key.get("items", {}))
-                }
-                last = path if path.startswith("content.") else path.rpartition(".")[2]
-                found[last] |= listed & VALUES.keys()
-
-    assert {key: names for key, names in found.items() if names} == ALLOWED
-
-
-def test_what_a_schema_says_besides_of_the_values_of_the_code_is_so() -> None:
-    inspect, reconcile, compare = load_schema("inspect"), load_schema("reconcile"), load_schema("compare")
-
+def test_what_a_record_says_of_values_that_the_code_has_is_so() -> None:
     key = f"({'|'.join(KEYS)})"
-    for schema in (inspect, reconcile, compare):
+    for record in (
+        inspect.InspectDocument,
+        reconcile_records.ReconcileDocument,
+        compare_records.CompareDocument,
+    ):
+        schema = generate(next(name for name, each in DOCUMENTS.items() if each is record))
         assert schema["properties"]["by"]["pattern"] == f"^({key}(,{key})*|{ACCOUNTS}|group)$"
-    assert inspect["properties"]["roles"]["propertyNames"] == {"$ref": "#/$defs/tensor_role"}
-    basis = inspect["properties"]["totals"]["properties"]["basis"]
-    assert basis["propertyNames"] == {"$ref": "#/$defs/evidence"}
-    assert basis["required"] == allowed("evidence")
-    assert {line.value for line in UNBALANCED} <= {*allowed("finding_id")}
-    assert compare["$defs"]["statuses"]["required"] == allowed("status")
-    tensor, side = (schema["$defs"] for schema in (inspect, compare))
-    tensor, side = tensor["tensor"]["properties"], side["tensor_side"]["properties"]
-    assert {key: tensor[key] for key in side.keys() - {"name", "group"}} == {
-        key: side[key] for key in side.keys() - {"name", "group"}
-    }
-    assert {*allowed("limit_kind")} == {metric.kind for metric in METRICS.values()}
-    found = load_schema("check")["$defs"]["model_finding"]["properties"]
-    finding = inspect["$defs"]["finding"]["properties"]
-    assert {key: value for key, value in found.items() if key != "model"} == finding
-
-
-def test_a_point_of_a_sweep_has_the_schema_of_a_measurement_alone() -> None:
-    alone, point = load_schema("time"), load_schema("sweep")["$defs"]["point"]
-
-    shared = {key: value for key, value in point["properties"].items() if key != "value"}
-    assert shared == {key: alone["properties"][key] for key in shared}
-    assert {name: load_schema("sweep")["$defs"][name] for name in alone["$defs"]} == alone["$defs"]
+    assert set(get_args(LimitKind)) == {metric.kind for metric in METRICS.values()}
+    assert set(get_args(Why)) == WHY.keys()
+    assert {line.value for line in UNBALANCED} <= EXPLANATIONS.keys()
+    assert {*compare_records.Statuses.__struct_fields__} == {*Status}
 
 
 # the pages
@@ -320,54 +227,70 @@ def written_tables(page: str) -> dict[str, list[tuple[str, str, str]]]:
 def tables_of(name: str) -> list[tuple[str, dict[str, Any]]]:
     """The parts of a schema that have a table of keys, by its heading."""
     schema = load_schema(name)
-    rows = ((row, part) for row, part in schema["$defs"].items() if row not in VALUES)
+    rows = ((row, part) for row, part in schema["$defs"].items() if row != "dtype")
     return [("" if name == "manifest" else name, schema), *rows]
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_every_key_of_a_schema_is_documented_and_no_other(name: str) -> None:
-    documented = documented_keys(PAGES[name])
+def test_every_key_of_the_manifest_is_documented_and_no_other() -> None:
+    documented = documented_keys(PAGES["manifest"])
 
-    for table, schema in tables_of(name):
+    for table, schema in tables_of("manifest"):
         assert [key for key, _, _ in documented[table]] == [key for key, _ in schema_items(schema)]
 
 
-def listed_values(root: dict[str, Any], part: dict[str, Any]) -> list[str | None]:
-    """The values that a key, or each item of its array, may have; nothing where they are not listed."""
-    found: list[str | None] = []
-    for each in (part, part.get("items", {})):
-        key = each.get("$ref", "").removeprefix("#/$defs/")
-        found += (root["$defs"][key] if key else each).get("enum", [])
-    return found
+@pytest.mark.parametrize("page", TABLES)
+def test_a_page_says_of_each_key_what_its_record_says(page: str) -> None:
+    """`make files` writes the texts and the units."""
+    path = DOCS / page
+
+    assert path.read_text(encoding="utf-8") == rewrite_page(path)
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_values_that_a_page_lists_are_those_of_the_schema(name: str) -> None:
-    documented = documented_keys(PAGES[name])
-
-    for table, schema in tables_of(name):
-        for key, part in schema_items(schema):
-            shown = next(shown for row, shown, _ in documented[table] if row == key)
-            listed = re.findall(r"`([^`]+)`", shown) + [None] * ("null" in shown)
-            if values := listed_values(load_schema(name), part):
-                assert listed in ([], values), (table, key)
+PARTIAL = frozenset({"head", "totals", "dtypes", "grouping"})
+"""Tables of keys that several documents share."""
 
 
-@pytest.mark.parametrize("page", sorted(set(PAGES.values())))
-def test_every_documented_table_has_its_schema_or_is_shared(page: str) -> None:
-    of_schemas = {table for name, where in PAGES.items() if where == page for table, _ in tables_of(name)}
-    written = written_tables(page)
+@pytest.mark.parametrize("page", TABLES)
+def test_a_page_has_every_key_of_a_record_and_no_other(page: str) -> None:
+    documented = documented_keys(page)
 
-    shared = Counter(key.removeprefix("keys of ") for rows in written.values() for key, _, _ in rows)
-    assert of_schemas <= written.keys()
-    assert all(shared[table] > 1 for table in written.keys() - of_schemas)
+    for table, record in TABLES[page].items():
+        shown = [key for key, _, _ in documented[table]]
+        assert len(set(shown)) == len(shown)
+        known = {key for key, _ in keys_of(record, apart=frozenset(TABLES[page].values()))}
+        assert set(shown) <= known if table in PARTIAL else set(shown) == known, table
 
 
-def test_no_row_of_the_report_page_stands_there_twice() -> None:
-    lines = (DOCS / "report-format.md").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("page", TABLES)
+def test_values_that_a_page_lists_are_those_of_the_record(page: str) -> None:
+    documented = documented_keys(page)
 
-    long = Counter(line for line in lines if re.match(r"\| `[^|]*`[^`]* \|", line) and len(line) > 100)
-    assert not [line for line, count in long.items() if count > 1]
+    for table, record in TABLES[page].items():
+        values = dict(values_of(record))
+        for key, shown, _ in documented[table]:
+            listed = set(re.findall(r"`([^`]+)`", shown)) - TABLES[page].keys()
+            assert not listed or key not in values or listed == values[key], (table, key)
+
+
+def values_of(record: type[Record], prefix: str = "") -> Iterator[tuple[str, set[str]]]:
+    """The keys whose values are listed, with these."""
+    for field in msgspec.structs.fields(record):
+        found = set(listed_in(msgspec.inspect.type_info(field.type)))
+        if found:
+            yield f"{prefix}{field.encode_name}", found
+
+
+def listed_in(info: msgspec.inspect.Type) -> Iterator[str]:
+    match info:
+        case msgspec.inspect.EnumType(cls=cls):
+            yield from (each.value for each in cls)
+        case msgspec.inspect.LiteralType(values=values):
+            yield from (value for value in values if isinstance(value, str))
+        case msgspec.inspect.UnionType(types=types):
+            for each in types:
+                yield from listed_in(each)
+        case msgspec.inspect.Metadata(type=inner):
+            yield from listed_in(inner)
 
 
 UNITLESS = frozenset(

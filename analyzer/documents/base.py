@@ -27,6 +27,7 @@ __all__ = [
     "PrecisionName",
     "Record",
     "Runs",
+    "Shape",
     "Share",
     "SignedElements",
     "SignedMilliseconds",
@@ -68,6 +69,9 @@ Share = Annotated[float, Meta(ge=0, extra={"unit": "fraction of 1"})]
 Yes = Annotated[bool, Meta(extra_json_schema={"const": True})]
 No = Annotated[bool, Meta(extra_json_schema={"const": False})]
 VertexId = Annotated[str, Meta(pattern="^n[0-9]+$")]
+
+Shape = list[Annotated[int, Meta(extra={"unit": "elements"})]]
+"""Dimensions; empty for a scalar."""
 
 TiedNames = Annotated[list[Text], Meta(min_length=2, extra_json_schema={"uniqueItems": True})]
 """The names of one tensor, first name first."""

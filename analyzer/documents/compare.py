@@ -18,6 +18,7 @@ from analyzer.documents.base import (
     Parts,
     Positive,
     Record,
+    Shape,
     Tensors,
     Text,
 )
@@ -61,12 +62,13 @@ class CompareDocument(Head, frozen=True, kw_only=True):
     """Whether both compute the same with their weights, whatever these are; null where a side is a saved report, or
     remote."""
     by: Keys
-    """What the groups are made by: a key, or several with commas between them; `bytes` are the accounts, `group` are
-    the user's own."""
+    """What the groups are made by: `scope`, `block`, `op`, `dtype`, `role`, or several of them with commas between; or
+    `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
     depth: Parts | None
     """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match an entry have it; null where the groups are not the user's."""
+    """Which of the user's groups that match an entry have it: all of them, or the first; null where the groups are not
+    the user's."""
     groups_from: GroupsFrom
     """Where the user's groups come from; of `--preset auto`, each side's own."""
     groups: list[GroupPair]
@@ -96,17 +98,17 @@ class Pair(Record, frozen=True, kw_only=True):
 class CompareTotals(Record, frozen=True, kw_only=True):
     """Both models whole."""
 
-    parameters: Pair
+    parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
-    stored_elements: Pair
+    stored_elements: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Elements as stored."""
-    stored_bytes: Pair
+    stored_bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
     """Encoded payload of all tensors."""
-    bytes: Pair
+    bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
     """Sizes of all files on disk."""
-    tensors: Pair
+    tensors: Annotated[Pair, Meta(extra={"unit": "tensors"})]
     """Stored tensors."""
-    nodes: Pair | None
+    nodes: Annotated[Pair, Meta(extra={"unit": "nodes"})] | None
     """Nodes of all graphs and functions; null where a saved report does not say how many there were."""
 
 
@@ -178,13 +180,13 @@ class GroupPair(Record, frozen=True, kw_only=True):
     """The parts of its name, one for each key; the user's own groups have one."""
     status: Status
     """What happened on the way from A to B; `unchanged` compares counts and bytes, not values."""
-    parameters: Pair
+    parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
-    stored_elements: Pair
+    stored_elements: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Elements as stored."""
-    bytes: Pair
+    bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
     """Encoded payload."""
-    tensors: Pair
+    tensors: Annotated[Pair, Meta(extra={"unit": "tensors"})]
     """Stored tensors."""
 
 
@@ -198,7 +200,7 @@ class TensorSide(Record, frozen=True, kw_only=True):
     whose groups these are."""
     dtype: DtypeName
     """ONNX element type; `UNDEFINED` for a number that this version does not know."""
-    shape: list[int]
+    shape: Shape
     """Dimensions; empty for a scalar. A file may claim one below 0, which a finding tells."""
     role: Role
     """What it is."""
@@ -233,9 +235,9 @@ class TensorPair(Record, frozen=True, kw_only=True):
     """The tensor in A; null where A lacks it."""
     b: TensorSide | None
     """The tensor in B; null where B lacks it."""
-    parameters: Pair
+    parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements that count here; of a copy none."""
-    stored_elements: Pair
+    stored_elements: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Elements as stored."""
-    bytes: Pair
+    bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
     """Encoded payload."""

@@ -13,11 +13,11 @@ from analyzer.documents.base import (
     Milliseconds,
     NodeKeys,
     Parts,
-    Positive,
     Record,
     SignedMilliseconds,
     Text,
 )
+from analyzer.documents.compare import Pair
 from analyzer.documents.shared import GroupsFrom
 from analyzer.ledger import Match
 
@@ -27,7 +27,6 @@ __all__ = [
     "CompareTimeDocument",
     "CompareTimeTotals",
     "ComparedPoint",
-    "CountPair",
     "ErrorMs",
     "Measured",
     "MsPair",
@@ -61,13 +60,13 @@ class CompareTimeDocument(Head, frozen=True, kw_only=True):
     """Both whole."""
     groups: list[TimePair]
     """The groups of both, in natural order or in the user's; then those of fused kernels."""
-    overlap_ms: MsPair
+    overlap_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """What the user's groups count more than once."""
-    ungrouped_ms: MsPair
+    ungrouped_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """What no group of the user's has."""
-    unattributed_ms: MsPair
+    unattributed_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """Kernels that no rule gives to a group."""
-    overhead_ms: MsPair
+    overhead_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """The mean profiled run without its kernels."""
 
 
@@ -95,29 +94,16 @@ class MsPair(Record, frozen=True, kw_only=True):
     """a / b; null where b is 0 or less."""
 
 
-class CountPair(Record, frozen=True, kw_only=True):
-    """One number on both sides."""
-
-    a: Annotated[int, Meta(ge=0, extra={"unit": "as its key says"})]
-    """The number in A; 0 where A lacks the group."""
-    b: Annotated[int, Meta(ge=0, extra={"unit": "as its key says"})]
-    """The number in B; 0 where B lacks the group."""
-    difference: Annotated[int, Meta(extra={"unit": "as its key says, signed"})]
-    """a - b."""
-    ratio: Positive | None
-    """a / b; null where b is 0."""
-
-
 class CompareTimeTotals(Record, frozen=True, kw_only=True):
     """Both whole."""
 
-    latency_ms: MsPair
+    latency_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """The mean run without profiling."""
-    profiled_latency_ms: MsPair
+    profiled_latency_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """The mean run with profiling."""
-    parameters: CountPair
+    parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
-    bytes: CountPair
+    bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
     """Sizes of all files on disk."""
 
 
@@ -142,13 +128,13 @@ class TimePair(Record, frozen=True, kw_only=True):
     status: Status
     """Of the time: `changed` where it differs by more than `error_ms` of both together; `added` and `removed` where
     only B or only A has the group."""
-    ms: MsPair
+    ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """Mean kernel time per profiled run."""
-    error_ms: ErrorMs
+    error_ms: Annotated[ErrorMs, Meta(extra={"unit": "ms"})]
     """Half the widths of the 95 % confidence intervals."""
-    parameters: CountPair
+    parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
-    bytes: CountPair
+    bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
     """Encoded payload."""
 
 
@@ -185,9 +171,9 @@ class CompareSweepDocument(Head, frozen=True, kw_only=True):
 class CompareSweepTotals(Record, frozen=True, kw_only=True):
     """Both models whole."""
 
-    parameters: CountPair
+    parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
-    bytes: CountPair
+    bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
     """Sizes of all files on disk."""
 
 
@@ -195,18 +181,18 @@ class ComparedPoint(Record, frozen=True, kw_only=True):
     """One length, which both sides have."""
 
     value: Elements
-    """The length."""
-    latency_ms: MsPair
+    """The length of the axis."""
+    latency_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """The mean run without profiling."""
-    profiled_latency_ms: MsPair
+    profiled_latency_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """The mean run with profiling."""
     groups: list[TimePair]
     """The groups of both, in natural order or in the user's; then those of fused kernels."""
-    overlap_ms: MsPair
+    overlap_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """What the user's groups count more than once."""
-    ungrouped_ms: MsPair
+    ungrouped_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """What no group of the user's has."""
-    unattributed_ms: MsPair
+    unattributed_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """Kernels that no rule gives to a group."""
-    overhead_ms: MsPair
+    overhead_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """The mean profiled run without its kernels."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from analyzer.documents.base import Count, Head, Record, Text, VertexId, Yes, one_of
+from analyzer.documents.base import Count, Head, Record, Shape, Text, VertexId, Yes, one_of
 from analyzer.ledger import Role
 from analyzer.model import Carrier
 
@@ -116,7 +116,7 @@ class GraphTensor(Record, frozen=True, kw_only=True):
     """The place in the ONNX format that holds it."""
     dtype: Text
     """Element type, by its name in the ONNX specification."""
-    shape: list[int]
+    shape: Shape
     """Its dimensions; empty for a scalar."""
     stored_elements: Count
     """Elements that it stores."""

@@ -16,6 +16,7 @@ from analyzer.documents.base import (
     Nodes,
     Parts,
     Record,
+    Shape,
     SignedElements,
     Stamped,
     Tensors,
@@ -64,14 +65,16 @@ class InspectDocument(Stamped, frozen=True, kw_only=True):
     dtypes: list[DtypeTotals]
     """Sums by element type, sorted by name."""
     by: Keys
-    """What the groups are made by: a key, or several with commas between them; `bytes` are the accounts, `group` are
-    the user's own."""
+    """What the groups are made by: `scope`, `block`, `op`, `dtype`, `role`, or several of them with commas between; or
+    `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
     depth: Parts | None
     """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match an entry have it; null where the groups are not the user's."""
+    """Which of the user's groups that match an entry have it: all of them, or the first; null where the groups are not
+    the user's."""
     groups_from: Text | None
-    """Where the user's groups come from: `--group`, a config, or a preset; null where the groups are not the user's."""
+    """Where the user's groups come from: `--group`, the name of a config, or `preset` and its name, ` (auto)` after it
+    where it was found by `--preset auto`; null where the groups are not the user's."""
     groups: list[Group]
     """The groups, in natural order (`layer.2` before `layer.10`), or in the user's."""
     tree: list[TreeRow]
@@ -300,7 +303,7 @@ class Tensor(Record, frozen=True, kw_only=True):
     """The place in the format that holds it."""
     dtype: DtypeName
     """ONNX element type; `UNDEFINED` for a number that this version does not know."""
-    shape: list[int]
+    shape: Shape
     """Dimensions; empty for a scalar. A file may claim one below 0, which a finding tells."""
     stored_elements: Elements
     """The product of a dense shape, the stored values of a sparse tensor, a list's length."""

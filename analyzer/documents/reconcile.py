@@ -47,7 +47,8 @@ class ReconcileDocument(Stamped, frozen=True, kw_only=True):
     model: ReconcileModel
     """The file's side."""
     against: dict[str, str]
-    """PyTorch's side: what the manifest says of its origin, for people to read."""
+    """PyTorch's side: what the manifest says of its origin, for people to read; of a checkpoint file `parameters_by`
+    says what told parameters from buffers: `meta-device` (its class) or `names`."""
     balanced: bool
     """Whether no tensor is on a line that keeps the account from balancing."""
     content: ContentMode
@@ -72,14 +73,16 @@ class ReconcileDocument(Stamped, frozen=True, kw_only=True):
     nearest: list[NearestMatch]
     """For tensors that nothing explains, the PyTorch parameter that each is most like; at most 64."""
     by: Keys
-    """What the groups are made by: a key, or several with commas between them; `bytes` are the accounts, `group` are
-    the user's own."""
+    """What the groups are made by: `scope`, `block`, `op`, `dtype`, `role`, or several of them with commas between; or
+    `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
     depth: Parts | None
     """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match an entry have it; null where the groups are not the user's."""
+    """Which of the user's groups that match an entry have it: all of them, or the first; null where the groups are not
+    the user's."""
     groups_from: Text | None
-    """Where the user's groups come from: `--group`, a config, or a preset; null where the groups are not the user's."""
+    """Where the user's groups come from: `--group`, the name of a config, or `preset` and its name, ` (auto)` after it
+    where it was found by `--preset auto`; null where the groups are not the user's."""
     groups: list[Group]
     """The groups, in natural order (`layer.2` before `layer.10`), or in the user's."""
     tree: list[TreeRow]
@@ -118,7 +121,7 @@ class WiringRead(Record, frozen=True, kw_only=True):
     checked: Annotated[int, Meta(ge=0, extra={"unit": "parameters"})]
     """Parameters of which it was looked at where they are read."""
     misplaced: Annotated[int, Meta(ge=0, extra={"unit": "parameters"})]
-    """Those whose values stand where another's belong."""
+    """Those whose values stand where another's belong: the line `misplaced`."""
     first: Text | None
     """The first module, in the export's order, that computes something else than the exported one; null where none does
     or none can be named."""
@@ -185,7 +188,8 @@ class Parameter(Record, frozen=True, kw_only=True):
     decided_by: Annotated[str, Meta(pattern="^(content|sampled|provenance|name|structure|none)([:+].+)?$")]
     """The evidence and the rule."""
     max_abs_error: Annotated[float, Meta(ge=0, extra={"unit": "the weights' own"})] | None
-    """Largest difference among the values compared; null where none were."""
+    """Largest difference that was found; null where none was taken. Where only digests or positions were compared, it
+    is that at the positions, also of what is `differing`."""
     compared: Compared
     """How far its values were compared."""
     why: Why | None
@@ -205,7 +209,7 @@ class ReconcileTensor(Record, frozen=True, kw_only=True):
     line: Line
     """Where it came from."""
     parameter: str | None
-    """The PyTorch parameter or buffer that it holds; null where it holds none."""
+    """The PyTorch parameter or buffer that it holds, the first if it holds several; null where it holds none."""
     decided_by: Annotated[str, Meta(pattern="^(content|sampled|provenance|name|structure|none)([:+].+)?$")]
     """The evidence and the rule."""
     expression: str | None
@@ -218,7 +222,7 @@ class NearestMatch(Record, frozen=True, kw_only=True):
     tensor: str
     """The stored tensor."""
     parameter: Text
-    """The PyTorch parameter that it is most like."""
+    """The PyTorch parameter that it is most like, of as many elements."""
     equal: Elements
     """Of the compared elements, how many agree."""
     compared: Annotated[int, Meta(ge=1, extra={"unit": "elements"})]

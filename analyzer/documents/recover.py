@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from analyzer.content import ContentMode
-from analyzer.documents.base import Bytes, Count, DtypeName, Elements, Head, Record, Tensors, Text, TiedNames
+from analyzer.documents.base import (
+    Bytes,
+    Count,
+    DtypeName,
+    Elements,
+    Head,
+    Record,
+    Shape,
+    Tensors,
+    Text,
+    TiedNames,
+)
 from analyzer.documents.reconcile import ReconcileModel
 from analyzer.reconcile.lines import Line
 
@@ -100,7 +111,7 @@ class Unnamed(Record, frozen=True, kw_only=True):
     """The name in the file."""
     graph_path: str
     """Where its graph is; empty for the main graph."""
-    shape: list[int]
+    shape: Shape
     """Dimensions as stored; a file may claim one below 0, which is told."""
     dtype: DtypeName
     """ONNX element type as stored."""

@@ -28,7 +28,7 @@ class Group(Record, frozen=True, kw_only=True):
     parameters: Elements
     """Logical learned elements; a copy has none."""
     unshared_parameters: Elements
-    """Parameters if every use of a tensor had one of its own."""
+    """Parameters if every use of a tensor had one of its own: each tensor's, times its `applications`."""
     applications: Annotated[int, Meta(ge=1, extra={"unit": "nodes"})]
     """How often each of its learned tensors is used; 1 where they differ."""
     stored_elements: Elements
@@ -38,7 +38,7 @@ class Group(Record, frozen=True, kw_only=True):
     tensors: Tensors
     """Stored tensors."""
     nodes: Nodes
-    """Nodes; 0 where the key is `dtype` or `role`, which nodes do not have."""
+    """Nodes; 0 where a key is `dtype` or `role`, which nodes do not have."""
     share: Share | None
     """`parameters` as a fraction of all parameters; null where there are none."""
     trainable: Elements | UnsetType = UNSET

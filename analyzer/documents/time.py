@@ -342,7 +342,7 @@ class Point(Record, frozen=True, kw_only=True):
     """A measurement for each length, in the order in which they were asked for."""
 
     value: Elements
-    """The length."""
+    """The length of the axis."""
     inputs: list[InputFeed]
     """What the model was fed, in its own order."""
     axes: list[AxisSize]

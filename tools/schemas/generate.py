@@ -6,6 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from analyzer.dtypes import DType
 from analyzer.findings.catalog import load_explanations
 from analyzer.formulas.memory import Precision
 
-__all__ = ["VALUES", "docstrings", "generate", "records_of"]
+__all__ = ["FOLDER", "VALUES", "docstrings", "generate", "records_of"]
 
 VALUES: Mapping[str, Iterable[str]] = {
     "dtype": [dtype.name for dtype in DType],
@@ -26,6 +27,8 @@ VALUES: Mapping[str, Iterable[str]] = {
     "precision": [precision.label for precision in Precision],
 }
 """What stands for a name that begins with `$values`: names that are data, and no type."""
+
+FOLDER = Path(__file__).parents[2] / "analyzer" / "schemas"
 
 _DEFS = "#/$defs/"
 

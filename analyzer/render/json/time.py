@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from analyzer.compare import Pair
+from analyzer.documents import compare as compare_records
 from analyzer.documents import compare_time as compare_time_records
 from analyzer.documents import shared as shared_records
 from analyzer.documents import time as time_records
@@ -285,5 +286,5 @@ def _times(pair: Pair[float]) -> compare_time_records.MsPair:
     return compare_time_records.MsPair(a=pair.a, b=pair.b, difference=pair.difference, ratio=pair.ratio)
 
 
-def _counts(pair: Pair[int]) -> compare_time_records.CountPair:
-    return compare_time_records.CountPair(a=pair.a, b=pair.b, difference=pair.difference, ratio=pair.ratio)
+def _counts(pair: Pair[int]) -> compare_records.Pair:
+    return compare_records.Pair(a=pair.a, b=pair.b, difference=pair.difference, ratio=pair.ratio)

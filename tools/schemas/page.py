@@ -1,0 +1,147 @@
+"""The tables of the pages on JSON: what stands beside each key is its field's docstring and unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analyzer.documents import (
+    DOCUMENTS,
+    check,
+    compare,
+    compare_time,
+    explain,
+    formula,
+    graph,
+    inspect,
+    recover,
+    shared,
+    survey,
+    time,
+)
+from analyzer.documents.base import Record
+from tools.schemas.generate import docstrings
+
+__all__ = ["PAGES", "TABLES", "keys_of", "rewrite"]
+
+_DOCS = Path(__file__).parents[2] / "docs"
+
+TABLES: Mapping[str, Mapping[str, type[Record]]] = {
+    "report-format.md": {
+        **{name: record for name, record in DOCUMENTS.items() if name != "graph"},
+        "head": inspect.InspectDocument,
+        "totals": inspect.InspectDocument,
+        "dtypes": inspect.InspectDocument,
+        "grouping": inspect.InspectDocument,
+        "group": shared.Group,
+        "tree_row": shared.TreeRow,
+        "finding": shared.Finding,
+        "tensor": inspect.Tensor,
+        "role": inspect.RoleTotals,
+        "surveyed": survey.Surveyed,
+        "unreadable": survey.Unreadable,
+        "state_tensor": recover.StateTensor,
+        "pair": compare.Pair,
+        "statuses": compare.Statuses,
+        "group_pair": compare.GroupPair,
+        "tensor_pair": compare.TensorPair,
+        "tensor_side": compare.TensorSide,
+        "ms_pair": compare_time.MsPair,
+        "time_pair": compare_time.TimePair,
+        "compared_point": compare_time.ComparedPoint,
+        "verdict": check.Verdict,
+        "contributor": check.Contributor,
+        "model_finding": check.ModelFinding,
+        "input": time.InputFeed,
+        "axis": time.AxisSize,
+        "latency": time.Latency,
+        "time_group": time.TimeGroup,
+        "elsewhere": time.Elsewhere,
+        "kernel": time.Kernel,
+        "point": time.Point,
+        "growth": time.Growth,
+        "group_growth": time.GroupGrowth,
+        "formula_term": formula.FormulaTerm,
+        "formula_part": formula.FormulaPart,
+        "formula_field": formula.FormulaField,
+        "explanation": explain.Explanation,
+    },
+    "graph.md": {
+        "graph": graph.GraphDocument,
+        "node": graph.NodeVertex,
+        "tensor": graph.GraphTensor,
+        "end": graph.End,
+        "link": graph.Link,
+        "group": graph.GraphGroup,
+        "collapsed_end": graph.CollapsedEnd,
+        "crossing": graph.Crossing,
+    },
+}
+"""The record that each table of a page is of, by the heading above it."""
+
+PAGES = tuple(_DOCS / name for name in TABLES)
+
+
+def rewrite(page: Path) -> str:
+    """The page with the texts and units of its keys as the records have them; links stay where a text is the same."""
+    lines, heading = [], ""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            found = re.fullmatch(r"#+ `(\w+)`", line)
+            heading = found[1] if found else heading
+        row = re.fullmatch(r"\| `([^`]+)` \| (.*?) \| (.*?) ?\| (.*) \|", line)
+        record = TABLES[page.name].get(heading)
+        told = dict(keys_of(record)) if row and record else {}
+        if row and row[1] in told:
+            text, unit = told[row[1]]
+            text = row[4] if _plain(row[4]) == text else text
+            lines.append(f"| `{row[1]}` | {row[2]} | {f'{unit} ' if unit else ''}| {text} |")
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def keys_of(
+    record: type[Record], prefix: str = "", apart: frozenset[type[Record]] = frozenset()
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The keys of a table, `a`, `a.b`, `a[].b`, each with what it means and its unit; not those of records `apart`."""
+    told = docstrings(record)
+    for field in msgspec.structs.fields(record):
+        key = f"{prefix}{field.encode_name}"
+        yield key, (told[field.name].removesuffix("."), " or ".join(dict.fromkeys(_units(field.type))))
+        for inner, is_row in _records(msgspec.inspect.type_info(field.type)):
+            if inner not in apart:
+                yield from keys_of(inner, f"{key}{'[]' if is_row else ''}.", apart)
+
+
+def _units(kind: Any) -> Iterator[str]:
+    """The unit of a number, or of those in a list or by name."""
+    for meta in getattr(kind, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.extra:
+            yield meta.extra["unit"]
+    for part in (
+        *getattr(kind, "__args__", ()),
+        *([kind.__origin__] if hasattr(kind, "__metadata__") else []),
+    ):
+        yield from _units(part)
+
+
+def _records(info: msgspec.inspect.Type, is_row: bool = False) -> Iterator[tuple[type[Record], bool]]:
+    match info:
+        case msgspec.inspect.StructType(cls=cls):
+            yield cls, is_row
+        case msgspec.inspect.ListType(item_type=item):
+            yield from _records(item, True)
+        case msgspec.inspect.UnionType(types=types):
+            for each in types:
+                yield from _records(each, is_row)
+        case msgspec.inspect.Metadata(type=inner):
+            yield from _records(inner, is_row)
