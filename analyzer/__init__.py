@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from analyzer.report import SurveyReport as SurveyReport
     from analyzer.saved import load_report as load_report
     from analyzer.saved import read_any_report as read_any_report
+    from analyzer.saved.timing import load_timing as load_timing
     from analyzer.survey import Survey as Survey
     from analyzer.survey import Surveyed as Surveyed
     from analyzer.survey import Unreadable as Unreadable
@@ -99,7 +100,6 @@ if TYPE_CHECKING:
     from analyzer.timing.record import Timing as Timing
     from analyzer.timing.record import TimingSettings as TimingSettings
     from analyzer.timing.request import Schedule as Schedule
-    from analyzer.timing.saved import load_timing as load_timing
     from analyzer.timing.timer import time_model as time_model
 
 __all__ = [
@@ -255,7 +255,7 @@ _MODULES = {
     "load_explanations": "findings.catalog",
     "load_manifest": "manifest",
     "load_report": "saved",
-    "load_timing": "timing.saved",
+    "load_timing": "saved.timing",
     "open_checkpoint": "checkpoints.checkpoint",
     "parse_limit": "budget.limits",
     "parse_patterns": "group.patterns",

@@ -37,10 +37,11 @@ from reports import (
 from analyzer.budget.metrics import METRICS
 from analyzer.compare import compare_ledgers
 from analyzer.compare.record import Status
-from analyzer.documents import DOCUMENTS, inspect
 from analyzer.documents import compare as compare_records
+from analyzer.documents import inspect
 from analyzer.documents import reconcile as reconcile_records
 from analyzer.documents.base import LimitKind, Record
+from analyzer.documents.kinds import DOCUMENTS
 from analyzer.dtypes import DType
 from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.group import group_by

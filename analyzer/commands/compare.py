@@ -63,7 +63,7 @@ def compare(
     check_outputs(written, [path for side in sides for path in list_inputs(side)])
     from analyzer.compare import compare_ledgers
     from analyzer.saved import is_saved_report, load_report
-    from analyzer.timing.saved import is_saved_timing
+    from analyzer.saved.timing import is_saved_timing
 
     saved = [side for side in sides if is_saved_report(Path(side))]
     if saved and content not in (None, "none"):

@@ -254,8 +254,8 @@ def compare_saved(a: str, b: str, grouped: Grouped, written: Written, output: Ou
     Raises:
         UsageError: one of them is something else, or cannot be compared with the other.
     """
+    from analyzer.saved.timing import is_saved_timing, load_timing
     from analyzer.timing.compare import compare_timings
-    from analyzer.timing.saved import is_saved_timing, load_timing
 
     for side, other in ((a, b), (b, a)):
         if not is_saved_timing(side):

@@ -181,9 +181,9 @@ class InputFeed(Record, frozen=True, kw_only=True):
     fill: Fill
     """How its elements are made: `integers` and `uniform` are random from `low` to `high`; `constant` is all `low`;
     `positions` count from `low` along the last axis; `text` is a string; `file` is the array of `--input`."""
-    low: float
+    low: int | float
     """The least element."""
-    high: float
+    high: int | float
     """The largest; of `integers` it is among them."""
 
 

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, TypeVar
 
-from analyzer.content import ContentMode
+import msgspec
+
+from analyzer import model as models
+from analyzer.documents.inspect import Component, InspectDocument, Tensor
+from analyzer.documents.shared import Group
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.functions import Calls
-from analyzer.ledger import (
-    Account,
-    Blocks,
-    Entry,
-    Evidence,
-    Finding,
-    HiddenBy,
-    Hides,
-    Ledger,
-    Member,
-    Role,
-    Run,
-    Severity,
-)
-from analyzer.model import Carrier, Component, File, Function, Key, Model, NoPayload, StoredTensor
+from analyzer.ledger import Account, Blocks, Entry, Finding, Hides, Ledger, Member, Role, Run
+from analyzer.model import File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.saved.wholeness import find_contradiction
 from analyzer.schemas import SCHEMAS, schema_name
-from analyzer.units import printable_name
+from analyzer.units import printable, printable_name, shorten
 from analyzer.wiring import Wiring
 
-__all__ = ["is_report", "is_saved_report", "load_report", "read_any_report", "read_report"]
+__all__ = ["decode", "is_report", "is_saved_report", "load_report", "read_any_report", "read_report"]
 
 
 def is_saved_report(path: Path) -> bool:
@@ -60,13 +51,80 @@ def load_report(path: Path | str) -> Ledger:
         raise UsageError(
             f"{path}: a report on many models; inspect the one that is meant, and take its report"
         )
+    told = decode(path, _completed(path, document), InspectDocument)
+    wrong = find_contradiction(told)
+    if wrong is not None:
+        raise UsageError(f"{path}: not a whole report ({wrong}); make it again")
+    return _ledger(told, has_nodes="nodes" in document["model"])
+
+
+def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
+    """The typed document of a report, each value of its type.
+
+    Raises:
+        UsageError: a key is missing, or its value is another; the message has the path of the key.
+    """
     try:
-        wrong = find_contradiction(document)
-        if wrong is not None:
-            raise UsageError(f"{path}: not a whole report ({wrong}); make it again")
-        return _ledger(document)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: not a whole report ({error!r}); make it again") from error
+        return msgspec.convert(document, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        reason = shorten(printable(str(error)), 300)
+        raise UsageError(f"{path}: not a whole report ({reason}); make it again") from error
+
+
+_D = TypeVar("_D")
+
+_ADDED: Mapping[str, Mapping[str, Any]] = {
+    "": {"blocks": None, "components": [], "content": "sampled"},
+    "model": {"calls": [], "remote": None, "nodes": 0},
+    "totals": {
+        "shared_bytes": 0,
+        "duplicated_bytes": 0,
+        "opaque_elements": 0,
+        "parameters_at_least": 0,
+        "parameters_at_most": None,
+        "parameters_unsettled": [],
+    },
+    "tensors": {"applications": 1, "shared_with": [], "opaque": False, "hides": None},
+    "findings": {"bytes": None},
+}
+"""What releases of this schema version added, by the key of the object or of the list of objects, with what a report
+without it stands for."""
+
+_IN_BLOCKS = {"block": None, "part": None, "layer_role": None}
+"""What a tensor has where the report has blocks."""
+
+_MADE_ANEW: Mapping[str, Any] = {
+    "by": "scope",
+    "depth": None,
+    "match": None,
+    "groups_from": None,
+    "groups": [],
+    "tree": [],
+    "overlap": 0,
+    "ungrouped": 0,
+}
+"""What is not read: a ledger is grouped anew."""
+
+
+def _completed(path: Path | str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with what an older release of the same schema version did not write."""
+    whole = {**_ADDED[""], **document, **_MADE_ANEW}
+    nothing: dict[str, Any] = dict.fromkeys(Group.__struct_fields__, 0) | {
+        "group": "",
+        "keys": [],
+        "share": None,
+        "applications": 1,
+    }
+    whole["group_balance"] = {"overlap": nothing, "ungrouped": nothing}
+    in_blocks = _IN_BLOCKS if whole["blocks"] is None else {}
+    for key, added in _ADDED.items():
+        part = whole.get(key)
+        if key and isinstance(part, dict):
+            whole[key] = {**added, **part}
+        elif key and isinstance(part, list):
+            more = {**added, **(in_blocks if key == "tensors" else {})}
+            whole[key] = [{**more, **row} if isinstance(row, dict) else row for row in part]
+    return whole
 
 
 def read_report(path: Path | str, command: str) -> dict[str, Any]:
@@ -111,153 +169,100 @@ def _parse(path: Path | str) -> object:
         raise UsageError(f"{path}: not JSON ({error})") from error
 
 
-def _ledger(document: dict[str, Any]) -> Ledger:
-    model, totals = document["model"], document["totals"]
-    entries = tuple(_entry(item) for item in document["tensors"])
+def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
+    model, totals = told.model, told.totals
+    entries = tuple(map(_entry, told.tensors))
+    keyed = list(zip((entry.tensor.key for entry in entries), told.tensors, strict=True))
     return Ledger(
         model=Model(
-            path=_text(model["path"]),
-            files=tuple(File(file["path"], _number(file["bytes"])) for file in model["files"]),
-            ir_version=model["ir_version"],
-            opsets=tuple(sorted(model["opsets"].items())),
-            producer=model["producer"],
+            path=model.path,
+            files=tuple(File(file.path, file.bytes) for file in model.files),
+            ir_version=model.ir_version,
+            opsets=tuple(sorted(model.opsets.items())),
+            producer=model.producer,
             graphs=(),
-            functions=(Function("", "", "", ()),) * _number(model["functions"]),
-            components=tuple(map(_component, document.get("components", ()))),
+            functions=(Function("", "", "", ()),) * model.functions,
+            components=tuple(map(_component, told.components)),
         ),
         entries=entries,
-        accounts=tuple(Account(item["account"], _number(item["bytes"])) for item in document["accounts"]),
-        findings=tuple(_findings(document)),
+        accounts=tuple(Account(account.account, account.bytes) for account in told.accounts),
+        findings=tuple(_findings(told)),
         wiring=Wiring({}),
-        shared_nbytes=_number(totals.get("shared_bytes", 0)),
-        content=_content(document.get("content", "sampled")),
-        blocks=_blocks(document, entries),
-        told_nodes=_number(model["nodes"]) if "nodes" in model else None,
-        calls=tuple(map(_calls, model.get("calls", ()))),
-        hidden={
-            entry.tensor.key: _hides(item["hides"])
-            for entry, item in zip(entries, document["tensors"], strict=True)
-            if item.get("hides") is not None
-        },
-        opaque=tuple(
-            entry.tensor.key
-            for entry, item in zip(entries, document["tensors"], strict=True)
-            if item.get("opaque") is True
+        shared_nbytes=totals.shared_bytes,
+        content=told.content,
+        blocks=_blocks(told, keyed),
+        told_nodes=model.nodes if has_nodes else None,
+        calls=tuple(
+            Calls(Function("", "", "", tuple(call.function.split("/"))), call.sites, call.calls)
+            for call in model.calls
         ),
+        hidden={
+            key: Hides(item.hides.at_least, item.hides.at_most, item.hides.why)
+            for key, item in keyed
+            if item.hides is not None
+        },
+        opaque=tuple(sorted(key for key, item in keyed if item.opaque)),
     )
 
 
-def _hides(item: dict[str, Any]) -> Hides:
-    least, most = item["at_least"], item["at_most"]
-    if type(least) is not int or item["why"] not in get_args(HiddenBy):
-        raise TypeError(f"{item!r}: not what a tensor hides")
-    return Hides(least, None if most is None else _number(most), item["why"])
-
-
-def _calls(item: dict[str, Any]) -> Calls:
-    path = tuple(_text(item["function"]).split("/"))
-    called = item["calls"]
-    return Calls(
-        Function("", "", "", path), _number(item["sites"]), None if called is None else _number(called)
-    )
-
-
-def _component(item: dict[str, Any]) -> Component:
+def _component(item: Component) -> models.Component:
     """One file of an artifact; which external files it refers to is not told."""
-    name = _text(item["component"])
-    return Component(
-        name=name,
-        path=(name,),
-        files=(_text(item["path"]),),
-        ir_version=item["ir_version"],
-        opsets=tuple(sorted(item["opsets"].items())),
-        producer=_text(item["producer"]),
+    return models.Component(
+        name=item.component,
+        path=(item.component,),
+        files=(item.path,),
+        ir_version=item.ir_version,
+        opsets=tuple(sorted(item.opsets.items())),
+        producer=item.producer,
     )
 
 
-def _findings(document: dict[str, Any]) -> Iterator[Finding]:
+def _findings(told: InspectDocument) -> Iterator[Finding]:
     """Those of the model: what the report's groups have in common is found anew, of other groups."""
-    for item in document.get("findings", ()):
-        saved = item.get("bytes")
-        found = Finding(
-            id=_text(item["id"]),
-            severity=Severity(item["severity"]),
-            message=_text(item["message"]),
-            subjects=tuple(map(_text, item["subjects"])),
-            nbytes=None if saved is None else _number(saved),
-        )
-        if found.id != _OF_GROUPS:
-            yield found
+    for item in told.findings:
+        if item.id != _OF_GROUPS:
+            yield Finding(item.id, item.severity, item.message, tuple(item.subjects), item.bytes)
 
 
 _OF_GROUPS = "overlapping-groups"
 
 
-def _content(value: object) -> ContentMode:
-    if value not in get_args(ContentMode):
-        raise TypeError(f"{value!r}: not how far contents are looked at")
-    return cast("ContentMode", value)
-
-
-def _blocks(document: dict[str, Any], entries: Sequence[Entry]) -> Blocks | None:
+def _blocks(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Blocks | None:
     """The blocks of a report, without nodes; None where it has none: an older version wrote it."""
-    if document.get("blocks") is None:
+    if told.blocks is None:
         return None
-    placed = list(zip((entry.tensor.key for entry in entries), document["tensors"], strict=True))
     return Blocks(
-        runs=tuple(
-            Run(
-                first=_number(run["first"]),
-                count=_number(run["count"]),
-                modules=tuple(map(_text, run["modules"])),
-                rule=_text(run["decided_by"]),
-            )
-            for run in document["blocks"]
-        ),
-        entries={key: Member(_text(item["block"]), _text(item["part"] or "")) for key, item in placed},
+        runs=tuple(Run(run.first, run.count, tuple(run.modules), run.decided_by) for run in told.blocks),
+        entries={key: Member(item.block or "", item.part or "") for key, item in keyed},
         nodes={},
-        roles={key: _text(item["layer_role"]) for key, item in placed if item["role"] == Role.PARAMETER},
+        roles={key: item.layer_role or "" for key, item in keyed if item.role is Role.PARAMETER},
     )
 
 
-def _number(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r}: not a count")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r}: not a text")
-    return value
-
-
-def _entry(item: dict[str, Any]) -> Entry:
-    Evidence(item["decided_by"].partition(":")[0])
-    path = _text(item["graph_path"])
+def _entry(item: Tensor) -> Entry:
     tensor = StoredTensor(
-        name=_text(item["name"]),
-        graph_path=tuple(path.split("/")) if path else (),
-        carrier=Carrier(item["carrier"]),
-        dtype=DType[item["dtype"]],
-        shape=tuple(item["shape"]),
-        numel=_number(item["stored_elements"]),
-        nbytes=_number(item["bytes"]),
+        name=item.name,
+        graph_path=tuple(item.graph_path.split("/")) if item.graph_path else (),
+        carrier=item.carrier,
+        dtype=DType[item.dtype],
+        shape=tuple(item.shape),
+        numel=item.stored_elements,
+        nbytes=item.bytes,
         payload=NoPayload(),
     )
-    copied: Key | None = None if item["copy_of"] is None else ((), item["copy_of"])
+    copied: Key | None = None if item.copy_of is None else ((), item.copy_of)
     return Entry(
         tensor=tensor,
-        role=Role(item["role"]),
-        decided_by=item["decided_by"],
-        scope=_text(item["scope"] or ""),
-        scoped_by=_text(item["scoped_by"]),
-        sources=tuple(map(_text, item["sources"])),
-        uses=item["uses"],
-        read_by=_text(item["read_by"]),
-        parameters=_number(item["parameters"]),
-        logical_numel=item["parameters"] or item["stored_elements"],
-        applications=_number(item.get("applications", 1)),
-        shared_with=tuple(map(_text, item.get("shared_with", ()))),
+        role=item.role,
+        decided_by=item.decided_by,
+        scope=item.scope or "",
+        scoped_by=item.scoped_by,
+        sources=tuple(item.sources),
+        uses=item.uses,
+        read_by=item.read_by,
+        parameters=item.parameters,
+        logical_numel=item.parameters or item.stored_elements,
+        applications=item.applications,
+        shared_with=tuple(item.shared_with),
         copy_of=copied,
     )

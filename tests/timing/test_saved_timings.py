@@ -13,8 +13,8 @@ import timings
 
 from analyzer.errors import UsageError
 from analyzer.render.json import render_json
+from analyzer.saved.timing import is_saved_timing, load_timing
 from analyzer.timing.record import Timing
-from analyzer.timing.saved import is_saved_timing, load_timing
 
 
 def save(folder: Path, timing: Timing) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from analyzer.documents import DOCUMENTS
+from analyzer.documents.kinds import DOCUMENTS
 from tools.schemas.generate import FOLDER, generate
 from tools.schemas.page import PAGES, rewrite
 

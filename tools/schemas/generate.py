@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from analyzer.budget.metrics import METRICS
-from analyzer.documents import DOCUMENTS
 from analyzer.documents.base import Record
+from analyzer.documents.kinds import DOCUMENTS
 from analyzer.dtypes import DType
 from analyzer.findings.catalog import load_explanations
 from analyzer.formulas.memory import Precision
@@ -157,6 +157,8 @@ def _plain(schema: Any) -> Any:
     if len(schema.get("enum", ())) == 1:
         return {**{key: value for key, value in schema.items() if key != "enum"}, "const": schema["enum"][0]}
     options = schema.get("anyOf", ())
+    if sorted(option.get("type", "") for option in options) == ["integer", "number"]:
+        return {"type": "number"}  # a number that stays as it was written
     types = [option for option in options if set(option) != {"type"} or option["type"] != "null"]
     if len(types) == 1 and len(options) == 2 and isinstance(types[0].get("type"), str):
         return {**types[0], "type": [types[0]["type"], "null"]}

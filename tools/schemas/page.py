@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from analyzer.documents import (
-    DOCUMENTS,
     check,
     compare,
     compare_time,
@@ -24,6 +23,7 @@ from analyzer.documents import (
     time,
 )
 from analyzer.documents.base import Record
+from analyzer.documents.kinds import DOCUMENTS
 from tools.schemas.generate import docstrings
 
 __all__ = ["PAGES", "TABLES", "keys_of", "rewrite"]

@@ -1,0 +1,38 @@
+"""Every kind of document by the name of its schema: for who asks of all; a report needs its own alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analyzer.documents.base import Head
+from analyzer.documents.check import CheckDocument
+from analyzer.documents.compare import CompareDocument
+from analyzer.documents.compare_time import CompareSweepDocument, CompareTimeDocument
+from analyzer.documents.explain import ExplainDocument
+from analyzer.documents.formula import FormulaDocument
+from analyzer.documents.graph import GraphDocument
+from analyzer.documents.inspect import InspectDocument
+from analyzer.documents.reconcile import ExportDocument, ReconcileDocument
+from analyzer.documents.recover import RecoverDocument
+from analyzer.documents.survey import SurveyDocument
+from analyzer.documents.time import SweepDocument, TimeDocument
+
+__all__ = ["DOCUMENTS"]
+
+DOCUMENTS: Mapping[str, type[Head]] = {
+    "check": CheckDocument,
+    "compare": CompareDocument,
+    "compare_sweep": CompareSweepDocument,
+    "compare_time": CompareTimeDocument,
+    "explain": ExplainDocument,
+    "export": ExportDocument,
+    "formula": FormulaDocument,
+    "graph": GraphDocument,
+    "inspect": InspectDocument,
+    "reconcile": ReconcileDocument,
+    "recover": RecoverDocument,
+    "survey": SurveyDocument,
+    "sweep": SweepDocument,
+    "time": TimeDocument,
+}
+"""The record of each kind, by the name of its schema."""
