@@ -1,14 +1,17 @@
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 from jobs import answered, job
 
 from analyzer.errors import TimingError
+from analyzer.process.child import read_frame
 from analyzer.timing.request import Reply, Schedule
 from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, Raised, dump_job, load_answer
 
@@ -63,7 +66,7 @@ def test_an_onnxruntime_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: 
         answered(job(tmp_path), tmp_path)
 
 
-def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedProcess[bytes]:
     """The process as it is started, and with something that it does before."""
     (folder / JOB).write_text(dump_job(asked))
     program = f"{before}\nfrom analyzer.timing.running.child import serve; serve({str(folder)!r})"
@@ -75,7 +78,6 @@ def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedPro
                 stdin=read,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                text=True,
                 cwd=ROOT,
                 timeout=60,
             )
@@ -85,11 +87,11 @@ def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedPro
 
 
 def test_stdout_has_the_stages_and_nothing_else(tmp_path: Path) -> None:
-    noise = "import atexit, os, threading; threading.Timer(0.01, lambda: os.write(1, b'noise')).start()"
-    said = serve(job(tmp_path), tmp_path, noise).stdout.splitlines()
+    noise = "import threading; threading.Timer(0.5, lambda: print('noise', flush=True)).start()"
+    said = io.BytesIO(serve(job(tmp_path), tmp_path, noise).stdout)
     reply = load_answer((tmp_path / REPLY).read_text())
 
-    assert [json.loads(line) for line in said if "noise" not in line][-1] == "measuring"
+    assert [json.loads(message) for message in iter(partial(read_frame, said), None)][-1] == "measuring"
     assert isinstance(reply, Reply)
     assert len(reply.runs[0].latency_ns) == 4
 
@@ -126,7 +128,7 @@ def test_it_ends_when_the_process_that_asked_is_gone(tmp_path: Path) -> None:
     late = threading.Timer(60, process.kill)
     late.start()
     with process.stdin, process.stdout:
-        while process.stdout.readline() != b'"profiling"\n':
+        while read_frame(process.stdout) != b'"profiling"':
             assert process.poll() is None
         process.stdin.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -164,6 +165,8 @@ def _plain(schema: Any) -> Any:
         return {**types[0], "type": [types[0]["type"], "null"]}
     if len(types) == 1 and len(options) == 2 and "enum" in types[0]:
         return {**types[0], "enum": [*types[0]["enum"], None]}
+    if options:  # msgspec has them in the order of a set
+        schema["anyOf"] = sorted(options, key=lambda option: (option.get("type") == "null", json.dumps(option)))
     return schema
 
 
