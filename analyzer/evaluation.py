@@ -38,6 +38,7 @@ class Evaluator:
     tracked: Mapping[Key, Array] = field(default_factory=dict)
     """What stands for the elements of some stored tensors: then nothing is cast or decoded, and other weights are 0."""
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
+    _numbers: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _given: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -56,6 +57,57 @@ class Evaluator:
             self._known[key] = None  # a circle has no value
             self._known[key] = self._work_out(key, depth)
         return self._known[key]
+
+    def number(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
+        """The one number that a value has throughout, of whatever shape it is; None where it has more, or may have.
+
+        An input may say how often the number stands there, and nothing else.
+        """
+        if not name or self.tracked or depth > _DEEPEST:
+            return None
+        place = self.wiring.place(path, name)
+        if place is None:
+            return None
+        key = (place, name)
+        if key not in self._numbers:
+            self._numbers[key] = None  # a circle has none
+            value = self.value(path, name)
+            if value is None:
+                self._numbers[key] = self._find_number(key, depth)
+            elif value.size and bool((value == value.flat[0]).all()):
+                self._numbers[key] = value.reshape(-1)[:1]
+        return self._numbers[key]
+
+    def _find_number(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
+        node = self.wiring.find(*key)
+        if not isinstance(node, Node) or node.place in self.wiring.calls or not node.is_standard:
+            return None
+        if node.op_type == "ConstantOfShape":
+            fill = self._fill(node)
+            return None if fill is None else fill.reshape(-1)[:1]
+        if node.op_type == "Concat":
+            slots = range(len(node.inputs))
+        elif node.op_type in _SPREADS:
+            slots = range(1)
+        elif node.op_type in _EACH:
+            slots = range(len(node.inputs))
+        else:
+            return None
+        found: list[Array | None] = []
+        for slot in slots:
+            given = self.number(node.graph_path, node.inputs[slot], depth + 1)
+            if given is None:
+                return None
+            found.append(given)
+        if node.op_type in _EACH:
+            try:
+                with np.errstate(all="ignore"):
+                    return _WAYS[node.op_type](_Call(node, found, None, self.most))
+            except (ArithmeticError, TypeError, ValueError):
+                return None
+        first = found[0]
+        is_one = all(each is not None and bool((each == first).all()) for each in found)
+        return first if is_one else None
 
     def _work_out(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
         provider = self.wiring.find(*key)
@@ -408,6 +460,48 @@ def _cumsum(call: _Call) -> Array:
     return np.cumsum(data, axis=axis).astype(data.dtype)
 
 
+def _resize(call: _Call) -> Array:
+    """Resize in mode `nearest`: along each axis the element that each place of the result is nearest to."""
+    data, settings = call.array(0), call.node.settings
+    scales, sizes = call.optional(2), call.optional(3)
+    if len(call.operands) < 3 or settings.get("mode", "nearest") != "nearest" or "axes" in settings:
+        raise ValueError("another way to resize")
+    if settings.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ValueError("another size than is told")
+    if sizes is not None and sizes.size:
+        shape = call.check([int(dim) for dim in sizes.reshape(-1)])
+        ratios = [new / old for new, old in zip(shape, data.shape, strict=True)]
+    elif scales is not None and scales.size == data.ndim:
+        ratios = [float(ratio) for ratio in scales.reshape(-1)]
+        shape = call.check([int(old * ratio) for old, ratio in zip(data.shape, ratios, strict=True)])
+    else:
+        raise ValueError("no size")
+    way = str(settings.get("coordinate_transformation_mode", "half_pixel"))
+    rounded = _NEAREST[str(settings.get("nearest_mode", "round_prefer_floor"))]
+    for axis, (new, old, ratio) in enumerate(zip(shape, data.shape, ratios, strict=True)):
+        if new != old:
+            places = rounded(_COORDINATES[way](np.arange(new, dtype=np.float64), new, old, ratio))
+            data = np.take(data, np.clip(places, 0, old - 1).astype(np.int64), axis=axis)
+    return data
+
+
+_NEAREST: Mapping[str, Callable[[Any], Any]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round_prefer_ceil": lambda place: np.floor(place + 0.5),
+    "round_prefer_floor": lambda place: np.ceil(place - 0.5),
+}
+"""Which element a place between two is."""
+
+_COORDINATES: Mapping[str, Callable[[Any, int, int, float], Any]] = {
+    "align_corners": lambda place, new, old, _: place * (old - 1) / (new - 1) if new > 1 else 0 * place,
+    "asymmetric": lambda place, _new, _old, ratio: place / ratio,
+    "half_pixel": lambda place, _new, _old, ratio: (place + 0.5) / ratio - 0.5,
+    "pytorch_half_pixel": lambda place, new, _, ratio: (place + 0.5) / ratio - 0.5 if new > 1 else 0 * place,
+}
+"""Where in the old axis a place of the new one is (ONNX docs/Operators.md, Resize)."""
+
+
 def _trilu(call: _Call) -> Array:
     shift = call.optional(1)
     k = 0 if shift is None else int(shift.reshape(-1)[0])
@@ -484,6 +578,7 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "ReduceMin": _reduce(np.min),
     "ReduceSum": _reduce(np.sum),
     "Reshape": _reshape,
+    "Resize": _resize,
     "Relu": _each(lambda value: np.maximum(value, 0)),
     "Round": _each(np.round),
     "ScatterElements": _scatter,
@@ -508,6 +603,19 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Xor": _both(np.logical_xor),
 }
 """What each operator gives."""
+
+_SPREADS = frozenset(
+    {"Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice", "Split"}
+    | {"Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Operators that give the elements of their first input and no others, wherever and how often."""
+
+_EACH = frozenset(
+    {"Abs", "Add", "And", "Cast", "Ceil", "Cos", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"}
+    | {"Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu"}
+    | {"Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Tanh", "Where", "Xor"}
+)
+"""Operators that give each element of the elements that stand in its place."""
 
 _CODED: Mapping[str, Callable[[_Call], Array]] = {
     "QLinearAdd": _coded(lambda given, _: np.asarray(np.add(given[0], given[1])), 6),

@@ -33,6 +33,9 @@ _MOST_NUMBERS = 256
 _MOST_ROUNDED = 40
 """Numbers in all from which such a table is computed, with the scales and zero points by which it is rounded."""
 
+_MOST_WORKED_OUT = 1 << 16
+"""Numbers from which a value is computed that is held against those of PyTorch's program."""
+
 _LOST = 0.1
 """Of a table's largest number: what rounding to codes, once or a few times, may take from each."""
 
@@ -87,6 +90,8 @@ def find_opaque(
     *,
     reads: bool = True,
     whole: bool = False,
+    is_known: Callable[[GraphPath, str, Array], bool] = lambda path, name, value: False,
+    tables: Collection[Key] = (),
 ) -> Opaque:
     """What of a model computes and is not explained. Values are read of what would be told, and of nothing else.
 
@@ -98,8 +103,10 @@ def find_opaque(
         claims: tensors that a name alone makes PyTorch's: of these no few numbers are let pass.
         reads: whether values may be read. Where not, no table is known, and what is told is what may be opaque.
         whole: whether a tensor of many million elements is read whole, to see that it has one value.
+        is_known: whether the numbers of a value, told by its graph and its name, are PyTorch's own.
+        tables: what is explained and holds no parameter: what is computed of it is told where that computes.
     """
-    walk = _Walk(model, wiring, live, is_explained)
+    walk = _Walk(model, wiring, live, is_explained, tables)
     for part in model.parts:
         graph = wiring.graphs.get(part.path)
         if graph is not None:
@@ -109,7 +116,7 @@ def find_opaque(
                     walk.meet(part.path, name, value)
     if not reads:
         return Opaque(_weigh_unread(walk))
-    return _judge(model, wiring, walk, claims, whole=whole)
+    return _judge(model, wiring, walk, claims, is_known, whole=whole)
 
 
 def _weigh_unread(walk: _Walk) -> frozenset[Key]:
@@ -130,10 +137,12 @@ class _Walk:
     wiring: Wiring
     live: Live
     is_explained: Callable[[StoredTensor], bool]
+    tables: Collection[Key] = ()
     meetings: dict[_Meeting, None] = field(default_factory=dict)
     stored: dict[Key, StoredTensor] = field(default_factory=dict)
     _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
     _answers: dict[tuple[GraphPath, tuple[_Value, ...]], list[_Value]] = field(default_factory=dict)
+    _measured: dict[Place, bool] = field(default_factory=dict)
     _left: int = 0
 
     def __post_init__(self) -> None:
@@ -158,17 +167,45 @@ class _Walk:
                 continue
             if node.place in self.live.nodes and self._left > 0:
                 self._follow_node(node, values, depth)
-        return [self._find(graph.path, name) for name in graph.outputs]
+        return [self.find(graph.path, name) for name in graph.outputs]
 
     def meet(self, path: GraphPath, name: str, value: _Value) -> None:
         self.meetings[path, name, value.sources, value.is_plain] = None
 
+    def _meet_at(self, node: Node, slot: int, value: _Value) -> None:
+        """Note that data meets an activation at a node, unless all that comes of it is how large something is."""
+        if node.place not in self._measured:
+            self._measured[node.place] = self._gives_sizes(node)
+        if not self._measured[node.place]:
+            self.meet(node.graph_path, node.inputs[slot], value)
+
+    def _gives_sizes(self, node: Node) -> bool:
+        """Whether the shapes that some nodes are given, and nothing else, depend on a node."""
+        waiting, seen = [node], {node.place}
+        while waiting:
+            each = waiting.pop()
+            is_output = not set(each.outputs).isdisjoint(self.wiring.graphs[each.graph_path].outputs)
+            readers = self.wiring.readers(each, inlined=False)
+            if each.op_type not in _ON_SHAPES or not each.is_standard or is_output or not readers:
+                return False
+            for reader, slot in readers:
+                is_shape = reader.is_standard and _SHAPED.get(reader.op_type) == slot
+                if not is_shape and reader.place not in seen:
+                    if len(seen) >= _MOST_ON_SHAPES:
+                        return False
+                    seen.add(reader.place)
+                    waiting.append(reader)
+        return True
+
     def _of(self, tensor: StoredTensor) -> _Value:
+        if tensor.key in self.tables:
+            return _FIXED
         if not tensor.numel or self.is_explained(tensor):
             return _EXPLAINED
         return _Value(frozenset((tensor.key,)), is_fixed=True)
 
-    def _find(self, path: GraphPath, name: str) -> _Value:
+    def find(self, path: GraphPath, name: str) -> _Value:
+        """What is known of a value, seen from a graph."""
         place = self.wiring.place(path, name) if name else None
         if place is None:
             return _FIXED  # an input that is left out
@@ -176,7 +213,7 @@ class _Walk:
 
     def _follow_node(self, node: Node, values: dict[str, _Value], depth: int) -> None:
         path = node.graph_path
-        operands = [values[name] if name in values else self._find(path, name) for name in node.inputs]
+        operands = [values[name] if name in values else self.find(path, name) for name in node.inputs]
         body = self.wiring.calls.get(node.place)
         nested = self.wiring.nested.get(node.place, ())
         if body is not None:
@@ -224,9 +261,7 @@ class _Walk:
             condition = operands[0] if operands else _GIVEN
             branches = [
                 # A branch takes nothing: what it declares is the value around it.
-                self.follow(
-                    body, {name: self._find(node.graph_path, name) for name in body.inputs}, depth + 1
-                )
+                self.follow(body, {name: self.find(node.graph_path, name) for name in body.inputs}, depth + 1)
                 for body in bodies
                 if self._runs(body)
             ]
@@ -302,11 +337,11 @@ class _Walk:
                 sources, is_plain = _union([*moved, *(operands[slot] for slot in patterns)]) | carried, False
             else:
                 for slot in patterns:
-                    self.meet(node.graph_path, node.inputs[slot], operands[slot])
+                    self._meet_at(node, slot, operands[slot])
             if known is not None and known.kind is Kind.LOOKS_UP:
                 for slot, value in enumerate(operands):  # numbers looked up at run time, and looked up with
                     if value.sources and not value.is_fixed and known.slot(slot) is Slot.INDEX:
-                        self.meet(node.graph_path, node.inputs[slot], value)
+                        self._meet_at(node, slot, value)
             if not sources and not is_fixed:
                 return _GIVEN
             return _Value(sources, is_fixed, is_plain, is_held)
@@ -324,7 +359,7 @@ class _Walk:
             )
             return _Value(sources, is_fixed=True, is_plain=is_plain) if sources else _FIXED
         for slot in slots:
-            self.meet(node.graph_path, node.inputs[slot], operands[slot])
+            self._meet_at(node, slot, operands[slot])
         return _Value(carried, is_fixed, is_plain=True, is_held=is_held) if carried or is_fixed else _GIVEN
 
     def _measure(self, node: Node, operands: Sequence[_Value]) -> _Value:
@@ -369,6 +404,18 @@ class _Walk:
         return found | {node.place} if node.settings and any(_long_lists(node)) else found
 
 
+_SHAPED = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1}
+"""Operators that are told how large their result is, and the input that tells it."""
+
+_ON_SHAPES = frozenset(
+    {"Add", "Cast", "Concat", "Div", "Equal", "Gather", "Identity", "Max", "Min", "Mul", "Reshape", "Slice"}
+    | {"Squeeze", "Sub", "Unsqueeze", "Where"}
+)
+"""Operators by which shapes are computed."""
+
+_MOST_ON_SHAPES = 64
+"""Nodes that are followed from where a shape is computed."""
+
 _PATTERNED = frozenset({"Where", "Scatter", "ScatterElements", "ScatterND", "Compress"})
 """Operators that move what they read by a pattern, besides those that look up."""
 
@@ -404,7 +451,15 @@ def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
     )
 
 
-def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *, whole: bool) -> Opaque:
+def _judge(
+    model: Model,
+    wiring: Wiring,
+    walk: _Walk,
+    claims: Collection[Key],
+    is_known: Callable[[GraphPath, str, Array], bool],
+    *,
+    whole: bool,
+) -> Opaque:
     """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
     weights: dict[Source, int] = {}
     salt = model.salt  # it is of all tensors' shapes
@@ -438,6 +493,25 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
             and all(known is not None and known.slot(slot) in _OF_CODES for known, slot in told)
         )
 
+    def moved(path: GraphPath, name: str, depth: int) -> int:
+        """How many numbers say what is joined with an activation, past what moves both; more than a few if unknown."""
+        found = walk.find(path, name)
+        if not found.sources:
+            return 0
+        if evaluator.number(path, name) is not None:
+            return 1
+        if found.is_fixed:
+            value = evaluator.value(path, name)
+            return FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
+        node = wiring.find(path, name)
+        known = operator_of(node) if isinstance(node, Node) and depth < _DEEPEST else None
+        if not isinstance(node, Node) or known is None or known.moved == frozenset():
+            return FEW + 1
+        slots = [slot for slot in range(len(node.inputs)) if known.hands_on(slot)]
+        if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
+            return FEW + 1  # the node makes numbers itself, as Dropout does
+        return sum(moved(node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
+
     tensors: set[Key] = set()
     numbers: dict[Place, int] = {}
     small: set[Key] = set()
@@ -452,10 +526,16 @@ def _judge(model: Model, wiring: Wiring, walk: _Walk, claims: Collection[Key], *
         value = evaluator.value(path, name) if may_be_table else None
         if may_be_table:  # what cannot be worked out is not known
             free = FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
+            if value is None:
+                free = min(free, moved(path, name, 0))
             if total + free > FEW and value is not None and _is_near(value, unrounded.value(path, name)):
                 total = least
             else:
                 total += free
+        if total > FEW and (made or not is_plain) and least <= _MOST_WORKED_OUT:
+            value = evaluator.value(path, name) if value is None else value
+            if value is not None and is_known(path, name, value):
+                total = 0
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
             continue

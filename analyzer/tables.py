@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import Array
-from analyzer.waves import are_solved_waves, may_be_waves
+from analyzer.waves import are_solved_waves, grids, may_be_waves
 
 __all__ = ["are_slopes", "count_free", "is_known_table", "is_sinusoidal", "slack_of"]
 
@@ -27,7 +27,8 @@ _MASKED = -50.0
 def count_free(array: Array, step: float = 0.0) -> int:
     """How many numbers it takes to say a tensor: 0 of a known table, 1 of one value throughout, else its elements.
 
-    `step` is the largest of a quantizer's, within half of which each element is known.
+    What stands again, for each example or each head, is said once. `step` is the largest of a quantizer's, within half
+    of which each element is known.
     """
     if array.size <= 1:
         return int(array.size)
@@ -36,7 +37,30 @@ def count_free(array: Array, step: float = 0.0) -> int:
     flat = array.reshape(-1)
     if bool((flat == flat[0]).all()):
         return 1
-    return 0 if is_known_table(array, step) else int(array.size)
+    if is_known_table(array, step):
+        return 0
+    once = _say_once(array)
+    return 0 if once.size > _LEAST and is_known_table(once, step) else int(array.size)
+
+
+_LEAST = 3
+"""Elements that are a table by themselves, whatever they are."""
+
+
+def _say_once(array: Array) -> Array:
+    """An array without what stands again along an axis, whole, one after another."""
+    for axis, length in enumerate(array.shape):
+        rows = np.moveaxis(array, axis, 0).reshape(length, -1)
+        again = np.flatnonzero((rows[1:] == rows[:1]).all(axis=1)) + 1 if length > 1 else ()
+        for period in (int(start) for start in again[:_MOST_PERIODS]):
+            if length % period == 0 and bool((rows[period:] == rows[:-period]).all()):
+                array = np.take(array, np.arange(period), axis=axis)
+                break
+    return array
+
+
+_MOST_PERIODS = 64
+"""Rows like the first that may be where an axis begins again."""
 
 
 def is_known_table(array: Array, step: float = 0.0) -> bool:
@@ -306,7 +330,12 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
         for axis, length in enumerate(values.shape)
         if length > 1
     ]
-    return any(_are_waves(table, slack) or are_solved_waves(table, slack) for table in tables)
+    return any(
+        _are_waves(table, slack)
+        or are_solved_waves(table, slack)
+        or any(all(_are_waves(part, slack) for part in parts) for parts in grids(table))
+        for table in tables
+    )
 
 
 _BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)

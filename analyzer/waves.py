@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["are_frequencies", "are_solved_waves", "begin_at_zero", "may_be_waves"]
+__all__ = ["are_frequencies", "are_solved_waves", "begin_at_zero", "grids", "may_be_waves"]
 
 Reals = npt.NDArray[np.float64]
 Truths = npt.NDArray[np.bool_]
@@ -61,7 +61,7 @@ def are_solved_waves(waves: Reals, slack: float) -> bool:
     if len(waves) < _LEAST_POSITIONS or not waves.size or not bool(np.isfinite(waves).all()):
         return False
     return _are_of_a_line(waves, slack) or any(
-        all(part.shape[1] and _are_of_a_line(part, slack) for part in parts) for parts in _grids(waves)
+        all(part.shape[1] and _are_of_a_line(part, slack) for part in parts) for parts in grids(waves)
     )
 
 
@@ -120,7 +120,7 @@ def may_be_waves(waves: Reals, slack: float) -> bool:
     return bool((np.abs(around - twice * middle) <= 8 * slack * np.abs(waves).max()).all())
 
 
-def _grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
+def grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
     """The columns that count rows of a grid, and those that count its columns, as (positions, columns) each."""
     still = (waves[0] == waves[1]).nonzero()[0]
     if not still.size or still.size == waves.shape[1]:

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,6 +153,15 @@ _SETTLED = frozenset({"scaled_dot_product_attention", "dropout", "dropout_", "fe
 """Operators that are marked as random, and are not when nothing is dropped."""
 
 
+_FILLED: Mapping[str, Any] = {
+    **dict.fromkeys(("new_zeros", "zeros_like"), 0),
+    **dict.fromkeys(("new_ones", "ones_like"), 1),
+    "full_like": lambda args: args[1] if len(args) > 1 else None,
+    "new_full": lambda args: args[2] if len(args) > 2 else None,
+}
+"""Operators that take of their first input its shape and type alone, and what they fill it with."""
+
+
 class _Walk:
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
@@ -164,7 +173,7 @@ class _Walk:
         """Storages into which something has written that depends on an input; held, so that none takes their place."""
         self.protected: set[int] = set()
         self.writes = False
-        """Whether something was written into a value of parameters that no input has a part in."""
+        """Whether something was written into a value that no input has a part in."""
         self.elements = 0
         self.skipped: dict[str, int] = {}
 
@@ -238,7 +247,7 @@ class _Walk:
         schema = getattr(target, "_schema", None)
         is_item = getattr(target, "__name__", "") == "getitem"
         if any(source not in self.known for source in node.all_input_nodes):
-            return None
+            return self._fill(node)
         sources = [self.known[source] for source in node.all_input_nodes]
         if any(self._is_spoiled(source.value) for source in sources):
             return None
@@ -262,11 +271,28 @@ class _Walk:
         except Exception:  # noqa: BLE001  an operator may raise anything; then the value is not known
             self._skip("that could not be evaluated")
             return None
-        self.writes |= name != "detach_" and any(self.known[each].parameters for each in written)
+        self.writes |= name != "detach_" and bool(written)
         for kept in self.kept.values() if written and name != "detach_" else ():
             if kept.tensor is not None and _storage(kept.tensor) in stored:
                 kept.tensor = None
         return self._name(node, name, value, sources)
+
+    def _fill(self, node: fx.Node) -> _Known | None:
+        """What has an input's shape and nothing else of it: zeros, ones or one number, where the shape is fixed."""
+        name, shaped = _operator(node.target), node.meta.get("val")
+        filled = _FILLED.get(name)
+        if filled is None or not isinstance(shaped, torch.Tensor):
+            return None
+        if not all(isinstance(size, int) for size in shaped.shape) or shaped.numel() > _MOST_ELEMENTS:
+            return None
+        if callable(filled):
+            fill = node.kwargs.get("fill_value", filled(node.args))
+            if not isinstance(fill, (bool, float, int)):
+                return None
+        else:
+            fill = filled
+        value = torch.full(tuple(shaped.shape), fill, dtype=shaped.dtype)
+        return _Known(value, Text(f"{name}({fill})"), None)
 
     def _name(self, node: fx.Node, name: str, value: Any, sources: Sequence[_Known]) -> _Known:
         parameters = frozenset().union(*(source.parameters for source in sources)) if sources else frozenset()

@@ -45,6 +45,7 @@ STORED: dict[str, Array] = {
     "zerof": np.array(0, "f4"),
     "step": np.array(0.75, "f4"),
     "four": np.array(4, "f4"),
+    "sizes": np.array([4, 7], "i8"),
 }
 
 GRAPHS = {
@@ -60,6 +61,8 @@ GRAPHS = {
     "Mod has the divisor's sign": "Mod(i, j)",
     "Mod with fmod has the dividend's": "Mod <fmod = 1> (w, v)",
     "Pow": "Pow(p, half)",
+    "Resize": 'Resize<coordinate_transformation_mode="asymmetric", nearest_mode="floor">(w, "", "", sizes)',
+    "Resize by the nearest": 'Resize<mode="nearest">(w, "", "", sizes)',
     "Pow of integers": "Pow(i, one)",
     "Cast to integers": "Cast <to = 7> (w)",
     "Cast to half": "Cast <to = 10> (w)",

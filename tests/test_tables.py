@@ -487,3 +487,27 @@ def test_two_boxes_are_no_mask() -> None:
     mask[4, 6] = 0
 
     assert count_free(mask) == mask.size
+
+
+def test_what_stands_again_for_each_example_is_said_once() -> None:
+    counts = np.arange(2, 41)
+
+    assert count_free(np.concatenate([counts, counts])) == 0
+    assert count_free(np.tile([0.3, 0.9, 0.1], 20)) == 60
+
+
+def test_noise_that_stands_again_is_no_table() -> None:
+    noise = np.random.default_rng(0).normal(size=40)
+
+    assert count_free(np.concatenate([noise, noise])) == 80
+
+
+def test_sines_of_both_coordinates_of_a_picture_are_a_table() -> None:
+    places = np.arange(1, 9) / (8 + 1e-6) * 2 * math.pi
+    waves = np.stack(
+        [np.sin(np.outer(places, frequencies(16))), np.cos(np.outer(places, frequencies(16)))], -1
+    )
+    line = waves.reshape(8, 16)
+    rows, columns = np.repeat(line[:, None], 8, 1), np.repeat(line[None], 8, 0)
+
+    assert is_known_table(np.concatenate([rows, columns], -1).reshape(64, 32).astype(np.float32))

@@ -95,6 +95,10 @@ def role_by_structure(
         for reader in final
         if (decided := (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)) is not None
     ]
+    if (
+        tensor.dtype is DType.INT64 and tensor.numel == 1
+    ):  # cast and repeated it may be a state of zeros, no weight
+        decisions = [decision for decision in decisions if decision[0] is not Role.PARAMETER]
     if decisions:
         # One reader that only takes a bound or a size from it does not make a weight a constant.
         return min(decisions, key=lambda decision: decision[0] is Role.CONSTANT)

@@ -13,6 +13,7 @@ from analyzer.model import Key
 from analyzer.opaque import find_opaque
 from analyzer.reconcile.books import Books
 from analyzer.reconcile.lines import MEANINGS, Line
+from analyzer.reconcile.worked_out import known_values
 
 __all__ = ["settle_opaque"]
 
@@ -33,6 +34,8 @@ def settle_opaque(books: Books) -> None:
         lambda tensor: tensor.key in explained or tensor.key not in books.entries,
         claims,
         whole=books.contents.mode == "full",
+        is_known=known_values(books),
+        tables={key for key, value in books.evaluated.items() if not value.parameters},
     )
     for key in found.tensors:
         books.entries[key] = replace(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 
-from analyzer.content import Array, is_constant_filled
+from analyzer.classify.structure import find_origin
+from analyzer.content import Array, decode_values, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
-from analyzer.manifest import Buffer, Parameter
+from analyzer.manifest import Buffer, Manifest, Parameter, Traced, split_name
 from analyzer.model import Node, StoredTensor
-from analyzer.model.operators import DECODES, Kind, Slot, operator_of
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.reconcile.books import Books, Suspect
 from analyzer.reconcile.closeness import find_masked
 from analyzer.reconcile.lines import MEANINGS, Line, Piece
@@ -121,10 +123,21 @@ def settle_fillers(books: Books) -> None:
     """
     if books.contents.mode == "none" and not books.contents.is_local:
         return  # of a remote file no values are read that nobody asked for
-    sizes = {parameter.numel for parameter in books.free_parameters()}
+    sizes: dict[int, list[Parameter]] = defaultdict(list)
+    for parameter in books.free_parameters():
+        if parameter.read is not False:  # what forward does not read stands nowhere
+            sizes[parameter.numel].append(parameter)
+    zeroed = find_zeroed(books.manifest)
     for entry in [*books.free_entries(), *(suspect.entry for suspect in books.suspects)]:
-        if books.contents.numel(entry) not in sizes and _is_first_state(books, entry):
+        is_left = any(
+            not _is_another_norms(books, entry, parameter)
+            for parameter in sizes.get(books.contents.numel(entry), ())
+        )
+        if not is_left and _is_first_state(books, entry):
             books.settle(entry, Line.ADDED, "content:first-state")
+            continue
+        if zeroed and _is_zero_factor(books, entry, zeroed):
+            books.settle(entry, Line.ADDED, "content:zeros-of-program")
             continue
         is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) or _is_cache(entry)
         if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
@@ -134,7 +147,7 @@ def settle_fillers(books: Books) -> None:
         array = books.contents.array(entry)
         if array is None or not array.size or array.dtype.kind != "f":
             continue
-        is_free = not entry.sources and books.contents.numel(entry) not in sizes
+        is_free = not entry.sources and not is_left
         is_weight = entry.role is Role.PARAMETER
         if entry.role is Role.BUFFER:
             if is_free and _is_made(books, entry, array):
@@ -148,6 +161,20 @@ def settle_fillers(books: Books) -> None:
         elif is_free and ((not is_weight and _is_table(array)) or _is_made(books, entry, array)):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
+
+
+def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:
+    """Whether nodes that normalize alone read an entry, all in modules that are told and do not own a parameter."""
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
+    if not readers or not all(_normalizes(reader.node) for reader in readers):
+        return False
+    modules = books.reader_modules(entry)
+    return bool(modules) and not modules & {split_name(name)[0] for name in parameter.names}
+
+
+def _normalizes(node: Node) -> bool:
+    known = operator_of(node)
+    return known is not None and known.kind is Kind.NORMALIZES
 
 
 def _is_table(array: Array) -> bool:
@@ -192,6 +219,45 @@ def _is_made(books: Books, entry: Entry, array: Array) -> bool:
 def _looks_up(reader: Reader) -> bool:
     known = operator_of(reader.node)
     return known is not None and known.kind is Kind.LOOKS_UP and known.slot(reader.slot) is Slot.TABLE
+
+
+def find_zeroed(manifest: Manifest) -> frozenset[str]:
+    """Parameters that PyTorch's own program multiplies by zeros, and reads nowhere else: no output depends on them."""
+    if manifest.program is None:
+        return frozenset()
+    made: dict[str, list[Traced]] = defaultdict(list)
+    for value in manifest.program.values:
+        for origin in value.origins:
+            made[origin].append(value)
+    return frozenset(
+        name
+        for name in manifest.program.through
+        if name in made and all(_is_nothing(value) for value in made[name])
+    )
+
+
+def _is_nothing(value: Traced) -> bool:
+    """Whether a value of the program is zeros throughout."""
+    element = value.dtype.to_numpy()
+    if value.content is None or element is None or not value.content.constant_filled:
+        return False
+    return not decode_values(value.content.samples, element).any()
+
+
+def _is_zero_factor(books: Books, entry: Entry, zeroed: frozenset[str]) -> bool:
+    """Whether an entry is zeros by which nothing is multiplied but parameters that the program multiplies by zeros."""
+    if not entry.tensor.dtype.is_floating or not 0 < entry.tensor.numel <= _MOST_FILLER:
+        return False
+    readers = books.ledger.wiring.readers(entry.tensor, past=MOVES)
+    if not readers or not all(_is_operand(reader) for reader in readers):
+        return False
+    for node, slot in readers:
+        factor = find_origin(books.ledger.wiring, node, 1 - slot)
+        line = books.entries.get(factor.key) if isinstance(factor, StoredTensor) else None
+        if line is None or line.parameter not in zeroed:
+            return False
+    array = books.contents.array(entry)
+    return array is not None and not array.any()
 
 
 def _is_first_state(books: Books, entry: Entry) -> bool:
@@ -323,13 +389,17 @@ def settle_not_compared(books: Books) -> None:
 def settle_dead(books: Books) -> None:
     """A parameter that the file holds only where no output depends on it: the model computes with something else.
 
-    One that PyTorch's own program does not read may well lie idle. Of one in several pieces each is needed.
+    One that PyTorch's own program does not read, or multiplies by zeros, may well lie idle. Of one in several
+    pieces each is needed.
     """
     held = {key for line in books.parameters.values() for key in line.entries}
     live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in held)
+    zeroed = find_zeroed(books.manifest)
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
         if not settled.entries or MEANINGS[settled.line].unbalanced or parameter.read is False:
+            continue
+        if parameter.name in zeroed:
             continue
         pieces = {piece.key for piece in settled.pieces}
         dead = {key for key in (*pieces, *settled.entries) if key not in live.tensors}

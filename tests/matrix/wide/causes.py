@@ -27,10 +27,6 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     ("clip/*/qdq", "exp(logit_scale) is stored as codes of one number"),
     ("timm_xcit/dynamo/*", "what the program computes for one example is stored for two"),
     (
-        "conv_lstm/dynamo-raw/*",
-        "a first state of zeros is joined with an activation: what comes of it is not worked out",
-    ),
-    (
         "window_attention/dynamo-raw/*",
         "the exporter gave two values one name, `index`: onnxruntime refuses the file",
     ),
@@ -51,15 +47,9 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "torchvision_swin_v2/dynamo/*",
         "positions of the windows that the program computes with are worked out by nobody",
     ),
-    ("detr/*", "sine positions are made of a mask at run time, by nodes that are not worked out"),
-    (
-        "maskformer/legacy-raw/*",
-        "sine positions are made of a mask at run time, by nodes that are not worked out",
-    ),
-    (
-        "speecht5/legacy-raw/*",
-        "positions are counted of a mask of stored ones, by nodes that are not worked out",
-    ),
+    ("detr/*/ort-basic", "a query of a value of the program is stored times the root of attention's scale"),
+    ("detr/*", "the decoder's first queries are zeros, which the program of free sizes does not say"),
+    ("speecht5/legacy-raw/*", "a LayerNorm's codes, and positions that an older manifest does not have"),
     ("informer/*", "the attention draws its samples at random when the model runs"),
 )
 
