@@ -35,7 +35,11 @@ def settle_opaque(books: Books) -> None:
         claims,
         whole=books.contents.mode == "full",
         is_known=known_values(books),
-        tables={key for key, value in books.evaluated.items() if not value.parameters},
+        tables={  # indices and counts: what is made of them is exact, and of rounded numbers it is not
+            key
+            for key, value in books.evaluated.items()
+            if not value.parameters and not value.dtype.is_floating
+        },
     )
     for key in found.tensors:
         books.entries[key] = replace(
