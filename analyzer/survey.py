@@ -17,6 +17,7 @@ from analyzer.ledger import Evidence, Finding, Group, Ledger, natural_order
 from analyzer.model import File
 from analyzer.process.workers import Died, call_apart, usable_processors
 from analyzer.ranges import is_url
+from analyzer.summary import count_wasted
 
 __all__ = ["Row", "Survey", "Surveyed", "Unreadable", "find_models", "survey_models"]
 
@@ -51,6 +52,8 @@ class Surveyed:
     """Without their subjects, which the ledger of a bad model has by the thousand."""
     unsettled: tuple[str, ...] = ()
     """Why `parameters_at_least` is not `parameters_at_most`."""
+    wasted_nbytes: int = 0
+    """Bytes on disk that serve nobody (`analyzer.summary.count_wasted`)."""
 
     @property
     def file_nbytes(self) -> int:
@@ -263,4 +266,5 @@ def _row(path: str, ledger: Ledger) -> Surveyed:
         dtypes=total_by(ledger.entries, lambda entry: entry.tensor.dtype.name),
         findings=tuple(replace(finding, subjects=()) for finding in ledger.findings),
         unsettled=doubt.reasons,
+        wasted_nbytes=count_wasted(ledger),
     )

@@ -16,7 +16,6 @@ from analyzer.classify.structure import find_origin, learned_beside, role_by_str
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.model import Carrier, Key, Model, StoredTensor
 from analyzer.model.operators import MOVES, Kind, Slot, operator_of
-from analyzer.opaque import FEW
 from analyzer.scopes import float_name, is_dotted
 from analyzer.wiring import Wiring
 
@@ -119,8 +118,6 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
 
     def read(entry: Entry) -> Entry:
         decided = role_by_structure(wiring, entry.tensor, entry.tensor)
-        if decided is None and entry.tensor.numel <= FEW:
-            return entry  # what is computed of a few numbers is told where it computes
         if decided is None:
             return replace(entry, role=Role.UNATTRIBUTED, decided_by=f"{Evidence.NONE}:no-rule")
         role, rule = decided

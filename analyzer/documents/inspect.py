@@ -25,6 +25,7 @@ from analyzer.documents.base import (
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
 from analyzer.ledger import Evidence, Match, Role
 from analyzer.model import Carrier
+from analyzer.summary import Scheme
 
 __all__ = [
     "Account",
@@ -37,11 +38,14 @@ __all__ = [
     "Hides",
     "InspectDocument",
     "Model",
+    "Operator",
+    "Quantization",
     "Remote",
     "RoleTotals",
     "Roles",
     "Tensor",
     "Totals",
+    "Value",
 ]
 
 
@@ -60,6 +64,10 @@ class InspectDocument(Stamped, frozen=True, kw_only=True):
     """How far contents were looked at, to find copies and broken weights."""
     roles: Roles
     """Sums by role; every role is there, also where it is empty."""
+    operators: list[Operator]
+    """Every operator, the most nodes first; their parameters sum to the totals'."""
+    quantization: list[Quantization]
+    """How learned tensors are quantized, the most parameters first; empty where none is."""
     accounts: list[Account]
     """Where the bytes of the files went."""
     dtypes: list[DtypeTotals]
@@ -127,6 +135,46 @@ class Remote(Record, frozen=True, kw_only=True):
     """Where the model file is in the end; null where it is where it was asked for."""
 
 
+class Value(Record, frozen=True, kw_only=True):
+    """An input or an output of the model."""
+
+    name: str
+    """Its name; of an artifact behind the name of its component."""
+    dtype: DtypeName
+    """ONNX element type; `UNDEFINED` for what is no tensor."""
+    shape: list[int | str | None] | None
+    """A size, an axis's name, or null for neither; null as a whole where the rank is not known."""
+
+
+class Operator(Record, frozen=True, kw_only=True):
+    """One operator: how many nodes are of it, and what it computes with."""
+
+    op_type: str
+    """Its name; empty for what no node computes with."""
+    domain: str
+    """Its operator set; `ai.onnx` is the default one."""
+    nodes: Nodes
+    """Nodes of it in all graphs and functions."""
+    parameters: Elements
+    """Logical learned elements of the tensors that it is the first to compute with, past what moves or decodes them."""
+
+
+class Quantization(Record, frozen=True, kw_only=True):
+    """Learned tensors that are stored as codes in one way."""
+
+    scheme: Scheme
+    """`block`: blocks with a scale each; `qdq`: DequantizeLinear before what computes; `qoperator`: operators on codes;
+    `dynamic`: the other operand is quantized when the model runs; `codes`: nothing says how they are decoded."""
+    bits: Annotated[int, Meta(ge=0, extra={"unit": "bits"})]
+    """Of each code."""
+    block_size: Annotated[int, Meta(ge=1, extra={"unit": "elements"})] | None
+    """Elements that share a scale; null where a channel or the whole tensor has one."""
+    tensors: Tensors
+    """Learned tensors stored so."""
+    parameters: Elements
+    """Their logical learned elements."""
+
+
 class Model(Record, frozen=True, kw_only=True):
     """The model as read."""
 
@@ -140,6 +188,10 @@ class Model(Record, frozen=True, kw_only=True):
     """Operator set version by domain, of an artifact the highest; the default domain is `ai.onnx`."""
     producer: str
     """Name and version of what wrote the file, or the files; empty where it does not say."""
+    inputs: list[Value]
+    """What a caller feeds, in the order of the file."""
+    outputs: list[Value]
+    """What a caller is given, in the order of the file."""
     nodes: Nodes
     """Nodes of all graphs and functions."""
     functions: Annotated[int, Meta(ge=0, extra={"unit": "functions"})]
@@ -179,6 +231,8 @@ class Totals(Record, frozen=True, kw_only=True):
     """Of these, bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
     duplicated_bytes: Bytes
     """Of these, bytes of learned tensors that stand in more than one file of an artifact, beyond the first."""
+    wasted_bytes: Bytes
+    """Bytes that serve nobody, each once: copies, unused initializers, notes on nodes, what no reader sees."""
     file_bytes: Bytes
     """Sizes of all files on disk."""
 

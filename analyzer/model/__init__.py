@@ -254,7 +254,7 @@ class Node(NamedTuple):
 
 
 class ValueType(NamedTuple):
-    """What a caller has to feed to an input of a main graph, as far as the file says it."""
+    """What a caller has to feed to an input of a main graph, or is given by an output, as far as the file says it."""
 
     name: str
     kind: str
@@ -285,6 +285,8 @@ class Graph:
     """For a value, which tensor is its SCALE_TENSOR, its ZERO_POINT_TENSOR (onnx.proto, TensorAnnotation)."""
     signature: tuple[ValueType, ...] = ()
     """The types of `inputs`, one each, of a main graph; none for nested graphs and functions."""
+    results: tuple[ValueType, ...] = ()
+    """The same of `outputs`."""
 
     def __repr__(self) -> str:
         counts = f"{format_many(len(self.tensors), 'tensor')}, {format_many(len(self.nodes), 'node')}"

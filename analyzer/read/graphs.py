@@ -149,6 +149,7 @@ class _GraphReader:
         self.inputs: list[str] = []
         self.types: list[ValueType] = []
         self.outputs: list[str] = []
+        self.results: list[ValueType] = []
         self.annotations: dict[str, Mapping[str, str]] = {}
 
     def read(self) -> Graph:
@@ -167,6 +168,7 @@ class _GraphReader:
             overridable=tuple(name for name in self.inputs if name in initialized),
             annotations=self.annotations,
             signature=tuple(given for given in self.types if given.name not in initialized),
+            results=tuple(self.results),
         )
 
     def _take(self, part: Field, end: int) -> int:
@@ -189,6 +191,7 @@ class _GraphReader:
         self.inputs += [text(value.name) for value in message.input]
         if self.item.parent is None and not self.item.in_function:
             self.types += [read_type(text(value.name), value.type) for value in message.input]
+            self.results += [read_type(text(value.name), value.type) for value in message.output]
         self.outputs += [text(value.name) for value in message.output]
         for values in (message.value_info, message.input, message.output):
             self.body.note(values)

@@ -74,8 +74,8 @@ def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
 _D = TypeVar("_D")
 
 _ADDED: Mapping[str, Mapping[str, Any]] = {
-    "": {"blocks": None, "components": [], "content": "sampled"},
-    "model": {"calls": [], "remote": None, "nodes": 0},
+    "": {"blocks": None, "components": [], "content": "sampled", "operators": [], "quantization": []},
+    "model": {"calls": [], "remote": None, "nodes": 0, "inputs": [], "outputs": []},
     "totals": {
         "shared_bytes": 0,
         "duplicated_bytes": 0,
@@ -83,6 +83,7 @@ _ADDED: Mapping[str, Mapping[str, Any]] = {
         "parameters_at_least": 0,
         "parameters_at_most": None,
         "parameters_unsettled": [],
+        "wasted_bytes": 0,
     },
     "tensors": {"applications": 1, "shared_with": [], "opaque": False, "hides": None},
     "findings": {"bytes": None},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import UNSET
 
@@ -10,11 +11,12 @@ from analyzer.artifact.components import ComponentTotals
 from analyzer.documents import inspect as inspect_records
 from analyzer.doubt import find_doubt
 from analyzer.ledger import Blocks, Entry, Evidence, Hides, Ledger, Role, Run
-from analyzer.model import Key, label
+from analyzer.model import Graph, Key, Model, ValueType, label
 from analyzer.ranges import Traffic
 from analyzer.render.json.groups import document_grouping
 from analyzer.render.json.parts import head, list_findings, utf8
 from analyzer.report import Inspection
+from analyzer.summary import count_operators, count_quantized, count_wasted
 
 __all__ = ["document_inspection"]
 
@@ -39,11 +41,28 @@ def document_inspection(report: Inspection) -> inspect_records.InspectDocument:
             stored_bytes=ledger.stored_nbytes,
             shared_bytes=ledger.shared_nbytes,
             duplicated_bytes=ledger.duplicated_nbytes,
+            wasted_bytes=count_wasted(ledger),
             file_bytes=ledger.file_nbytes,
         ),
         components=list(map(_component, report.components)),
         content=ledger.content,
         roles={role: _role(ledger, role) for role in Role},
+        operators=[
+            inspect_records.Operator(
+                op_type=row.op_type, domain=row.domain, nodes=row.nodes, parameters=row.parameters
+            )
+            for row in count_operators(ledger)
+        ],
+        quantization=[
+            inspect_records.Quantization(
+                scheme=row.scheme,
+                bits=row.bits,
+                block_size=row.block_size,
+                tensors=row.tensors,
+                parameters=row.parameters,
+            )
+            for row in count_quantized(ledger)
+        ],
         accounts=[
             inspect_records.Account(account=account.name, bytes=account.nbytes) for account in ledger.accounts
         ],
@@ -72,6 +91,8 @@ def _model(ledger: Ledger, digests: dict[str, str]) -> inspect_records.Model:
         ir_version=model.ir_version,
         opsets=dict(model.opsets),
         producer=model.producer,
+        inputs=list(_values(model, lambda graph: graph.signature)),
+        outputs=list(_values(model, lambda graph: graph.results)),
         nodes=sum(1 for _ in model.nodes()),
         functions=len(model.functions),
         nested_graphs=model.nested_graphs,
@@ -81,6 +102,18 @@ def _model(ledger: Ledger, digests: dict[str, str]) -> inspect_records.Model:
         ],
         remote=None if model.traffic is None else _traffic(model.traffic),
     )
+
+
+def _values(model: Model, of: Callable[[Graph], Iterable[ValueType]]) -> Iterator[inspect_records.Value]:
+    """What a caller feeds to the main graphs, or is given by them."""
+    graphs = {graph.path: graph for graph in model.graphs}
+    for part in model.parts:
+        for value in of(graphs[part.path]) if part.path in graphs else ():
+            yield inspect_records.Value(
+                name="/".join((*part.path, value.name)),
+                dtype=value.dtype.name,
+                shape=None if value.dims is None else list(value.dims),
+            )
 
 
 def _component(totals: ComponentTotals) -> inspect_records.Component:

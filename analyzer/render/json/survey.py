@@ -49,6 +49,7 @@ def _surveyed(row: Row) -> survey_records.Surveyed | survey_records.Unreadable:
             stored_bytes=row.stored_nbytes,
             shared_bytes=row.shared_nbytes,
             duplicated_bytes=0,  # of one file alone
+            wasted_bytes=row.wasted_nbytes,
             file_bytes=row.file_nbytes,
         ),
         roles={
