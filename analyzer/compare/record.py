@@ -84,6 +84,11 @@ class Pair(Generic[_N]):
         return self.a - self.b
 
     @property
+    def change(self) -> _N:
+        """What has come on the way from a to b."""
+        return self.b - self.a
+
+    @property
     def ratio(self) -> float | None:
         """Quotient a / b; None where b is 0, or below, as what profiling adds may be."""
         return self.a / self.b if self.b > 0 else None
@@ -203,16 +208,16 @@ class Comparison:
                 "status": pair.status.value,
                 "parameters_a": pair.parameters.a,
                 "parameters_b": pair.parameters.b,
-                "parameters_change": -pair.parameters.difference,
+                "parameters_change": pair.parameters.change,
                 "bytes_a": pair.nbytes.a,
                 "bytes_b": pair.nbytes.b,
-                "bytes_change": -pair.nbytes.difference,
+                "bytes_change": pair.nbytes.change,
             }
             for pair in self.groups
         ]
 
     def __repr__(self) -> str:
-        change = f"{-self.parameters.difference:+,} parameters, {-self.file_nbytes.difference:+,} bytes"
+        change = f"{self.parameters.change:+,} parameters, {self.file_nbytes.change:+,} bytes"
         return f"<Comparison {printable(self.a)} -> {printable(self.b)}: {change}>"
 
     def _repr_html_(self) -> str:

@@ -91,6 +91,8 @@ class Pair(Record, frozen=True, kw_only=True):
     """The number in B; 0 where B lacks it."""
     difference: Annotated[int, Meta(extra={"unit": "as its key says, signed"})]
     """a - b."""
+    change: Annotated[int, Meta(extra={"unit": "as its key says, signed"})]
+    """b - a."""
     ratio: Positive | None
     """a / b; null where b is 0."""
 

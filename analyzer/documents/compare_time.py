@@ -90,6 +90,8 @@ class MsPair(Record, frozen=True, kw_only=True):
     """The time in B; 0 where B lacks the group."""
     difference: Annotated[float, Meta(extra={"unit": "ms, signed"})]
     """a - b."""
+    change: SignedMilliseconds
+    """b - a."""
     ratio: float | None
     """a / b; null where b is 0 or less."""
 

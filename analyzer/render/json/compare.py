@@ -106,4 +106,6 @@ def _side(entry: Entry, group: str | None) -> compare_records.TensorSide:
 
 
 def _pair(pair: Pair[int]) -> compare_records.Pair:
-    return compare_records.Pair(a=pair.a, b=pair.b, difference=pair.difference, ratio=pair.ratio)
+    return compare_records.Pair(
+        a=pair.a, b=pair.b, difference=pair.difference, change=pair.change, ratio=pair.ratio
+    )

@@ -283,8 +283,12 @@ def _measured(row: Measured) -> compare_time_records.Measured:
 
 
 def _times(pair: Pair[float]) -> compare_time_records.MsPair:
-    return compare_time_records.MsPair(a=pair.a, b=pair.b, difference=pair.difference, ratio=pair.ratio)
+    return compare_time_records.MsPair(
+        a=pair.a, b=pair.b, difference=pair.difference, change=pair.change, ratio=pair.ratio
+    )
 
 
 def _counts(pair: Pair[int]) -> compare_records.Pair:
-    return compare_records.Pair(a=pair.a, b=pair.b, difference=pair.difference, ratio=pair.ratio)
+    return compare_records.Pair(
+        a=pair.a, b=pair.b, difference=pair.difference, change=pair.change, ratio=pair.ratio
+    )
