@@ -147,7 +147,7 @@ def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> 
     jsonschema.validate(models, load_schema("compare"))
     assert models["groups"] == saved["groups"]
     assert {group["status"] for group in models["groups"]} == {"unchanged"}
-    assert models["totals"]["parameters"] == {"a": 6, "b": 6, "difference": 0, "ratio": 1.0}
+    assert models["totals"]["parameters"] == {"a": 6, "b": 6, "difference": 0, "change": 0, "ratio": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -184,11 +184,11 @@ def test_the_document_holds_every_tensor_and_what_became_of_it(sides):
     jsonschema.validate(document, load_schema("compare"))
     assert document["changes"]["tensors"] == {"unchanged": 1, "added": 1, "removed": 1, "changed": 2}
     assert document["values_compared"] == {"content": "full", "equal": 1, "differing": 0, "unknown": 0}
-    assert document["totals"]["nodes"] == {"a": 4, "b": 4, "difference": 0, "ratio": 1.0}
+    assert document["totals"]["nodes"] == {"a": 4, "b": 4, "difference": 0, "change": 0, "ratio": 1.0}
     tensors = {tensor["name"]: tensor for tensor in document["tensors"]}
     assert list(tensors) == ["cast.weight", "fresh.weight", "gone.weight", "twin", "same.weight"]
     assert tensors["cast.weight"]["changed"] == ["dtype", "bytes"]
-    assert tensors["cast.weight"]["bytes"] == {"a": 256, "b": 128, "difference": 128, "ratio": 2.0}
+    assert tensors["cast.weight"]["bytes"] == {"a": 256, "b": 128, "difference": 128, "change": -128, "ratio": 2.0}
     assert (tensors["fresh.weight"]["a"], tensors["fresh.weight"]["b"]["shape"]) == (None, [3, 3])
     assert tensors["twin"]["b"]["copy_of"] == "same.weight"
     twin = tensors["twin"]
@@ -230,7 +230,7 @@ def test_one_saved_report_is_enough_without_the_old_model(files, tmp_path):
 
     assert result.returncode == 0
     document = json.loads(result.stdout)
-    assert document["totals"]["nodes"] == {"a": 1, "b": 1, "difference": 0, "ratio": 1.0}
+    assert document["totals"]["nodes"] == {"a": 1, "b": 1, "difference": 0, "change": 0, "ratio": 1.0}
     assert document["changes"]["tensors"]["unchanged"] == 1
 
 

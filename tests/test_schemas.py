@@ -629,7 +629,7 @@ def numbers(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[s
 
 MEASURES = frozenset({"eps", "max_abs_error", "ratio", "share"})
 
-SIDES = frozenset({"a", "b", "difference"})
+SIDES = frozenset({"a", "b", "change", "difference"})
 """Counts, but of two timings times too."""
 
 TIMES = frozenset(

@@ -166,7 +166,9 @@ def _plain(schema: Any) -> Any:
     if len(types) == 1 and len(options) == 2 and "enum" in types[0]:
         return {**types[0], "enum": [*types[0]["enum"], None]}
     if options:  # msgspec has them in the order of a set
-        schema["anyOf"] = sorted(options, key=lambda option: (option.get("type") == "null", json.dumps(option)))
+        schema["anyOf"] = sorted(
+            options, key=lambda option: (option.get("type") == "null", json.dumps(option))
+        )
     return schema
 
 
