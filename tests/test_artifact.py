@@ -847,7 +847,13 @@ def test_compare_takes_artifacts_and_their_reports(whisper, tmp_path):
         for other in (whisper, tmp_path / "saved.json")
     )
 
-    assert against_itself["totals"]["parameters"] == {"a": 33, "b": 33, "difference": 0, "change": 0, "ratio": 1.0}
+    assert against_itself["totals"]["parameters"] == {
+        "a": 33,
+        "b": 33,
+        "difference": 0,
+        "change": 0,
+        "ratio": 1.0,
+    }
     assert against_saved["groups"] == against_itself["groups"]
     assert load_report(tmp_path / "saved.json").parameters == 33
 

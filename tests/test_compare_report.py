@@ -188,7 +188,13 @@ def test_the_document_holds_every_tensor_and_what_became_of_it(sides):
     tensors = {tensor["name"]: tensor for tensor in document["tensors"]}
     assert list(tensors) == ["cast.weight", "fresh.weight", "gone.weight", "twin", "same.weight"]
     assert tensors["cast.weight"]["changed"] == ["dtype", "bytes"]
-    assert tensors["cast.weight"]["bytes"] == {"a": 256, "b": 128, "difference": 128, "change": -128, "ratio": 2.0}
+    assert tensors["cast.weight"]["bytes"] == {
+        "a": 256,
+        "b": 128,
+        "difference": 128,
+        "change": -128,
+        "ratio": 2.0,
+    }
     assert (tensors["fresh.weight"]["a"], tensors["fresh.weight"]["b"]["shape"]) == (None, [3, 3])
     assert tensors["twin"]["b"]["copy_of"] == "same.weight"
     twin = tensors["twin"]
