@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import models
@@ -59,7 +60,7 @@ def find_cases(folder: Path) -> Iterator[Case]:
     for name, graph in _graphs(folder):
         for style, form in GRAPH_FORMATS.items():
             if not (style == "svg" and not graph.graph.graph.get("collapsed")):
-                yield Case(f"{name}/{style}", _scrubbed(lambda form=form, graph=graph: form(graph)))
+                yield Case(f"{name}/{style}", _scrubbed(partial(form, graph)))
     yield from _explanations()
 
 
@@ -84,9 +85,7 @@ def _of_report(name: str, report: Report) -> Iterator[Case]:
                 size = (
                     f"@{rows}x{width}{'c' if color else ''}" if style in ("text", "markdown", "html") else ""
                 )
-                yield Case(
-                    f"{name}/{style}{size}", _scrubbed(lambda s=style, o=options: render_report(report, s, o))
-                )
+                yield Case(f"{name}/{style}{size}", _scrubbed(partial(render_report, report, style, options)))
 
 
 def _scrubbed(render: Callable[[], str | bytes]) -> Callable[[], str]:
@@ -121,7 +120,8 @@ def _chain(count: int, name: str = "layer") -> onnx.ModelProto:
     for node in proto.graph.node:
         node.input[:] = [names.get(value, value) for value in node.input]
     scopes = {f"n{i}": f"{name}.{i}" for i in range(count)} | {"head": "head", "twin": "head", "sum": ""}
-    return models.with_scopes(proto, scopes)
+    scoped: onnx.ModelProto = models.with_scopes(proto, scopes)
+    return scoped
 
 
 def _many_layers(folder: Path) -> Report:

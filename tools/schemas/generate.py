@@ -69,7 +69,7 @@ def records_of(root: type[Record]) -> list[type[Record]]:
 
 def _structs(info: msgspec.inspect.Type) -> Iterable[type[Record]]:
     match info:
-        case msgspec.inspect.StructType(cls=cls):
+        case msgspec.inspect.StructType(cls=cls) if issubclass(cls, Record):
             yield cls
         case msgspec.inspect.ListType(item_type=item):
             yield from _structs(item)

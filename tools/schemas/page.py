@@ -136,7 +136,7 @@ def _units(kind: Any) -> Iterator[str]:
 
 def _records(info: msgspec.inspect.Type, is_row: bool = False) -> Iterator[tuple[type[Record], bool]]:
     match info:
-        case msgspec.inspect.StructType(cls=cls):
+        case msgspec.inspect.StructType(cls=cls) if issubclass(cls, Record):
             yield cls, is_row
         case msgspec.inspect.ListType(item_type=item):
             yield from _records(item, True)

@@ -23,7 +23,8 @@ def plant(s: Surgery, carrier: Carrier, *, vector: bool = False) -> None:
 def pick_activation(s: Surgery, *, vector: bool) -> str:
     """Where to plant. A vector needs more than the few numbers that may compute unexplained anywhere."""
     least = FEW + 1 if vector else 1
-    return s.pick([value for value in s.activations() if s.channels(value) >= least], "no activation")
+    wide = [value for value in s.activations() if s.channels(value) >= least]
+    return str(s.pick(wide, "no activation"))
 
 
 def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
