@@ -21,6 +21,7 @@ from analyzer.commands.graph import graph
 from analyzer.commands.inspect import inspect
 from analyzer.commands.reconcile import reconcile
 from analyzer.commands.recover import recover
+from analyzer.commands.show import show
 from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
 from analyzer.commands.time import time
 from analyzer.errors import ConfigError, OnnxLedgerError
@@ -94,5 +95,5 @@ def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 
 
-for _each in (export, inspect, reconcile, recover, compare, check, formula, time, graph, explain):
+for _each in (export, inspect, reconcile, recover, compare, check, formula, time, graph, show, explain):
     command.add_command(_each)
