@@ -241,7 +241,9 @@ def _components(view: View) -> tuple[Block, ...]:
 
 def _about(model: View) -> Block:
     ir = model.count("ir_version")
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in model.items("opsets"))
+    opsets = ", ".join(
+        f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(model.items("opsets"))
+    )
     files = [(show(row.text("path")), bytes_of(row.count("bytes"))) for row in model.rows("files")]
     return facts(
         ("Producer", model.text("producer")),
