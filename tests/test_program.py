@@ -123,6 +123,21 @@ def test_each_state_of_a_value_that_is_written_over_is_a_value() -> None:
     assert any(np.array_equal(state, np.maximum(before, 0)) for state in states)
 
 
+class Filled(torch.nn.Module):
+    """What has the shape of an input, and nothing else of it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones_like(x).cumsum(0).sin() + x.new_full((3, 4), 0.5).cumsum(1).cos()
+
+
+def test_what_has_an_inputs_shape_alone_is_known_where_that_is_fixed() -> None:
+    found = values_of(describe(Filled(), torch.ones(3, 4)))
+
+    assert any("ones_like(1)" in expression and "sin" in expression for expression in found)
+    assert any("0.5" in expression and "cos" in expression for expression in found)
+
+
+
 def test_a_value_that_is_written_over_says_only_what_was_computed_from_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
