@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from analyzer.recover.ownnames import read_own_names as read_own_names
     from analyzer.recover.record import Recovery as Recovery
     from analyzer.render import render_report as render_report
+    from analyzer.render import render_saved as render_saved
     from analyzer.render import save_report as save_report
     from analyzer.render import to_document as to_document
     from analyzer.render.options import RenderOptions as RenderOptions
@@ -180,6 +181,7 @@ __all__ = [
     "reconcile_ledger",
     "recover_state",
     "render_report",
+    "render_saved",
     "save_manifest",
     "save_report",
     "save_state",
@@ -266,6 +268,7 @@ _MODULES = {
     "reconcile_ledger": "reconcile",
     "recover_state": "recover",
     "render_report": "render",
+    "render_saved": "render",
     "save_manifest": "manifest",
     "save_report": "render",
     "save_state": "recover",

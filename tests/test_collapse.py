@@ -131,11 +131,11 @@ def test_every_vertex_and_edge_has_the_documented_attributes_and_no_others(tmp_p
     rows = load_schema("graph")["$defs"]
 
     for _, attributes in graph.nodes(data=True):
-        row = rows["group" if attributes["kind"] == "group" else "collapsed_end"]
+        row = rows["GraphGroup" if attributes["kind"] == "group" else "CollapsedEnd"]
         assert set(attributes) == row["properties"].keys() - {"id"}
     for _, _, attributes in graph.edges(data=True):
-        assert set(attributes) == rows["crossing"]["properties"].keys() - {"source", "target", "key"}
-    assert graph.graph.keys() == load_schema("graph")["properties"]["graph"]["properties"].keys()
+        assert set(attributes) == rows["Crossing"]["properties"].keys() - {"source", "target", "key"}
+    assert graph.graph.keys() == rows["Graph"]["properties"].keys()
 
 
 def test_shared_weight_is_an_edge_from_its_owner(tmp_path):

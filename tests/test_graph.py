@@ -194,12 +194,12 @@ def test_every_vertex_has_the_documented_attributes_and_no_others(tmp_path):
     graph = described(tmp_path, text_model(IF_TEXT))
 
     for (kind, *_), attributes in graph.nodes(data=True):
-        row = ROWS.get(kind, ROWS["end"])
+        row = {"node": ROWS["NodeVertex"], "tensor": ROWS["GraphTensor"]}.get(kind, ROWS["End"])
         assert set(attributes) - RECORDS[kind] == row["properties"].keys() - {"id"}
         assert RECORDS[kind] <= set(attributes)
     for _, _, attributes in graph.edges(data=True):
-        assert set(attributes) == ROWS["link"]["properties"].keys() - {"source", "target", "key"}
-    assert graph.graph.keys() == SCHEMA["properties"]["graph"]["properties"].keys()
+        assert set(attributes) == ROWS["Link"]["properties"].keys() - {"source", "target", "key"}
+    assert graph.graph.keys() == ROWS["Graph"]["properties"].keys()
 
 
 def test_tensor_says_what_the_ledger_says_of_it(tmp_path):

@@ -137,7 +137,6 @@ def test_what_has_an_inputs_shape_alone_is_known_where_that_is_fixed() -> None:
     assert any("0.5" in expression and "cos" in expression for expression in found)
 
 
-
 def test_a_value_that_is_written_over_says_only_what_was_computed_from_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -28,7 +28,7 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
     """
     from analyzer.commands.terminal import refuse_inputs, write_files
     from analyzer.errors import UsageError
-    from analyzer.render import FORMATS
+    from analyzer.render import FORMATS, render_saved
     from analyzer.saved import read_any_report
 
     html = FORMATS["html"]
@@ -37,8 +37,5 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
             raise UsageError(f"{path}: a saved report is shown as a page; end it in {html.suffix}")
     refuse_inputs(outputs, [Path(each) for each in reports])
     html.check()
-    documents = [read_any_report(each) for each in reports]
-    from analyzer.render.html import render_documents  # after the check: it needs jinja2
-
-    page = render_documents(documents)
+    page = render_saved(*map(read_any_report, reports))
     write_files([(path, page) for path in outputs])

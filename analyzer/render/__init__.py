@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -28,6 +28,7 @@ __all__ = [
     "find_printed",
     "find_suffixes",
     "render_report",
+    "render_saved",
     "save_report",
     "to_document",
 ]
@@ -162,6 +163,21 @@ def _style_of(report: Report | GraphReport, path: Path) -> str:
             f"{path}: no format for the suffix {path.suffix!r}; use one of {', '.join(SUFFIXES)}"
         )
     return SUFFIXES[path.suffix]
+
+
+def render_saved(*documents: Mapping[str, Any]) -> str:
+    """Saved reports as one HTML page, a section each, without the models that they are of.
+
+    Args:
+        documents: what `analyzer.saved.read_any_report` reads; the first gives the page its title.
+
+    Raises:
+        MissingExtraError: jinja2 is not installed.
+    """
+    FORMATS["html"].check()
+    from analyzer.render.html import render_documents  # after the check: it needs jinja2
+
+    return render_documents(list(documents))
 
 
 def to_document(report: Report) -> dict[str, Any]:
