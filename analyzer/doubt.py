@@ -143,7 +143,7 @@ def _say_hidden(hidden: Iterable[Hides]) -> str:
     if number := counts["buffer"]:
         said.append(f"{format_many(number, 'tensor')} may be, or hold, a buffer")
     if number := counts["repeated"]:
-        said.append(f"{format_many(number, 'vector')} {'is' if number == 1 else 'are'} one again and again")
+        said.append(f"{format_many(number, 'tensor')} may repeat what is there already")
     if number := counts["merged"]:
         said.append(f"{format_many(number, 'tensor')} may stand for several parameters of equal content")
     if number := counts["scalar"]:

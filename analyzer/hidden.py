@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ import numpy as np
 from analyzer.classify.constants import TRACED_CONSTANT
 from analyzer.classify.structure import find_origin
 from analyzer.content import Array
+from analyzer.decoding.encodings import find_encoding
 from analyzer.ledger import Entry, Hidden, Hides, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, StoredTensor
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
@@ -232,7 +233,8 @@ def find_hidden(model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: 
             if (sources := folded_from(props))
         }
         names = {entry.tensor.name for entry in own.values()}
-        look = _Part(own, notes, wiring, any(e.decided_by == _NOTED for e in own.values()), prefix, names)
+        has_notes = any(e.decided_by == _NOTED for e in own.values())
+        look = _Part(own, notes, wiring, has_notes, prefix, names, _tables(own.values(), wiring))
         for graph in graphs:
             for node in graph.nodes:
                 found.update(look.layer(node))
@@ -300,6 +302,40 @@ def _trailing(has_numbers: Array, block: int) -> int:
     return min(has_numbers.size - 1 - int(held[-1]) if held.size else has_numbers.size, block - 1)
 
 
+_ALIKE = 0.99
+"""Correlation of a table's elements with those of a part of a weight that is the same, codes on either side or not."""
+
+_LEAST_TABLE = 64
+"""Elements of a table that a part of a weight may repeat, at least."""
+
+
+def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
+    """Matrices of which rows are looked up, at most as large as one is read."""
+    return tuple(
+        entry
+        for entry in entries
+        if entry.role is Role.PARAMETER
+        and any(kind_of(node) is Kind.LOOKS_UP for node, _ in wiring.readers(entry.tensor, past=DECODES))
+        and len(entry.tensor.shape) == 2
+        and _LEAST_TABLE <= entry.logical_numel <= _MOST_READ
+    )
+
+
+def _is_part(array: Array, table: Array) -> bool:
+    """Whether the rows of a table, or its columns, are the first or the last of a matrix's, in its order."""
+    for part in (table, table.T):
+        for matrix in (array, array.T):
+            rest = matrix.shape[0] - part.shape[0]
+            if matrix.shape[1] != part.shape[1] or rest <= 0:
+                continue
+            for start in {0, rest}:
+                here = matrix[start : start + part.shape[0]].astype(np.float64).reshape(-1)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    if abs(float(np.corrcoef(here, part.astype(np.float64).reshape(-1))[0, 1])) >= _ALIKE:
+                        return True
+    return False
+
+
 _NOTED = "provenance:input-spec"
 _STORED = (_NOTED, "name:parameter", "name:state-dict", "name:folded-bias")
 
@@ -335,6 +371,8 @@ class _Part:
     """What a tool has put before every name."""
     names: Collection[str] = frozenset()
     """Of all that is stored."""
+    tables: tuple[Entry, ...] = ()
+    """Of which rows are looked up."""
 
     def name(self, entry: Entry) -> _Name:
         """Who gave an entry its name."""
@@ -451,8 +489,12 @@ class _Part:
         """What any other tensor hides; None where nothing."""
         name, rule = self.name(entry), entry.decided_by
         if entry.role is Role.PARAMETER and entry.parameters:
+            if is_lifted(entry.tensor.name.rpartition(".")[2]):  # a tensor that forward kept, of whatever
+                return Hides(-entry.parameters, None, "computed")
             if (frozen := self._frozen(entry)) is not None:
                 return frozen
+            if (repeated := self._repeats(entry, name)) is not None:
+                return repeated
             if (period := self._period(entry)) < entry.parameters:
                 return Hides(period - entry.parameters, 0, "repeated")
             if rule == "name:folded-bias":  # its layer adds it apart
@@ -480,7 +522,9 @@ class _Part:
         if not is_opaque or not entry.tensor.dtype.is_floating or entry.role is Role.PARAMETER:
             return None
         if rule == TRACED_CONSTANT:
-            return None  # of the trace, and no parameter's
+            # A Constant is a value of the trace, and no parameter's; what another node gave may be made of some.
+            value = _VALUE.fullmatch(entry.tensor.name.removeprefix(self.prefix))
+            return None if value is None or value[1] == "Constant" else Hides(0, None, "computed")
         sources = self.notes.get((entry.tensor.graph_path, entry.tensor.name), ())
         is_unknown = any(map(_may_be_parameter, sources)) if sources else name in (_Name.MADE, _Name.COMPUTED)
         if is_unknown:
@@ -494,6 +538,41 @@ class _Part:
         """
         value = _FX.fullmatch(float_name(entry.tensor.name).removeprefix(self.prefix))
         return len(entry.sources) < 2 or value is None or value[1].lower() not in _REFORMS
+
+    def _repeats(self, entry: Entry, name: _Name) -> Hides | None:
+        """What a nameless matrix has of a table, with a weight of its own joined to it (MobileBERT's head)."""
+        shape = entry.tensor.shape
+        if (
+            (name is _Name.OWN and is_dotted(entry.tensor.name))
+            or len(shape) != 2
+            or entry.tensor.numel > _MOST_READ
+        ):
+            return None
+        for table in self.tables:
+            rows, columns = table.tensor.shape
+            is_like = any(
+                one == same and other > less
+                for one, other in (shape, shape[::-1])
+                for same, less in ((rows, columns), (columns, rows))
+            )
+            if not is_like or table is entry or entry.parameters < table.logical_numel:
+                continue
+            ours, theirs = self._numbers(entry), self._numbers(table)
+            if (
+                ours is None
+                or theirs is None
+                or ours.dtype.kind not in "fiu"
+                or theirs.dtype.kind not in "fiu"
+            ):
+                continue
+            if _is_part(ours, theirs):
+                return Hides(-table.logical_numel, 0, "repeated")
+        return None
+
+    def _numbers(self, entry: Entry) -> Array | None:
+        """What is stored, decoded where it is codes."""
+        encoded = find_encoding(entry.tensor, self.wiring)
+        return entry.tensor.payload.array() if encoded is None else encoded.array()
 
     def _frozen(self, entry: Entry) -> Hides | None:
         """What may be a buffer.

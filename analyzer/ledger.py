@@ -321,8 +321,8 @@ HiddenBy = Literal[
     "batchnorm", "factor", "bias", "computed", "padding", "buffer", "merged", "repeated", "scalar"
 ]
 """A BatchNorm, a factor or a bias was put into a layer; its values were computed from who knows how many others; zeros
-may fill it up; it may be a buffer, be one vector again and again, or stand for several parameters of equal content; or
-it is a number that may be one."""
+may fill it up; it may be a buffer, repeat itself or a part of another, or stand for several parameters of equal
+content; or it is a number that may be one."""
 
 Hidden = Mapping[Key, Hides]
 """The tensors that hide how many parameters PyTorch had."""

@@ -76,9 +76,14 @@ def example_inputs(
 
 
 def untried_inputs(
-    model: nn.Module, config: Any | None = None, given: tuple[Any, ...] | Mapping[str, Any] | None = None
+    model: nn.Module,
+    config: Any | None = None,
+    given: tuple[Any, ...] | Mapping[str, Any] | None = None,
+    has_images: bool = True,
 ) -> ExampleInputs:
     """The inputs that `example_inputs` would try first, on which nothing has run.
+
+    `has_images` is False for a text alone of a model that takes images where its prompt has a token for them.
 
     Raises:
         ExportError: there are none.
@@ -87,7 +92,7 @@ def untried_inputs(
         return _from_given(model, given)
     if config is None:
         raise ExportError(f"{type(model).__name__}: no example inputs")
-    return _build(model, config)
+    return _build(model, config, has_images)
 
 
 def _require_run(model: nn.Module, inputs: ExampleInputs) -> None:
@@ -158,9 +163,28 @@ def _to_dtype(value: Any, dtype: torch.dtype) -> Any:
     return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def _build(model: nn.Module, config: Any) -> ExampleInputs:
+def _build(model: nn.Module, config: Any, has_images: bool = True) -> ExampleInputs:
     """One tensor per argument that a served model takes, by the argument's name."""
-    return _Builder(model, config).build()
+    builder = _Builder(model, config)
+    inputs = builder.build()
+    if not has_images or not builder.takes_images_in_prompt or (count := _image_tokens(model, builder)) < 1:
+        return inputs
+    builder.add_image_prompt(count)
+    pictured = ExampleInputs(kwargs=builder.kwargs, axes=builder.axes)
+    return inputs if _run_error(model, pictured) is not None else pictured
+
+
+def _image_tokens(model: nn.Module, builder: _Builder) -> int:
+    """How many tokens one image becomes in a prompt (LLaVA): the model says it of an image; 0 where it does not."""
+    pixels = builder.pixels()
+    try:
+        with torch.no_grad(), quiet():
+            found: Any = model.get_image_features(pixel_values=pixels)  # type: ignore[operator]
+        found = getattr(found, "pooler_output", found)
+        rows = [found] if isinstance(found, torch.Tensor) else list(found)
+        return sum(each.numel() // each.shape[-1] for each in rows) // BATCH
+    except Exception:  # noqa: BLE001  each family's own; then the example is a text alone
+        return 0
 
 
 class _Builder:
@@ -214,6 +238,38 @@ class _Builder:
     def _prompts_with_images(self) -> bool:
         """Whether images go where a text has a token that stands for them."""
         return getattr(self.config, "image_token_id", None) is not None and "input_ids" in self.names
+
+    @property
+    def takes_images_in_prompt(self) -> bool:
+        """Whether a text may have images in it, and what is built has none yet."""
+        return (
+            self.main == "input_ids"
+            and self._prompts_with_images()
+            and "pixel_values" in self.names
+            and {"input_ids", "pixel_values"} - self.kwargs.keys() == {"pixel_values"}
+        )
+
+    def pixels(self) -> torch.Tensor:
+        """Images of the size that the model takes, shaped (batch, channels, height, width), at times with frames."""
+        generator, self.generator = self.generator, torch.Generator().manual_seed(1)
+        kwargs, axes = dict(self.kwargs), dict(self.axes)
+        self._add_pixels()
+        self.generator = generator
+        found = self.kwargs["pixel_values"]
+        self.kwargs, self.axes = kwargs, axes
+        return found
+
+    def add_image_prompt(self, count: int) -> None:
+        """An image for each text, and as many tokens for it behind the text's first."""
+        ids = self.kwargs["input_ids"]
+        tokens = torch.full((BATCH, count), int(self.config.image_token_id), dtype=ids.dtype)
+        self.kwargs["input_ids"] = torch.cat([ids[:, :1], tokens, ids[:, 1:]], 1)
+        for name in ("attention_mask", "token_type_ids"):
+            if name in self.kwargs:
+                value = self.kwargs[name]
+                filled = value[:, :1].expand(BATCH, count)
+                self.kwargs[name] = torch.cat([value[:, :1], filled, value[:, 1:]], 1)
+        self._add("pixel_values", self.pixels())
 
     def _add_image_tokens(self) -> None:
         """A text that begins with as many tokens as a querying transformer makes of its image (BLIP-2)."""

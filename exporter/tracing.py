@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,16 +40,26 @@ def tracer_of(
         manifest: Manifest, shapes: Sequence[tuple[str, tuple[int | None, ...]]], salt: str
     ) -> Manifest:
         try:
-            inputs = _fit(untried_inputs(model, config, given), dict(shapes))
+            named = {name for name, _ in shapes}
+            inputs = untried_inputs(model, config, given, has_images=any("pixel" in name for name in named))
+            prefix = _prefix(named, inputs.axes.keys())
+            inputs = _fit(inputs, {name.removeprefix(prefix): shape for name, shape in shapes})
             with quiet():
                 reads = reads_again(model, inputs)
         except Exception as error:  # noqa: BLE001  an account can do without it
             return with_program(manifest, Program(notes=(f"not traced: {first_line(error)}",)), salt)
-        if not reads.program or {name for name, _ in shapes} - inputs.axes.keys():
+        if not reads.program or {name.removeprefix(prefix) for name in named} - inputs.axes.keys():
             return with_program(manifest, reads.program or Program(), salt)
         return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
 
     return trace
+
+
+def _prefix(named: Collection[str], known: Collection[str]) -> str:
+    """What a tool has put before the name of each input of a file, as `onnx.compose` does; "" where it has not."""
+    ends = {name.removesuffix(each) for name in named for each in known if name.endswith(each)}
+    fits = [end for end in ends if all(name.startswith(end) and name[len(end) :] in known for name in named)]
+    return min(fits, key=len, default="")
 
 
 def _fit(inputs: ExampleInputs, shapes: Shapes) -> ExampleInputs:

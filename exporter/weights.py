@@ -42,7 +42,8 @@ def randomize(model: nn.Module, seed: int, dtype: torch.dtype) -> None:
 
     An exporter merges equal constants, so a model fresh from its constructor loses its zero biases and unit gains.
     The noise is small beside each tensor's own scale, which keeps half-precision outputs finite. Ties stay ties.
-    `dtype` is what the model will be cast to: values must still differ then.
+    `dtype` is what the model will be cast to: values must still differ then. What a class makes anew whenever it is
+    loaded (sinusoid tables that `save_pretrained` leaves out) stays as it is made: no checkpoint has it otherwise.
     """
     generator = torch.Generator().manual_seed(seed)
     seen: set[bytes] = set()
@@ -56,7 +57,10 @@ def randomize(model: nn.Module, seed: int, dtype: torch.dtype) -> None:
 
 def _affine_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
     """All float parameters once, then the weights that frozen BatchNorms hold as buffers."""
-    yield from (p for p in model.parameters() if p.is_floating_point())
+    remade = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and (parameter.requires_grad or name not in remade):
+            yield parameter
     for module in model.modules():
         if is_batch_norm(module) and not isinstance(module, _BatchNorm):
             yield from (b for name, b in module.named_buffers(recurse=False) if name in ("weight", "bias"))

@@ -226,3 +226,40 @@ def test_what_is_hidden_as_in_the_baseline_has_not_grown(tmp_path: Path) -> None
     assert run("check", path, *rule).returncode == 0
     assert run("check", other, *rule).returncode == 2
     assert span(load_report(report)) == (132, 136, 140)
+
+
+WORDS, OWN = noise(40, 6, seed=21), noise(40, 3, seed=22)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_nameless_matrix_with_a_tables_words_in_it_may_count_these_twice(
+    is_first: bool, tmp_path: Path
+) -> None:
+    parts = [WORDS.T, OWN.T]
+    tensors = {
+        "words.weight": WORDS,
+        "onnx::MatMul_9": np.concatenate(parts if is_first else parts[::-1]),
+        **HEAD,
+    }
+    text = """g (int64[2] i, float[2,9] x) => (float[2,40] y, float[2,6] t) {
+        t = Gather("words.weight", i)  y = MatMul(x, "onnx::MatMul_9")
+    }"""
+
+    ledger = audit_model(save(tmp_path, text_model(text, tensors)))
+
+    assert span(ledger) == (
+        600 + sum(a.size for a in HEAD.values()),
+        360 + sum(a.size for a in HEAD.values()),
+        ledger.parameters,
+    )
+
+
+def test_a_matrix_with_other_words_counts_as_it_stands(tmp_path: Path) -> None:
+    tensors = {"words.weight": WORDS, "onnx::MatMul_9": noise(9, 40, seed=4), **HEAD}
+    text = """g (int64[2] i, float[2,9] x) => (float[2,40] y, float[2,6] t) {
+        t = Gather("words.weight", i)  y = MatMul(x, "onnx::MatMul_9")
+    }"""
+
+    ledger = audit_model(save(tmp_path, text_model(text, tensors)))
+
+    assert ledger.parameters_at_least == ledger.parameters_at_most == ledger.parameters

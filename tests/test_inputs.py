@@ -275,3 +275,37 @@ def test_unknown_architecture_names_what_was_tried():
 
     with pytest.raises(ExportError, match=r"no example inputs are known for it; forward\(spectrum\) failed"):
         example_inputs(Odd(), transformers.BertConfig())
+
+
+def test_a_prompt_has_as_many_tokens_as_its_image_becomes():
+    """LLaVA's vision tower is in the file only if an example shows it an image."""
+    from transformers import LlavaConfig, LlavaForConditionalGeneration
+
+    text = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
+    text |= {"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 97}
+    vision = {"model_type": "clip_vision_model", "hidden_size": 24, "intermediate_size": 40}
+    vision |= {"num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
+    config = LlavaConfig(text_config=text, vision_config=vision, image_token_id=5)
+    model = LlavaForConditionalGeneration(config).eval()
+
+    inputs = example_inputs(model, config)
+
+    assert {*inputs.kwargs} == {"input_ids", "attention_mask", "pixel_values"}
+    assert int((inputs.kwargs["input_ids"] == 5).sum(1)[0]) == 16
+    assert inputs.kwargs["attention_mask"].shape == inputs.kwargs["input_ids"].shape
+
+
+def test_random_weights_leave_alone_what_a_class_makes_anew():
+    from transformers import MarianConfig, MarianMTModel
+
+    from exporter.weights import randomize
+
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 61, "pad_token_id": 60}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 32}
+    config = MarianConfig(**sizes, **heads, encoder_ffn_dim=24, decoder_ffn_dim=24, decoder_start_token_id=60)
+    model = MarianMTModel(config)
+    before = model.model.encoder.embed_positions.weight.clone()
+
+    randomize(model, 0, torch.float32)
+
+    assert torch.equal(model.model.encoder.embed_positions.weight, before)

@@ -318,8 +318,8 @@ class Hides(Record, frozen=True, kw_only=True):
     """How many more parameters PyTorch had in its place than it counts, at least and at most (null.
 
     No bound), and why: `batchnorm`, `factor` or `bias` that was put into the layer; `computed` from parameters; zeros
-    may fill it up (`padding`), it may be a `buffer`, be one vector `repeated`, or a `scalar` that is learned, or stand
-    for several equal parameters (`merged`). Null where it hides none.
+    may fill it up (`padding`), it may be a `buffer`, be `repeated` within or from another, or a `scalar` that is
+    learned, or stand for several equal parameters (`merged`). Null where it hides none.
     """
 
     at_least: SignedElements
@@ -399,5 +399,5 @@ class Tensor(Record, frozen=True, kw_only=True):
     hides: Hides | None
     """How many more parameters PyTorch had in its place than it counts, at least and at most (null: no bound), and why:
     `batchnorm`, `factor` or `bias` that was put into the layer; `computed` from parameters; zeros may fill it up
-    (`padding`), it may be a `buffer`, be one vector `repeated`, or a `scalar` that is learned, or stand for several
-    equal parameters (`merged`). Null where it hides none."""
+    (`padding`), it may be a `buffer`, be `repeated` within or from another, or a `scalar` that is learned, or stand
+    for several equal parameters (`merged`). Null where it hides none."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzer.content import Array, channel_statistics
+from analyzer.content import Array, channel_statistics, decode_values
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
@@ -88,7 +88,7 @@ def _reader(books: Books, entry: Entry, slot: int) -> Node | None:
 
 
 def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> Tiles | None:
-    """The order in which all channels are in the direction of those of some PyTorch weight."""
+    """The order in which all channels are in the direction of those of some PyTorch weight, or value of its program."""
     for tiles, weights in _ways(books, entry.tensor, max(1, node.integers.get("group", 1)), block):
         if not tiles.fills_with_zeros(array):
             continue
@@ -100,7 +100,24 @@ def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> T
             ours, theirs = np.abs(projections * known[1]), np.abs(known[0] * sizes)
             if bool((np.abs(ours - theirs) <= _NEAR * sizes * known[1]).all()):
                 return tiles
+        if _is_computed(books, np.ascontiguousarray(tiles.restore(array)).reshape(-1), tiles.shape):
+            return tiles
     return None
+
+
+def _is_computed(books: Books, elements: Array, shape: tuple[int, ...]) -> bool:
+    """Whether elements are in the direction of a value that PyTorch's program computes of a weight (standardized)."""
+    program = books.manifest.program
+    for value in () if program is None else program.values:
+        element = value.dtype.to_numpy()
+        if value.shape != shape or value.content is None or element is None or not value.parameters:
+            continue
+        known = decode_values(value.content.samples, element).astype(np.float64)
+        mine = elements[books.contents.originals.positions(elements.size)].astype(np.float64)
+        sizes = float(np.linalg.norm(known) * np.linalg.norm(mine))
+        if known.shape == mine.shape and sizes and abs(float(known @ mine) / sizes - 1) <= _NEAR:
+            return True
+    return False
 
 
 def _ways(

@@ -1,4 +1,8 @@
-"""Rule: several PyTorch tensors stored in one piece, side by side: packed query, key and value; gate and up."""
+"""Rule: several PyTorch tensors stored in one piece, side by side: packed query, key and value; gate and up.
+
+Of a piece that tensors fill of which some are held elsewhere already (MobileBERT's head: the table of words, turned
+round, above a matrix of its own) each may stand its own way round.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ def match_concatenated(books: Books) -> None:
 
 
 def match_packed_copies(books: Books) -> None:
-    """The same of PyTorch tensors that are all held elsewhere: what they fill is a copy of them."""
+    """The same of PyTorch tensors that are held elsewhere, all of them or some: what these fill is a copy of them."""
     if books.contents.mode == "none":
         return
     held = Stacks(books.contents, (p for p in books.manifest.parameters if p.name in books.holdings))
@@ -64,9 +68,54 @@ def match_packed_copies(books: Books) -> None:
                     assert part.tensor is not None
                     assert part.fit is not None
                     books.copy(part.tensor, entry, f"{part.fit.evidence}:packed")
+    _match_rest(books)
 
 
-def _take_apart(books: Books, entry: Entry, stacks: Stacks, *, are_held: bool) -> list[_Part]:
+def _match_rest(books: Books) -> None:
+    """The same of tensors of which at least one is held elsewhere and at least one by this entry alone."""
+    if not any(True for _ in books.free_parameters()):
+        return
+    stacks = Stacks(books.contents, books.manifest.parameters)
+    for entry in list(books.free_entries()):
+        if entry.role not in (Role.PARAMETER, Role.UNATTRIBUTED) or len(books.contents.shape(entry)) != 2:
+            continue
+        parts = _take_apart(books, entry, stacks, are_held=True, is_mixed=True)
+        found = [
+            (part.tensor, part.fit) for part in parts if part.tensor is not None and part.fit is not None
+        ]
+        if len(found) < len(parts) or len({tensor.name for tensor, _ in found}) < len(found):
+            continue
+        is_free = [tensor.name not in books.parameters for tensor, _ in found]
+        if any(is_free) and not all(is_free):
+            _settle_rest(books, entry, parts)
+
+
+def _settle_rest(books: Books, entry: Entry, parts: list[_Part]) -> None:
+    """Count what is new in it; the rest of its elements are there once more."""
+    left = entry.tensor.numel
+    for part in parts:
+        assert part.tensor is not None
+        assert part.fit is not None
+        if part.tensor.name in books.parameters:
+            settled = books.parameters[part.tensor.name]
+            chain = settled.chain if Line.COPIED in settled.chain else (*settled.chain, Line.COPIED)
+            keys = (*settled.entries, entry.tensor.key)
+            books.parameters[part.tensor.name] = replace(settled, chain=chain, entries=keys)
+            continue
+        changed = [line for line in part.fit.chain if line in RETYPED]
+        moved = [line for line in part.fit.chain if line not in changed]
+        chain = (*moved, Line.CONCATENATED, *changed)
+        window = part.fit.layout.window
+        assert window is not None
+        piece = replace(piece_of(entry, part.fit), taken=(window[0], part.start, part.stop))
+        holding = Holding(entry.tensor.key, part.tensor.numel, left)
+        books.hold_parts(part.tensor, [holding], chain, part.fit.evidence, part.fit.error, (piece,))
+        left = 0
+
+
+def _take_apart(
+    books: Books, entry: Entry, stacks: Stacks, *, are_held: bool, is_mixed: bool = False
+) -> list[_Part]:
     """The parts in order, along the first axis on which they fill the entry; none where they do not."""
     stored = books.contents.shape(entry)
     if len(stored) > _MOST_AXES:
@@ -77,7 +126,7 @@ def _take_apart(books: Books, entry: Entry, stacks: Stacks, *, are_held: bool) -
     for axis in range(len(squeezed)):
         shapes = _fitting(stacks, squeezed, axis, is_turned=way)
         if shapes:
-            parts = _fill(books, entry, squeezed, axis, shapes, stacks, are_held=are_held)
+            parts = _fill(books, entry, squeezed, axis, shapes, stacks, are_held=are_held, is_mixed=is_mixed)
             if sum(part.tensor is not None for part in parts) > 1:
                 return parts
     return []
@@ -107,6 +156,7 @@ def _fill(
     stacks: Stacks,
     *,
     are_held: bool,
+    is_mixed: bool,
 ) -> list[_Part]:
     """From the start on, the tensor that is there; empty where at some place none is."""
     parts: list[_Part] = []
@@ -129,7 +179,7 @@ def _fill(
                 tensor, fit = found
                 parts.append(_Part(tensor, fit, start, stop))
                 used.add(tensor.name)
-                layout_axes, start = axes, stop
+                layout_axes, start = None if is_mixed else axes, stop
                 break
         if found is None:
             gap = _zeros(books, entry, stored, axis, start, [shape[axes[axis]] for shape, axes in shapes])

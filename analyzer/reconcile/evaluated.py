@@ -19,7 +19,7 @@ from analyzer.decoding import LEAST_LIKENESS
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter, Program, Traced
-from analyzer.model import Key, Node
+from analyzer.model import Key, Node, is_runtime_domain
 from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
 from analyzer.reconcile.books import Books, Holding, is_inside
 from analyzer.reconcile.layouts import Layout
@@ -286,7 +286,9 @@ def _is_evidence(books: Books, match: _Match) -> bool:
         is_said = value.numel >= _LEAST_TABLE or _is_read_alike(books, match.entry, value, is_strict=True)
         return numbers.size >= 2 and is_said
     odd = int((np.abs(numbers).astype(np.float32).view(np.uint32) & 0xFF != 0).sum())
-    if books.contents.encoding(match.entry) is not None:
+    if books.contents.encoding(match.entry) is not None and match.error > _ROUNDING * float(
+        np.abs(samples).max()
+    ):
         return 4 * odd >= _LEAST_BITS
     bits = 16 if match.entry.tensor.dtype in (DType.FLOAT, DType.DOUBLE) else 8
     return bits * odd >= (_LEAST_BITS if value.numel > 2 else bits)
@@ -387,6 +389,57 @@ def _hold(books: Books, program: Program, matches: Sequence[_Match]) -> None:
         found = _cut(parameter.name, made, stored)
         if found:
             _hold_one(books, parameter, found, counted)
+    factors = _factors(books, program)
+    if not factors:
+        return
+    for parameter in [parameter for parameter in books.free_parameters() if parameter.name in through]:
+        if (
+            parameter.numel == 1
+            and _cut(parameter.name, made, {**stored, **dict.fromkeys(factors, ())}) is not None
+        ):
+            books.hold_parts(parameter, [], (Line.EVALUATED,), "content:evaluated+attribute", 0.0)
+
+
+def _factors(books: Books, program: Program) -> set[str]:
+    """Names of the single numbers of the program that became an attribute of a fused product, or its inverse did.
+
+    A fusion takes a stored factor of a product away and keeps it as `alpha` (onnxruntime's MatMulScaleFusion). Only a
+    number that is one value of the program alone, in the module that reads it, is evidence.
+    """
+    scopes = books.ledger.traced_scopes
+    numbers = [
+        (float(value), None if node.place not in scopes else books.aligned.module(scopes[node.place]))
+        for node in books.ledger.model.nodes()
+        if node.op_type == "FusedMatMul"
+        and is_runtime_domain(node.domain)
+        and isinstance(value := node.settings.get("alpha"), float)
+        and value not in (0.0, 1.0)
+    ]
+    found: set[str] = set()
+    if not numbers:
+        return found
+    singles = [(value, known) for value in program.values if (known := _single(value)) is not None]
+    for number, module in numbers:
+        fits = [
+            value
+            for value, known in singles
+            if min(abs(known / number - 1), abs(known * number - 1)) <= _ROUNDING
+            and (module is None or any(_is_near(module, theirs) for theirs, _ in value.uses))
+        ]
+        if len(fits) == 1 and fits[0].parameters:
+            found.add(fits[0].name)
+    return found
+
+
+def _single(value: Traced) -> float | None:
+    """The number that a value of one element is, if its last bits are not empty."""
+    if value.numel != 1 or value.content is None or not value.dtype.is_floating:
+        return None
+    samples = _decode(value, value.content.samples)
+    if samples is None or not np.isfinite(samples[0]) or not samples[0]:
+        return None
+    number = float(samples[0])
+    return number if np.float32(abs(number)).view(np.uint32) & 0xFF else None
 
 
 def _cut(

@@ -1,7 +1,8 @@
 """Rule: a function of each element that an exporter computed in advance.
 
 1 + w is what RMSNorm of the Gemma models scales by; -exp(w) is the state matrix of Mamba (A_log); exp(w) the logit
-scale of CLIP; w / sqrt(d) a query's weight or bias into which attention's scale was multiplied (d is a head's width).
+scale of CLIP; softplus(w), which is log(1 + exp(w)), the decay of RecurrentGemma's recurrence; w / sqrt(d) a query's
+weight or bias into which attention's scale was multiplied (d is a head's width).
 No other factor is taken for an exporter's: a layer times two is another layer; and none of them anywhere else than
 where PyTorch's program has it (`leash`).
 """
@@ -33,10 +34,13 @@ FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]
     "1+w": (lambda w: 1.0 + w, lambda x: x - 1.0),
     "-exp(w)": (lambda w: -np.exp(w), lambda x: np.log(-x)),
     "exp(w)": (np.exp, np.log),
+    "softplus(w)": (lambda w: np.logaddexp(0.0, w), lambda x: np.log(np.expm1(x))),
 }
 """Each function and what undoes it."""
 
 _SHIFTED = "1+w"
+_OF_VECTORS = frozenset({_SHIFTED, "softplus(w)"})
+"""A norm's scale; the step of a recurrence (RecurrentGemma's gate, a state space's)."""
 
 _TIMES = "*w"
 """How a rule that multiplies by a constant ends."""
@@ -211,8 +215,8 @@ def _varies_alike(rule: str, stored: Reals, expected: Reals) -> bool:
 def _ways(
     expected: Reals, stored: Reals, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, Callable[[Reals], Reals]]]:
-    is_vector = sum(dim != 1 for dim in shape) <= 1  # only a norm's scale is 1 + w
-    yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items() if is_vector or rule != _SHIFTED)
+    is_vector = sum(dim != 1 for dim in shape) <= 1
+    yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items() if is_vector or rule not in _OF_VECTORS)
     size = float(expected @ expected)
     if (
         len(shape) not in (1, 2)

@@ -1,7 +1,7 @@
 """Where a formula of each element may stand at all: what reads the result, and what else PyTorch's side says.
 
-An exporter computes `1 + w`, `exp(w)`, `-exp(w)` or `w / sqrt(d)` in advance because PyTorch's own program has that
-expression. Anywhere else a tensor that happens to be one of them is another model.
+An exporter computes `1 + w`, `exp(w)`, `-exp(w)`, `softplus(w)` or `w / sqrt(d)` in advance because PyTorch's own
+program has that expression. Anywhere else a tensor that happens to be one of them is another model.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ _EXPONENTIATED = frozenset({"logit_scale"})
 _STATE_MATRIX = "A_log"
 """The leaf of state-space models (Gu and Dao 2023, arXiv:2312.00752, section 3.6: A = -exp(A_log))."""
 
+_GATE = "recurrent_param"
+"""The leaf of real-gated recurrences (De et al. 2024, arXiv:2402.19427, equation 6: a = exp(-c softplus(w) r))."""
+
 _NUMBER = re.compile(r"\d+")
 
 
@@ -42,6 +45,8 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
         return tensor.numel == 1 or leaf in _EXPONENTIATED
     if rule == "-exp(w)":
         return leaf == _STATE_MATRIX
+    if rule == "softplus(w)":
+        return leaf == _GATE
     if rule == "1+w":
         return _is_shifted(books, entry, tensor)
     return not _stands_plain(books, tensor) and _is_query(books, entry, float(rule.partition("*")[0]))

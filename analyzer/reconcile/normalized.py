@@ -142,7 +142,8 @@ _FEWEST = 2
 def match_standardized(books: Books) -> None:
     """Explain the weights of convolutions that are PyTorch's, less the mean of each channel, over its deviation.
 
-    One way for the whole file, and for all layers of one name but for its numbers.
+    One way for the whole file, and for all layers of one name but for its numbers; what is added to the variance may
+    be another in a layer of another name (BiT's first).
     """
     if books.contents.mode == "none":
         return
@@ -150,7 +151,8 @@ def match_standardized(books: Books) -> None:
     for way in (_by_variance, _by_unbiased_variance, _by_deviation) if len(weights) >= _FEWEST else ():
         for eps in _EPSILONS:
             found = _find_standardized(books, weights, way, eps)
-            if len(found) >= _FEWEST and not _stand_plain(books, {weight.name for weight, _, _ in found}):
+            if len(found) >= _FEWEST and not _stand_plain(books, [weight for weight, _, _ in found]):
+                found += _find_others(books, weights, way, {weight.name for weight, _, _ in found})
                 for weight, entry, layout in found:
                     rule = f"{books.contents.evidence}:standardized {split_name(weight.name)[0]}".rstrip()
                     piece = Piece(entry.tensor.key, layout.shape, layout.axes, computed=Computed(rule))
@@ -158,6 +160,19 @@ def match_standardized(books: Books) -> None:
                     _release(books, entry)
                     books.hold(weight, entry, chain, rule, 0.0, pieces=(piece,))
                 return
+
+
+def _find_others(
+    books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], names: set[str]
+) -> list[tuple[Parameter, Entry, Layout]]:
+    """Weights of other names than those found, normalized the same way but for what is added to the variance."""
+    patterns = {_NUMBER.sub("#", name) for name in names}
+    others = [weight for weight in weights if _NUMBER.sub("#", weight.name) not in patterns]
+    found: dict[str, tuple[Parameter, Entry, Layout]] = {}
+    for eps in _EPSILONS:
+        rest = [weight for weight in others if weight.name not in found]
+        found |= {match[0].name: match for match in _find_standardized(books, rest, way, eps)}
+    return list(found.values())
 
 
 _CONVOLVED = 3
@@ -234,10 +249,11 @@ def _layout_of(books: Books, entry: Entry, weight: Parameter, expected: Reals, s
 _NUMBER = re.compile(r"\d+")
 
 
-def _stand_plain(books: Books, names: set[str]) -> bool:
+def _stand_plain(books: Books, weights: list[Parameter]) -> bool:
     """Whether another layer's weight of one of these names, but for its numbers, stands as PyTorch has it."""
-    patterns = {_NUMBER.sub("#", name) for name in names}
+    patterns = {_NUMBER.sub("#", weight.name) for weight in weights}
+    like = {p.name for p in books.manifest.parameters if len(p.shape) >= _CONVOLVED}
     return any(
-        _NUMBER.sub("#", name) in patterns and MEANINGS[line.line].values != "none"
+        name in like and _NUMBER.sub("#", name) in patterns and MEANINGS[line.line].values != "none"
         for name, line in books.parameters.items()
     )

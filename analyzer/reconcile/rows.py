@@ -19,9 +19,9 @@ from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model.operators import Kind, Slot, operator_of
-from analyzer.reconcile.books import Books
+from analyzer.reconcile.books import Books, Holding
 from analyzer.reconcile.closeness import find_masked, is_like, is_rounded
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconcile.lines import EntryLine, Line, Piece
 from analyzer.scopes import module_of
 
 __all__ = ["match_rows"]
@@ -58,6 +58,68 @@ def match_rows(books: Books) -> None:
             found = _compare(books, entry, table) if compared else _measure(books, entry, table)
             if found is not None:
                 _settle(books, entry, table, found, compared)
+    _match_remaining(books)
+
+
+def _match_remaining(books: Books) -> None:
+    """Explain entries all of whose rows are rows, in their order, of a table that has its entry already.
+
+    An export cuts a table in pieces that its forward joins again (BEiT's three distances of the class token behind
+    those of the patches). Rows that no other entry holds are counted; others are there once more.
+    """
+    if books.contents.mode == "none":
+        return
+    homes: dict[int, list[Parameter]] = defaultdict(list)
+    for table in books.manifest.parameters:
+        settled = books.parameters.get(table.name)
+        if settled is not None and settled.entries and len(table.shape) == 2 and table.shape[-1] > 1:
+            homes[table.shape[-1]].append(table)
+    for entry in list(books.free_entries()) if homes else ():
+        shape = entry.tensor.shape
+        if entry.role in (Role.QUANTIZATION, Role.BUFFER) or entry.sources or _is_read_whole(books, entry):
+            continue
+        if len(shape) != 2 or not entry.tensor.dtype.is_floating or entry.tensor.numel < _LEAST_WIDTH:
+            continue
+        modules = books.reader_modules(entry)
+        like = [
+            table
+            for table in homes.get(shape[-1], ())
+            if entry.tensor.numel < table.numel and not books.is_elsewhere(entry, table)
+        ]
+        like.sort(key=lambda table: module_of(table.name) not in modules)
+        for table in like[:_MOST_TABLES]:
+            found = _compare(books, entry, table) if books.contents.compares(table) else None
+            if found is not None and found.line is Line.SLICED and not found.is_sampled:
+                _add_rows(books, entry, table)
+                break
+
+
+def _add_rows(books: Books, entry: Entry, table: Parameter) -> None:
+    rows, settled = _rows_of(books, entry, table), books.parameters[table.name]
+    others = [_rows_of(books, books.entry(key), table) for key in settled.entries]
+    is_new = rows is not None and all(other is not None and rows.isdisjoint(other) for other in others)
+    if not is_new or settled.line is not Line.SLICED:
+        books.settle(entry, Line.COPIED, "content:rows", table.name)
+        return
+    holding = Holding(entry.tensor.key, entry.tensor.numel, entry.tensor.numel)
+    holdings = [*books.holdings[table.name], holding]
+    books.entries[entry.tensor.key] = EntryLine(
+        entry.tensor.key, Line.SLICED, table.name, "content:rows", entry.tensor.numel
+    )
+    books.holdings[table.name] = holdings
+    keys = (*settled.entries, entry.tensor.key)
+    books.parameters[table.name] = replace(settled, entries=keys)
+
+
+def _rows_of(books: Books, entry: Entry, table: Parameter) -> frozenset[int] | None:
+    """Which rows of a table an entry holds; None where that is not known."""
+    known, array = _known_digests(books, entry, table), books.contents.array(entry)
+    if known is None or array is None or array.shape[-1:] != table.shape[-1:]:
+        return None
+    stored = row_digests(_canonical(np.ascontiguousarray(array).reshape(-1, table.shape[-1]))).astype(
+        np.uint64
+    )
+    return frozenset(np.flatnonzero(np.isin(known, stored)).tolist())
 
 
 _LEAST_WIDTH = 8
@@ -81,6 +143,8 @@ def _match_repeated(books: Books) -> None:
         like = vectors.get(shape[-1], ()) if shape and books.contents.encoding(entry) is None else ()
         if not like or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
             continue
+        if not entry.tensor.dtype.is_floating:
+            continue  # rounded to whole numbers, any small vector is zeros
         name = told.get(entry.tensor.key)
         free = [v for v in like if v.name not in books.parameters and name in (None, v.name)]
         array = books.contents.array(entry) if free and entry.tensor.numel <= _MOST else None

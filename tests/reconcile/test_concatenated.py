@@ -352,6 +352,42 @@ def test_copy_with_a_foreign_part_is_unexpected(tmp_path, at_hand):
     assert bridge_of(result)["unexpected"] == (1, 384, 384, 384)
 
 
+HEAD = {"words.weight": noise(24, 8, seed=31), "head.weight": noise(24, 4, seed=32)}
+
+
+def tied_head(joined: Array) -> onnx.ModelProto:
+    """A table of words, and a product with it and a matrix below it, turned round (MobileBERT's head)."""
+    return text_model(
+        """g (int64[2] i, float[2,12] x) => (float[2,24] y) {
+            t = Gather("words.weight", i)  h = MatMul(x, joined)  s = ReduceSum(t)  y = Add(h, s)
+        }""",
+        {"words.weight": HEAD["words.weight"], "joined": np.ascontiguousarray(joined)},
+    )
+
+
+@both
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_matrix_beside_a_table_that_is_held_elsewhere_counts_once(tmp_path, is_first, at_hand):
+    parts = [HEAD["words.weight"].T, HEAD["head.weight"].T]
+
+    result = run(
+        tmp_path, tied_head(np.concatenate(parts if is_first else parts[::-1])), HEAD, at_hand=at_hand
+    )
+
+    assert result.balanced
+    assert result.onnx_parameters == 24 * 12
+    assert bridge_of(result)["concatenated"] == (1, 96, 0, 192)
+
+
+@both
+def test_a_matrix_beside_another_table_is_unexpected(tmp_path, at_hand):
+    foreign = np.concatenate([noise(8, 24, seed=5), HEAD["head.weight"].T])
+
+    result = run(tmp_path, tied_head(foreign), HEAD, at_hand=at_hand)
+
+    assert lines_of(result)["head.weight"] == "missing"
+
+
 def test_names_alone_take_nothing_apart(tmp_path):
     stored = np.concatenate([array.T for array in QKV.values()], axis=1)
 

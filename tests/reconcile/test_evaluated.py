@@ -264,6 +264,39 @@ def test_single_numbers_are_taken_if_they_are_odd_and_stand_once(tmp_path: Path)
     assert not reconcile(tmp_path, doubled, manifest).balanced
 
 
+SCALE = np.array(1.2345678, dtype=np.float32)
+
+
+def factor(alpha: float, *others: Traced) -> tuple[ModelProto, Manifest]:
+    """A file in which `exp(scale)` became the factor of a fused product, as onnxruntime's optimizer writes it."""
+    proto = text_model(
+        f"""g (float[2,3] x, float[3,2] z) => (float[2,2] y) {{
+            y = com.microsoft.FusedMatMul<alpha = {alpha!r}>(x, z)
+        }}""",
+        {},
+    )
+    value = computed(np.exp(SCALE), "exp(scale)", "scale", is_read=True)
+    return proto, with_program(manifest_of(parameter("scale", SCALE)), value, *others, through=("scale",))
+
+
+@pytest.mark.parametrize("alpha", [float(np.exp(SCALE)), float(1 / np.exp(SCALE))])
+def test_a_number_that_became_the_factor_of_a_product_is_held_by_it(tmp_path: Path, alpha: float) -> None:
+    result = reconcile(tmp_path, *factor(alpha))
+
+    assert result.balanced
+    assert lines_of(result) == {"scale": "evaluated"}
+    assert bridge_of(result) == {"evaluated": (1, 1, -1, -1)}
+    (lost,) = recover_state(result).lost
+    assert lost.name == "scale"
+
+
+def test_another_factor_holds_nothing_nor_does_one_of_two_values(tmp_path: Path) -> None:
+    same = computed(np.exp(SCALE), "other", "scale")
+
+    assert lines_of(reconcile(tmp_path, *factor(float(np.exp(SCALE)) * 1.00001))) == {"scale": "missing"}
+    assert lines_of(reconcile(tmp_path, *factor(float(np.exp(SCALE)), same))) == {"scale": "missing"}
+
+
 def test_few_round_numbers_are_no_evidence_of_a_parameter(tmp_path: Path) -> None:
     gain = np.array([0.5, 0.25, 0.5, 0.25], np.float32)
     value = computed(1 - gain, "1 - gain", "gain")

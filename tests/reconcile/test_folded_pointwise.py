@@ -28,7 +28,13 @@ both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weigh
 VECTOR = (noise(24) / 4).astype("f4")
 
 
-NAMES = {"1+w": "norm.weight", "exp(w)": "logit_scale", "-exp(w)": "mixer.A_log", "c*w": "query.weight"}
+NAMES = {
+    "1+w": "norm.weight",
+    "exp(w)": "logit_scale",
+    "-exp(w)": "mixer.A_log",
+    "softplus(w)": "rg_lru.recurrent_param",
+    "c*w": "query.weight",
+}
 """What PyTorch calls a parameter of which an exporter computes each function in advance."""
 
 _HEADS = "r = Reshape(q, heads) s = MatMul(r, keys) y = Softmax(s)"
@@ -37,6 +43,7 @@ READS = {
     "1+w": "n = SimplifiedLayerNormalization(x, {}) y = Relu(n)",
     "exp(w)": "y = Mul(x, {})",
     "-exp(w)": "y = Mul(x, {})",
+    "softplus(w)": "y = Mul(x, {})",
     "c*w": f"q = Gemm<transB=1>(x, {{}}) {_HEADS}",
     "c*b": f"h = MatMul(x, keys) q = Add(h, {{}}) {_HEADS}",
 }

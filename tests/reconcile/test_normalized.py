@@ -105,6 +105,46 @@ def test_standardized_convolutions_are_known(tmp_path, how):
     assert result.parameters[0].decided_by == "content:standardized c1"
 
 
+def test_a_layer_of_another_name_may_have_another_eps_but_not_stand_alone(tmp_path):
+    third = noise(8, 8, 3, 3, seed=5)
+    layers = {"stem.weight": FIRST, "c1.weight": SECOND, "c2.weight": third}
+
+    def file(eps):
+        proto = two_layers(standardized(FIRST, eps=eps), standardized(SECOND), ("v1", "v2"))
+        more = two_layers(standardized(FIRST), standardized(third), ("v0", "v3"))
+        proto.graph.node[-1].output[0] = "h"
+        node = proto.graph.node.add(op_type="Conv", input=["h", "v3"], output=["y"])
+        assert node.output
+        proto.graph.initializer.extend(t for t in more.graph.initializer if t.name == "v3")
+        return proto
+
+    result = run(tmp_path, file(1e-8), layers)
+
+    assert result.balanced
+    assert set(lines_of(result).values()) == {"folded-weightnorm"}
+    (tmp_path / "off").mkdir()
+    assert not run(tmp_path / "off", file(0.02), layers).balanced
+
+
+def test_a_gain_of_the_weights_name_is_no_layer_that_stands_plain(tmp_path):
+    """In a Sequential, `1.weight` is a norm's, and the convolutions beside it are `0.weight` and `2.weight`."""
+    proto = text_model(
+        """g (float[1,3,9,9] x) => (float[1,8,5,5] y) {
+            a = Conv(x, v1)  b = GroupNormalization<num_groups = 4, epsilon = 0.00001>(a, "1.weight", "1.bias")
+            y = Conv(b, v2)
+        }""",
+        {
+            "v1": standardized(FIRST),
+            "v2": standardized(SECOND),
+            "1.weight": noise(8, seed=8),
+            "1.bias": noise(8, seed=9),
+        },
+    )
+    known = {"0.weight": FIRST, "2.weight": SECOND, "1.weight": noise(8, seed=8), "1.bias": noise(8, seed=9)}
+
+    assert run(tmp_path, proto, known).balanced
+
+
 def test_one_layer_normalized_or_one_element_changed_is_another_model(tmp_path):
     changed = standardized(SECOND)
     changed[3, 2, 1, 1] += 1e-3

@@ -324,6 +324,48 @@ def test_one_number_that_differs_in_one_example_is_no_broadcast(tmp_path, row, a
     assert not repeated(tmp_path, stored, at_hand).balanced
 
 
+def test_a_table_of_whole_numbers_is_no_vector_rounded(tmp_path):
+    proto = text_model(
+        "g (float[2,1,16] x, float[2,1,16] u) => (float[2,1,16] y) { y = ScatterElements(x, val_1, u) }",
+        {"val_1": np.zeros((2, 1, 16), dtype=np.int64)},
+    )
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("gain", TOKEN / 100)), "full")
+
+    assert lines_of(result) == {"gain": "missing"}
+
+
+@both
+def test_rows_that_a_second_tensor_holds_make_the_table_whole(tmp_path, at_hand):
+    result = given(tmp_path, joined(ROWS[:17], ROWS[17:]), at_hand=at_hand)
+
+    assert bridge_of(result) == {"sliced": (1, 120, 0, 0)}
+    assert result.parameters[0].entries == (((), "v"), ((), "w"))
+    assert result.balanced
+
+
+@both
+def test_rows_that_are_there_already_are_a_copy(tmp_path, at_hand):
+    result = given(tmp_path, joined(ROWS[:17], ROWS[5:8]), at_hand=at_hand)
+
+    assert bridge_of(result)["copied"] == (1, 18, 0, 18)
+    assert result.onnx_parameters == 17 * 6
+
+
+@both
+@pytest.mark.parametrize("rest", [ROWS[[18, 17, 19]], ROWS[17:] + np.float32(1e-4)], ids=["order", "values"])
+def test_rows_in_another_order_or_of_other_values_are_unexplained(tmp_path, rest, at_hand):
+    assert not given(tmp_path, joined(ROWS[:17], rest), at_hand=at_hand).balanced
+
+
+def joined(first: Array, second: Array):
+    """A file that joins two pieces of a table before it adds them."""
+    return text_model(
+        "g (float[n,6] x) => (float[n,6] y) { t = Concat<axis = 0>(v, w) y = Add(x, t) }",
+        {"v": np.ascontiguousarray(first), "w": np.ascontiguousarray(second)},
+    )
+
+
 def repeated(folder, stored, at_hand):
     text = f"""g ({"float" if stored.dtype == np.float32 else "float16"}[3,1,16] x) => (float[3,2,16] y) {{
         c = Concat <axis = 1> (val_1, x) y = Cast <to = 1> (c)
