@@ -70,7 +70,7 @@ def find_blocks(ledger: Ledger) -> Blocks:
 
 _REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
 
-_SOME = 0.25
+_SOME = 0.05
 """Share of what is learned that numbered modules hold, to be the blocks where structure finds none."""
 
 
@@ -87,7 +87,9 @@ def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
 
 def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
     """The blocks that names tell, where structure has found others; None where it has found these."""
-    if not lists or sorted(lists) == sorted(modules) or _is_used_again(lists, ledger.entries):
+    if not lists or _is_used_again(lists, ledger.entries):
+        return None
+    if lists == modules:  # of several, structure does not know the order
         return None
     owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
     scopes = ledger.node_scopes

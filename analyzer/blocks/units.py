@@ -91,8 +91,7 @@ def lay_out_named(
         The layout, and the list that each of its runs is, in the order of the computation.
     """
     owned = _fill(flow, owners, told)
-    steps = sorted(range(len(owned)), key=lambda vertex: (flow.static[vertex], vertex))
-    seen = list(dict.fromkeys(owner[0] for vertex in steps if (owner := owned[vertex]) is not None))
+    seen = _in_order(flow, owned)
     runs = {number: position for position, number in enumerate(seen)}
     units = _units_of(owned, structure)
     before = [len(seen)] * len(owned)
@@ -111,6 +110,42 @@ def lay_out_named(
     return Layout(tuple(sizes[number] for number in seen), tuple(slots), tuple(range(len(slots)))), tuple(
         seen
     )
+
+
+def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
+    """The lists, each after those from whose values its own are computed; else in the order in which names tell them.
+
+    Where a file's nodes stand says little: the first node of a decoder may prepare a table of positions. Lists that
+    take turns, as the residual blocks and the attentions of a U-Net do, are in the order of their first nodes.
+    """
+    steps = sorted(range(len(owned)), key=lambda vertex: (flow.static[vertex], vertex))
+    firsts = list(dict.fromkeys(owner[0] for vertex in steps if (owner := owned[vertex]) is not None))
+    bits = {number: 1 << position for position, number in enumerate(firsts)}
+    behind = [0] * len(owned)
+    needs = dict.fromkeys(firsts, 0)
+    for vertex, before in enumerate(flow.before):
+        for source in before:
+            behind[vertex] |= behind[source]
+        owner = owned[vertex]
+        if owner is not None:
+            needs[owner[0]] |= behind[vertex]
+            behind[vertex] |= bits[owner[0]]
+    left = sorted(firsts)
+    order: list[int] = []
+    while left:
+        waiting = sum(bits[number] for number in left)
+        ready = [
+            number
+            for number in left
+            if all(needs[other] & bits[number] for other in left if needs[number] & bits[other] & waiting)
+        ]
+        first = min(ready, default=left[0])
+        turns = [
+            number for number in ready if needs[number] & bits[first] and needs[first] & bits[number]
+        ]
+        order.append(min([first, *turns], key=firsts.index))
+        left.remove(order[-1])
+    return order
 
 
 def _fill(flow: Flow, owners: Sequence[Owner | None], told: Sequence[bool]) -> list[Owner | None]:
