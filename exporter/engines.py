@@ -31,6 +31,7 @@ __all__ = [
     "EngineOptions",
     "onnx_config",
     "reads_again",
+    "settled_modules",
     "recording_exporter",
     "refuse_unsupported",
 ]
@@ -110,6 +111,32 @@ def _forward_without_cache(model: nn.Module) -> Iterator[None]:
 
     with _patched_forward(model, forward):
         yield
+
+
+@contextlib.contextmanager
+def settled_modules() -> Iterator[None]:
+    """Modules whose `to` leaves them alone where they are of that type already.
+
+    Some cast themselves in forward (the routers of Switch); a tracer, which lends them other tensors, forbids that.
+    """
+    original = nn.Module.to
+
+    @functools.wraps(original)
+    def to(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        tensors = [*self.parameters(), *self.buffers()]
+        stays = all(
+            (dtype is None or not tensor.is_floating_point() or tensor.dtype == dtype)
+            and (device is None or tensor.device == device)
+            for tensor in tensors
+        )
+        return self if stays else original(self, *args, **kwargs)
+
+    nn.Module.to = to  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.to = original  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -245,7 +272,7 @@ def reads_again(model: nn.Module, inputs: ExampleInputs) -> Reads:
 
 
 def _trace(model: nn.Module, inputs: ExampleInputs) -> torch.export.ExportedProgram:
-    with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet():
+    with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet(), settled_modules():
         return torch.export.export(model, flat.args, dict(flat.kwargs), strict=False)
 
 

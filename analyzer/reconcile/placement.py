@@ -280,7 +280,7 @@ def _out_of_order(books: Books, read: Sequence[_Read]) -> Iterator[str]:
         if len(rising) <= len(falling):
             continue  # no order of layers, or none that most of them keep
         for pattern in falling:
-            yield from _exchanged(books, patterns[pattern])
+            yield from _exchanged(books, patterns[pattern], depths)
 
 
 def _rises(found: Iterable[tuple[int, int, _Read]]) -> bool:
@@ -288,16 +288,39 @@ def _rises(found: Iterable[tuple[int, int, _Read]]) -> bool:
     return len(depths) > 1 and all(one < other for one, other in itertools.pairwise(depths))
 
 
-def _exchanged(books: Books, found: Sequence[tuple[int, int, _Read]]) -> Iterator[str]:
+def _exchanged(
+    books: Books, found: Sequence[tuple[int, int, _Read]], depths: Mapping[Place, int]
+) -> Iterator[str]:
     """Those whose place among the depths is not the one of their number."""
     by_number = sorted(found, key=lambda item: item[0])
     by_depth = sorted(found, key=lambda item: item[1])
     if len({depth for _, depth, _ in found}) < len(found):
         return  # side by side
+    ways = itertools.pairwise(each for _, _, each in by_depth)
+    if not all(_follows(books, one, other, depths) for one, other in ways):
+        return  # branches of different lengths: none computes before another (the stages that a neck fuses)
     for (_, _, here), (_, _, there) in zip(by_number, by_depth, strict=True):
         one, other = here.parameter, there.parameter
         if one.name != other.name and one.shape == other.shape and not _is_equal(books, one, other):
             yield one.name
+
+
+def _follows(books: Books, one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
+    """Whether what one weight computes reaches the other's node; of nodes of two graphs it is taken to."""
+    start, end = one.reader.node, other.reader.node
+    if start.graph_path != end.graph_path:
+        return True
+    least = depths.get(start.place, 0)
+    waiting, seen = [end], {end.place}
+    while waiting:
+        node = waiting.pop()
+        if node.place == start.place or node.graph_path != start.graph_path:
+            return True
+        for source in books.ledger.wiring.producers(node):
+            if isinstance(source, Node) and source.place not in seen and depths.get(source.place, least) >= least:
+                seen.add(source.place)
+                waiting.append(source)
+    return False
 
 
 def _depths(books: Books) -> Mapping[Place, int]:
