@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from analyzer.blocks.flow import Flow
-from analyzer.blocks.repeats import Repeat, Unit, find_repeats
+from analyzer.blocks.repeats import Repeat, Unit, add_alike, find_repeats
 from analyzer.blocks.sections import Cutter, Section, Sections
 
 __all__ = ["OUTSIDE", "Layout", "Slot", "lay_out", "lay_out_named"]
@@ -195,20 +195,25 @@ class _Runs:
 
 def _runs(flow: Flow, sections: Sections) -> _Runs:
     runs = _Runs([], {})
+    work = _work(flow, sections.anchors)
     for chain in sections.chains:
-        found, slots = _lay_out_chain(flow, chain.sections, len(runs.counts))
+        found, slots = _lay_out_chain(flow, work, chain.sections, len(runs.counts))
         runs.counts.extend(found)
         for section, slot in zip(chain.sections, slots, strict=True):
             runs.by_end[section.end] = (len(runs.by_end), slot)
     return runs
 
 
-def _lay_out_chain(flow: Flow, sections: Sequence[Section], first_run: int) -> tuple[list[int], list[Slot]]:
+def _lay_out_chain(
+    flow: Flow, work: Mapping[int, Sequence[str]], sections: Sequence[Section], first_run: int
+) -> tuple[list[int], list[Slot]]:
     """How many blocks each run of a chain has, and the slot of each section."""
     weights = [_weights(flow, section) for section in sections]
     has_branches = sum(section.is_branch for section in sections) > 1
     units = _units(sections, weights, has_branches)
     repeats = find_repeats([unit.sizes for unit in units], variants=has_branches)
+    if has_branches:
+        repeats = add_alike(_forms(work, sections, units), repeats)
     slots: list[Slot] = []
     for number, repeat in enumerate(repeats):
         starts = units[repeat.start].start
@@ -247,11 +252,44 @@ def _units(sections: Sequence[Section], weights: Sequence[Unit], has_branches: b
     ]
 
 
+_WITHOUT_WEIGHTS = frozenset({"MatMul", "Einsum", "Softmax", "Transpose"})
+"""Operators that tell attention and mixing over positions from a perceptron, whose weights are alike."""
+
+
+def _work(flow: Flow, anchors: Sequence[int]) -> dict[int, list[str]]:
+    """By the end of each section the operators that say what it does, with weights or without."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for vertex, anchor in enumerate(anchors):
+        name = flow.nodes[vertex].op_type
+        if flow.static[vertex]:
+            continue
+        if flow.sizes[vertex]:
+            found[anchor].append(name)
+        elif name in _WITHOUT_WEIGHTS:
+            found[anchor].append(f"{name} of values")
+    return found
+
+
+def _forms(work: Mapping[int, Sequence[str]], sections: Sequence[Section], units: Sequence[_Unit]) -> list[Unit]:
+    """What the branch of each unit does, as numbers, sorted."""
+    numbers: dict[str, int] = {}
+    return [
+        tuple(
+            sorted(
+                numbers.setdefault(name, len(numbers) + 1) for name in work.get(sections[unit.start].end, ())
+            )
+        )
+        for unit in units
+    ]
+
+
 def _stop_of_last(units: Sequence[_Unit], repeat: Repeat, unit: int) -> int:
     """Where a unit of the last block ends: it takes of what follows as much as the other blocks have of it."""
     last = units[repeat.start + repeat.period * (repeat.count - 1) + unit]
     if unit < repeat.period - 1:
         return last.stop
+    if repeat.count == 1:  # nothing tells what follows it from what belongs to it
+        return last.tails[0][0] if last.tails else last.stop
     others = [units[repeat.start + repeat.period * block + unit] for block in range(repeat.count - 1)]
     tails = Counter(tuple(sizes for _, sizes in other.tails) for other in others)
     common = min(tails, key=lambda tail: (-tails[tail], len(tail)))
