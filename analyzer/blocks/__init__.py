@@ -45,7 +45,8 @@ def find_blocks(ledger: Ledger) -> Blocks:
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
     found, modules = merge_runs(found, name_blocks(found, entries))
-    named = _named(ledger, find_lists(entries, MOST if found.counts else _SOME), modules)
+    share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
+    named = _named(ledger, find_lists(entries, share), modules)
     if named is not None:
         arranged = arrange(ledger.model, entries, wiring, flows, named)
         found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
@@ -71,7 +72,14 @@ def find_blocks(ledger: Ledger) -> Blocks:
 _REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
 
 _SOME = 0.05
-"""Share of what is learned that numbered modules hold, to be the blocks where structure finds none."""
+"""Share of what is learned that numbered modules hold, at least, to be the blocks where structure finds less or none."""
+
+
+def _share_in_blocks(entries: Sequence[Entry], spots: Sequence[Spot]) -> float:
+    """How much of what is learned the blocks hold that structure has found."""
+    sizes = [entry.logical_numel if entry.role is Role.PARAMETER else 0 for entry in entries]
+    held = sum(size for size, spot in zip(sizes, spots, strict=True) if spot.block != OUTSIDE)
+    return held / max(1, sum(sizes))
 
 
 def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
