@@ -31,9 +31,9 @@ __all__ = [
     "EngineOptions",
     "onnx_config",
     "reads_again",
-    "settled_modules",
     "recording_exporter",
     "refuse_unsupported",
+    "settled_modules",
 ]
 
 MODEL_FILE = "model.onnx"
@@ -119,10 +119,13 @@ def settled_modules() -> Iterator[None]:
 
     Some cast themselves in forward (the routers of Switch); a tracer, which lends them other tensors, forbids that.
     """
-    original = nn.Module.to
+    kind: Any = nn.Module  # an instance attribute would be one more thing to take away from every module
+    original = kind.to
 
     @functools.wraps(original)
-    def to(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+    def to(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        device: Any
+        dtype: Any
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         tensors = [*self.parameters(), *self.buffers()]
         stays = all(
@@ -132,11 +135,11 @@ def settled_modules() -> Iterator[None]:
         )
         return self if stays else original(self, *args, **kwargs)
 
-    nn.Module.to = to  # type: ignore[method-assign]
+    kind.to = to
     try:
         yield
     finally:
-        nn.Module.to = original  # type: ignore[method-assign]
+        kind.to = original
 
 
 @contextlib.contextmanager

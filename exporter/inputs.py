@@ -258,7 +258,7 @@ class _Builder:
         self.axes["attention_mask"] = {0: "batch"}
 
     def _add_regions(self) -> None:
-        """Features of regions of a picture, as a detector gives them; and where on a page each word of a text stands."""
+        """Features of regions of a picture, as a detector gives them; and where on its page each word stands."""
         width = getattr(self.config, "visual_feat_dim", None) or getattr(
             self.config, "visual_embedding_dim", None
         )

@@ -72,7 +72,7 @@ def find_blocks(ledger: Ledger) -> Blocks:
 _REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
 
 _SOME = 0.05
-"""Share of what is learned that numbered modules hold, at least, to be the blocks where structure finds less or none."""
+"""Share of what is learned that numbered modules hold, at least, to be the blocks where structure finds less."""
 
 
 def _share_in_blocks(entries: Sequence[Entry], spots: Sequence[Spot]) -> float:

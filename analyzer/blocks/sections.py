@@ -178,7 +178,9 @@ class _Ways:
                 origin = max(direct, key=lambda child: (self.longest[child], -child))
             elif origin == NONE:
                 # x + attention(x) + mlp(x): the stream is in a sum of its own there, and a mask may be a longer way
-                origin = max(found, key=lambda child: (self.weighty[child], self.longest[child], -child), default=NONE)
+                origin = max(
+                    found, key=lambda child: (self.weighty[child], self.longest[child], -child), default=NONE
+                )
             vertex = origin
         return way[::-1]
 

@@ -140,9 +140,7 @@ def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
             if all(needs[other] & bits[number] for other in left if needs[number] & bits[other] & waiting)
         ]
         first = min(ready, default=left[0])
-        turns = [
-            number for number in ready if needs[number] & bits[first] and needs[first] & bits[number]
-        ]
+        turns = [number for number in ready if needs[number] & bits[first] and needs[first] & bits[number]]
         order.append(min([first, *turns], key=firsts.index))
         left.remove(order[-1])
     return order
@@ -270,7 +268,9 @@ def _work(flow: Flow, anchors: Sequence[int]) -> dict[int, list[str]]:
     return found
 
 
-def _forms(work: Mapping[int, Sequence[str]], sections: Sequence[Section], units: Sequence[_Unit]) -> list[Unit]:
+def _forms(
+    work: Mapping[int, Sequence[str]], sections: Sequence[Section], units: Sequence[_Unit]
+) -> list[Unit]:
     """What the branch of each unit does, as numbers, sorted."""
     numbers: dict[str, int] = {}
     return [

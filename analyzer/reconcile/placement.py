@@ -317,7 +317,11 @@ def _follows(books: Books, one: _Read, other: _Read, depths: Mapping[Place, int]
         if node.place == start.place or node.graph_path != start.graph_path:
             return True
         for source in books.ledger.wiring.producers(node):
-            if isinstance(source, Node) and source.place not in seen and depths.get(source.place, least) >= least:
+            if (
+                isinstance(source, Node)
+                and source.place not in seen
+                and depths.get(source.place, least) >= least
+            ):
                 seen.add(source.place)
                 waiting.append(source)
     return False
