@@ -202,9 +202,9 @@ def test_encoder_and_decoder_are_two_runs(tmp_path):
     found = blocks_of(ledger)
     assert found["block.0"] == found["block.1"] == ATTENTION + MLP
     assert found["block.2"] == found["block.3"] == found["block.4"] == 2 * ATTENTION + MLP
-    assert (
-        found["stem"] == 2 * (D * D + D) + 2 * D
-    )  # with the encoder's last norm, which comes before the decoder
+    assert found["stem"] == D * D + D
+    assert found["between.1"] == D * D + D + 2 * D  # the encoder's last norm comes before the decoder
+    assert list(found)[-2:] == ["between.1", "head"]
     assert {"block.2.attention", "block.2.attention-2", "block.2.feed-forward"} <= blocks_of(ledger, 2).keys()
 
 

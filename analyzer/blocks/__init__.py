@@ -30,15 +30,15 @@ from analyzer.wiring import Reader
 
 __all__ = ["find_blocks", "lend_scopes"]
 
-STEM, HEAD = "stem", "head"
+STEM, BETWEEN, HEAD = "stem", "between", "head"
 
 
 def find_blocks(ledger: Ledger) -> Blocks:
     """Find the repeated blocks of a model, whatever its names, and the role of each learned tensor in them.
 
     A tensor that several blocks read is the first's; what is not learned and read by several is before them. What comes
-    between two runs of blocks is before the second (`stem`), what comes after the last is `head`. Without repeated
-    blocks all of it is `stem`.
+    before the first run of blocks is `stem`, what comes after it and before the second `between.1`, what comes after the
+    last `head`. Without repeated blocks all of it is `stem`.
     """
     entries, wiring = ledger.entries, ledger.wiring
     weights = weigh(ledger.model, entries, wiring)
@@ -166,6 +166,6 @@ class _Members(dict[Spot, Member]):
 
     def _make(self, spot: Spot) -> Member:
         if spot.block == OUTSIDE:
-            return Member(HEAD if spot.is_after else STEM)
+            return Member(HEAD if spot.is_after else f"{BETWEEN}.{spot.run}" if spot.run else STEM)
         name = f"block.{self.firsts[spot.run] + spot.block}"
         return Member(name, self._parts.get((spot.run, spot.unit), ""))
