@@ -257,7 +257,7 @@ class Member(NamedTuple):
     """Where an entry or a node stands among the repeated blocks of a model."""
 
     block: str
-    """`stem`, `block.0` to `block.N-1`, `head`."""
+    """`stem`, `block.0` to `block.N-1`, `head`; of several runs also `between.1`, ..., after each but the last."""
     part: str = ""
     """What it belongs to inside the block, such as `attention`; "" where that is not told."""
 

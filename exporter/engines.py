@@ -33,6 +33,7 @@ __all__ = [
     "reads_again",
     "recording_exporter",
     "refuse_unsupported",
+    "settled_modules",
 ]
 
 MODEL_FILE = "model.onnx"
@@ -110,6 +111,35 @@ def _forward_without_cache(model: nn.Module) -> Iterator[None]:
 
     with _patched_forward(model, forward):
         yield
+
+
+@contextlib.contextmanager
+def settled_modules() -> Iterator[None]:
+    """Modules whose `to` leaves them alone where they are of that type already.
+
+    Some cast themselves in forward (the routers of Switch); a tracer, which lends them other tensors, forbids that.
+    """
+    kind: Any = nn.Module  # an instance attribute would be one more thing to take away from every module
+    original = kind.to
+
+    @functools.wraps(original)
+    def to(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        device: Any
+        dtype: Any
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        tensors = [*self.parameters(), *self.buffers()]
+        stays = all(
+            (dtype is None or not tensor.is_floating_point() or tensor.dtype == dtype)
+            and (device is None or tensor.device == device)
+            for tensor in tensors
+        )
+        return self if stays else original(self, *args, **kwargs)
+
+    kind.to = to
+    try:
+        yield
+    finally:
+        kind.to = original
 
 
 @contextlib.contextmanager
@@ -245,7 +275,7 @@ def reads_again(model: nn.Module, inputs: ExampleInputs) -> Reads:
 
 
 def _trace(model: nn.Module, inputs: ExampleInputs) -> torch.export.ExportedProgram:
-    with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet():
+    with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet(), settled_modules():
         return torch.export.export(model, flat.args, dict(flat.kwargs), strict=False)
 
 

@@ -18,7 +18,14 @@ from analyzer.errors import ExportError, MissingExtraError, UsageError
 from analyzer.manifest import MANIFEST_FILE, Manifest, save_manifest
 from exporter.census import take_census, with_reads
 from exporter.classes import first_line
-from exporter.engines import ENGINES, MODEL_FILE, NOTE_FILE, EngineOptions, refuse_unsupported
+from exporter.engines import (
+    ENGINES,
+    MODEL_FILE,
+    NOTE_FILE,
+    EngineOptions,
+    refuse_unsupported,
+    settled_modules,
+)
 from exporter.generation import can_generate, export_components
 from exporter.inputs import ExampleInputs, example_inputs, widen_batch
 from exporter.original import provenance, versions
@@ -178,7 +185,7 @@ class _Export:
         if options.generation:
             return export_components(resolved.model, self.inputs, folder, options, self.say)
         try:
-            with quiet_descriptors():
+            with quiet_descriptors(), settled_modules():
                 return ENGINES[self.engine](resolved.model, self.inputs, folder, options)
         except Exception as error:
             able = [name for name in ENGINES if name != "transformers" or resolved.config]

@@ -65,6 +65,10 @@ def example_inputs(
     error = _run_error(model, built)
     if error is None:
         return built
+    for layout in _sound_layouts(built):
+        other = _build(model, config, layout)
+        if _run_error(model, other) is None:
+            return other
     dummy = _from_dummy(model)
     if dummy is not None and _run_error(model, dummy) is None:
         return dummy
@@ -92,7 +96,7 @@ def untried_inputs(
         return _from_given(model, given)
     if config is None:
         raise ExportError(f"{type(model).__name__}: no example inputs")
-    return _build(model, config, has_images)
+    return _build(model, config, has_images=has_images)
 
 
 def _require_run(model: nn.Module, inputs: ExampleInputs) -> None:
@@ -163,9 +167,9 @@ def _to_dtype(value: Any, dtype: torch.dtype) -> Any:
     return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def _build(model: nn.Module, config: Any, has_images: bool = True) -> ExampleInputs:
-    """One tensor per argument that a served model takes, by the argument's name."""
-    builder = _Builder(model, config)
+def _build(model: nn.Module, config: Any, layout: str = "", *, has_images: bool = True) -> ExampleInputs:
+    """One tensor per argument that a served model takes, by the argument's name; sound in a layout, if one is named."""
+    builder = _Builder(model, config, layout)
     inputs = builder.build()
     if not has_images or not builder.takes_images_in_prompt or (count := _image_tokens(model, builder)) < 1:
         return inputs
@@ -187,12 +191,26 @@ def _image_tokens(model: nn.Module, builder: _Builder) -> int:
         return 0
 
 
+_SPECTRA, _WAVES = ("frames", "bins", "image"), ("channels",)
+"""Layouts of sound: frames x bins, bins x frames, or an image of one channel; samples by channel."""
+
+
+def _sound_layouts(inputs: ExampleInputs) -> tuple[str, ...]:
+    """Other layouts to try of the sound that a model is given: configs do not tell which it takes."""
+    if "input_features" in inputs.kwargs:
+        return _SPECTRA
+    return _WAVES if "input_values" in inputs.kwargs else ()
+
+
 class _Builder:
     """Collects inputs for one model; what an argument means is decided by its name and the config."""
 
-    def __init__(self, model: nn.Module, config: Any) -> None:
+    def __init__(self, model: nn.Module, config: Any, layout: str = "") -> None:
+        self.layout = layout
         self.names = forward_names(model)
         self.main = str(getattr(model, "main_input_name", "input_ids"))
+        kinds: Any = getattr(model, "input_modalities", None) or ()
+        self.modalities = frozenset((kinds,) if isinstance(kinds, str) else kinds)
         self.class_name = type(model).__name__
         self.config = config
         self.text = _sub_config(config, "get_text_config")
@@ -207,11 +225,13 @@ class _Builder:
     def build(self) -> ExampleInputs:
         is_pair = self._pairs_image_and_text()
         takes_pixels = self.main == "pixel_values" or {"pixel_values", "task_inputs"} <= set(self.names)
-        if takes_pixels or is_pair:
+        mixes = "pixel_values" in self.names and not self._prompts_with_images()
+        if takes_pixels or is_pair or (mixes and {"image", "text"} <= self.modalities):
             self._add_pixels()
         if self.main == "flattened_patches":
             self._add_patches()
-        if self.main == "input_features":
+        hears = "input_features" in self.names and getattr(self.config, "audio_token_id", None) is None
+        if self.main == "input_features" or (hears and {"audio", "text"} <= self.modalities):
             self._add_features()
         if self.main == "input_values" or (self.main == "inputs" and "input_values" in self.names):
             self._add_waveform()
@@ -220,6 +240,7 @@ class _Builder:
             self._add_token_types()
         if self.main == "pixel_values" and self._prompts_with_images():
             self._add_image_tokens()
+        self._add_regions()
         if "task_inputs" in self.names:
             self._add_task()
         if "past_values" in self.names:
@@ -292,6 +313,27 @@ class _Builder:
         self.kwargs["attention_mask"] = torch.ones(BATCH, count)
         self.axes["attention_mask"] = {0: "batch"}
 
+    def _add_regions(self) -> None:
+        """Features of regions of a picture, as a detector gives them; and where on its page each word stands."""
+        width = getattr(self.config, "visual_feat_dim", None) or getattr(
+            self.config, "visual_embedding_dim", None
+        )
+        regions = self.lengths[1]
+        for name in ("visual_feats", "visual_embeds"):
+            if name in self.names and width:
+                self._add(name, self._floats((BATCH, regions, int(width))))
+        if "visual_pos" in self.names and "visual_feats" in self.kwargs:
+            corners = int(getattr(self.config, "visual_pos_dim", 4))
+            self._add("visual_pos", self._floats((BATCH, regions, corners)).abs())
+        largest = getattr(self.config, "max_2d_position_embeddings", None)
+        if "bbox" in self.names and "input_ids" in self.kwargs and largest:
+            shape = self.kwargs["input_ids"].shape
+            limit = min(int(largest), 1000) // 2
+            starts = torch.randint(limit, (*shape, 2), generator=self.generator)
+            sizes = torch.randint(1, limit, (*shape, 2), generator=self.generator)
+            self.kwargs["bbox"] = torch.cat([starts, starts + sizes], -1)
+            self.axes["bbox"] = dict(self.axes["input_ids"])
+
     def _add_task(self) -> None:
         """OneFormer is told its task by a text of fixed length."""
         shape = (BATCH, int(getattr(self.config, "task_seq_len", 77)))
@@ -331,7 +373,7 @@ class _Builder:
             self._add("static_categorical_features", torch.stack(columns, 1))
         if "static_real_features" in self.names and _count(config, "num_static_real_features"):
             self._add("static_real_features", self._floats((BATCH, int(config.num_static_real_features))))
-        if "future_values" in self.names:
+        if "future_values" in self.names and getattr(config, "is_encoder_decoder", False):  # else the loss's
             self._add("future_values", self._floats((BATCH, future, *width)))
         if "future_time_features" in self.names:
             self._add("future_time_features", self._floats((BATCH, future, features)))
@@ -387,12 +429,20 @@ class _Builder:
         self.axes["pixel_values"] = {0: batch}
 
     def _add_features(self) -> None:
-        """Whisper takes a log-mel spectrogram of fixed length: two frames per encoder position."""
-        mels = int(getattr(self.config, "num_mel_bins", 0) or 80)
-        if "decoder_input_ids" in self.names and hasattr(self.config, "max_source_positions"):
-            shape = (BATCH, mels, 2 * int(self.config.max_source_positions))
+        """A spectrogram: Whisper takes mel bins x frames, two frames per encoder position; others frames x bins."""
+        config = getattr(self.config, "audio_config", None) or self.config
+        bins = int(getattr(config, "num_mel_bins", 0) or getattr(config, "input_feat_per_channel", 0) or 80)
+        spectrum = getattr(config, "spec_size", None)
+        if self.layout == "frames":
+            shape: tuple[int, ...] = (BATCH, 100, bins)
+        elif self.layout == "bins":
+            shape = (BATCH, bins, 100)
+        elif self.layout == "image" or (spectrum is not None and not self.layout):
+            shape = (BATCH, 1, int(spectrum or 64) * max(1, int(spectrum or 64) // bins), bins)
+        elif "decoder_input_ids" in self.names and hasattr(config, "max_source_positions"):
+            shape = (BATCH, bins, 2 * int(config.max_source_positions))
         else:
-            shape = (BATCH, 100, int(getattr(self.config, "feature_projection_input_dim", mels)))
+            shape = (BATCH, 100, int(getattr(config, "feature_projection_input_dim", bins)))
         self.kwargs["input_features"] = self._floats(shape)
         self.axes["input_features"] = {0: "batch"}
 
@@ -401,6 +451,9 @@ class _Builder:
         if hasattr(self.config, "num_mel_bins") and hasattr(self.config, "max_length"):
             shape: tuple[int, ...] = (BATCH, int(self.config.max_length), int(self.config.num_mel_bins))
             axes = {0: "batch"}
+        elif self.layout == "channels":
+            shape = (BATCH, int(getattr(self.config, "audio_channels", 1)), 8237)
+            axes = {0: "batch", 2: "samples"}
         else:
             shape, axes = (BATCH, 8237), {0: "batch", 1: "samples"}
         self.kwargs["input_values"] = self._floats(shape)

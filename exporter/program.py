@@ -246,6 +246,9 @@ class _Walk:
         target: Any = node.target
         schema = getattr(target, "_schema", None)
         is_item = getattr(target, "__name__", "") == "getitem"
+        number = _number(node)
+        if number is not None:
+            return _Known(number, Text(str(number)), None)
         if any(source not in self.known for source in node.all_input_nodes):
             return self._fill(node)
         sources = [self.known[source] for source in node.all_input_nodes]
@@ -283,7 +286,8 @@ class _Walk:
         filled = _FILLED.get(name)
         if filled is None or not isinstance(shaped, torch.Tensor):
             return None
-        if not all(isinstance(size, int) for size in shaped.shape) or shaped.numel() > _MOST_ELEMENTS:
+        size = _size(shaped)
+        if size is None or size > _MOST_ELEMENTS:
             return None
         if callable(filled):
             fill = node.kwargs.get("fill_value", filled(node.args))
@@ -291,7 +295,7 @@ class _Walk:
                 return None
         else:
             fill = filled
-        value = torch.full(tuple(shaped.shape), fill, dtype=shaped.dtype)
+        value = torch.full(tuple(map(int, shaped.shape)), fill, dtype=shaped.dtype)
         return _Known(value, Text(f"{name}({fill})"), None)
 
     def _name(self, node: fx.Node, name: str, value: Any, sources: Sequence[_Known]) -> _Known:
@@ -456,13 +460,31 @@ def _storage(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else 0
 
 
+def _number(node: fx.Node) -> int | None:
+    """The size, or what is computed of sizes, that the trace has fixed for an axis that an input could have varied.
+
+    The node still reads the input: what it gives is as well known as if it had been written into the program.
+    """
+    value = node.meta.get("val")
+    return _fixed(value) if isinstance(value, torch.SymInt) else None
+
+
+def _fixed(size: Any) -> int | None:
+    """A size as a number, also of an axis whose name the trace has found to stand for one; None of one that varies."""
+    if isinstance(size, torch.SymInt):
+        fixed = size.node.maybe_as_int()
+        return None if fixed is None else int(fixed)
+    return size if isinstance(size, int) else None
+
+
 def _size(value: Any) -> int | None:
     """Elements of a result, as the trace knows it; None where an input decides how many there are."""
     total = 0
     for tensor in _tensors(value):
-        if not all(isinstance(size, int) for size in tensor.shape):
+        sizes = [_fixed(size) for size in tensor.shape]
+        if None in sizes:
             return None
-        total += math.prod(tensor.shape)
+        total += math.prod(size for size in sizes if size is not None)
     return total
 
 

@@ -202,9 +202,9 @@ def test_encoder_and_decoder_are_two_runs(tmp_path):
     found = blocks_of(ledger)
     assert found["block.0"] == found["block.1"] == ATTENTION + MLP
     assert found["block.2"] == found["block.3"] == found["block.4"] == 2 * ATTENTION + MLP
-    assert (
-        found["stem"] == 2 * (D * D + D) + 2 * D
-    )  # with the encoder's last norm, which comes before the decoder
+    assert found["stem"] == D * D + D
+    assert found["between.1"] == D * D + D + 2 * D  # the encoder's last norm comes before the decoder
+    assert list(found)[-2:] == ["between.1", "head"]
     assert {"block.2.attention", "block.2.attention-2", "block.2.feed-forward"} <= blocks_of(ledger, 2).keys()
 
 
@@ -239,6 +239,55 @@ def test_stages_of_a_residual_network_are_runs_whose_first_block_has_a_projectio
         ),
     }
     assert set(ledger.blocks.roles.values()) == {"convolution"}
+
+
+def test_stages_of_one_block_each_that_widen_are_blocks_without_names_too(tmp_path):
+    net = Net("x")
+    net.inputs = ()
+    value, width = "x", 3
+
+    def conv(value: str, columns: int, rows: int) -> str:
+        return net.op("Conv", value, net.weight(f"w{len(net.weights)}", columns, rows, 1, 1))
+
+    value = conv(value, 3, 3)
+    for columns in (4, 6, 10):
+        branch = conv(net.op("Relu", conv(value, columns, width)), columns, columns)
+        value = net.op("Relu", net.op("Add", branch, conv(value, columns, width)))
+        width = columns
+    nodes = " ".join(net.nodes)
+    proto = text_model(f"g (float[1,3,8,8] x) => (float[N,C,H,W] {last(net)}) {{ {nodes} }}", net.weights)
+
+    ledger = audit(tmp_path, nameless(proto))
+
+    assert blocks_of(ledger) == {
+        "stem": 9,
+        "block.0": 2 * 3 * 4 + 16,
+        "block.1": 2 * 4 * 6 + 36,
+        "block.2": 2 * 6 * 10 + 100,
+    }
+
+
+def test_attention_and_perceptron_side_by_side_after_a_long_way_to_a_mask(tmp_path):
+    """x + attention(x) + mlp(x), as in Cohere's: the stream is none of the two summands."""
+    net = Net("x")
+    value = net.linear("x", "embed", D, D)
+    mask = "x"
+    for _ in range(40):
+        mask = net.op("Relu", mask)
+    mask = net.op("MatMul", mask, net.op("Transpose", mask))
+    for number in range(3):
+        normed = net.norm(value, f"l{number}.norm")
+        query, key, values = (net.linear(normed, f"l{number}.{part}", D, D) for part in "qkv")
+        scores = net.op("Add", net.op("MatMul", query, net.op("Transpose", key)), mask)
+        mixed = net.op("MatMul", net.op("Softmax", scores), values)
+        summed = net.op("Add", value, net.linear(mixed, f"l{number}.o", D, D))
+        value = net.op("Add", summed, net.mlp(normed, f"l{number}.mlp"))
+    net.linear(value, "head", D, 7)
+
+    ledger = audit(tmp_path, nameless(net.proto(last(net))))
+
+    layers = {f"block.{number}": ATTENTION + MLP - 2 * D for number in range(3)}
+    assert blocks_of(ledger) == {"stem": D * D + D, **layers, "head": 7 * D + 7}
 
 
 def test_norm_that_onnxruntime_fused_with_a_sum_is_of_what_comes_next(tmp_path):

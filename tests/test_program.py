@@ -98,6 +98,34 @@ def test_what_is_written_into_from_an_input_is_no_value(module: Mixing) -> None:
     assert not any("seen" in expression for expression in values_of(describe(module, torch.rand(5, 8))))
 
 
+class Fixing(torch.nn.Module):
+    """An axis that might vary, which a table of fixed size fixes only after something was computed of its length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = torch.nn.Parameter(torch.rand(8, 8))
+        self.places = torch.nn.Parameter(torch.rand(5, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length = x.shape[1]
+        waves = torch.sin(torch.arange(-length, length)[:, None] * torch.linspace(0.1, 1.0, 8))
+        return x @ (waves @ self.kernel).T[:, :8] + (x + self.places)
+
+
+def test_what_is_computed_of_a_length_that_the_trace_has_fixed_is_a_value() -> None:
+    torch.manual_seed(0)
+    model, varying = Fixing().eval(), torch.export.Dim.AUTO
+    traced = torch.export.export(
+        model, (torch.rand(2, 5, 8),), dynamic_shapes=({0: varying, 1: varying},), strict=False
+    )
+
+    program = with_program(take_census(model), evaluate_program(traced)).program
+
+    assert program is not None
+    assert program.through == ("kernel",)
+    assert any(value.parameters == ("kernel",) and value.shape == (10, 8) for value in program.values)
+
+
 class Writing(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -30,22 +30,23 @@ from analyzer.wiring import Reader
 
 __all__ = ["find_blocks", "lend_scopes"]
 
-STEM, HEAD = "stem", "head"
+STEM, BETWEEN, HEAD = "stem", "between", "head"
 
 
 def find_blocks(ledger: Ledger) -> Blocks:
     """Find the repeated blocks of a model, whatever its names, and the role of each learned tensor in them.
 
-    A tensor that several blocks read is the first's; what is not learned and read by several is before them. What comes
-    between two runs of blocks is before the second (`stem`), what comes after the last is `head`. Without repeated
-    blocks all of it is `stem`.
+    A tensor that several blocks read is the first's; what is not learned and read by several is before them. What
+    comes before the first run of blocks is `stem`, what comes after it and before the second `between.1`, what comes
+    after the last `head`. Without repeated blocks all of it is `stem`.
     """
     entries, wiring = ledger.entries, ledger.wiring
     weights = weigh(ledger.model, entries, wiring)
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
     found, modules = merge_runs(found, name_blocks(found, entries))
-    named = _named(ledger, find_lists(entries, MOST if found.counts else _SOME), modules)
+    share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
+    named = _named(ledger, find_lists(entries, share), modules)
     if named is not None:
         arranged = arrange(ledger.model, entries, wiring, flows, named)
         found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
@@ -70,8 +71,15 @@ def find_blocks(ledger: Ledger) -> Blocks:
 
 _REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
 
-_SOME = 0.25
-"""Share of what is learned that numbered modules hold, to be the blocks where structure finds none."""
+_SOME = 0.05
+"""Share of what is learned that numbered modules hold, at least, to be the blocks where structure finds less."""
+
+
+def _share_in_blocks(entries: Sequence[Entry], spots: Sequence[Spot]) -> float:
+    """How much of what is learned the blocks hold that structure has found."""
+    sizes = [entry.logical_numel if entry.role is Role.PARAMETER else 0 for entry in entries]
+    held = sum(size for size, spot in zip(sizes, spots, strict=True) if spot.block != OUTSIDE)
+    return held / max(1, sum(sizes))
 
 
 def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
@@ -87,7 +95,9 @@ def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
 
 def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
     """The blocks that names tell, where structure has found others; None where it has found these."""
-    if not lists or sorted(lists) == sorted(modules) or _is_used_again(lists, ledger.entries):
+    if not lists or _is_used_again(lists, ledger.entries):
+        return None
+    if lists == modules:  # of several, structure does not know the order
         return None
     owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
     scopes = ledger.node_scopes
@@ -156,6 +166,6 @@ class _Members(dict[Spot, Member]):
 
     def _make(self, spot: Spot) -> Member:
         if spot.block == OUTSIDE:
-            return Member(HEAD if spot.is_after else STEM)
+            return Member(HEAD if spot.is_after else f"{BETWEEN}.{spot.run}" if spot.run else STEM)
         name = f"block.{self.firsts[spot.run] + spot.block}"
         return Member(name, self._parts.get((spot.run, spot.unit), ""))

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from analyzer.ledger import Entry, Role
+from analyzer.ledger import Entry, Role, natural_order
 from analyzer.model.operators import Kind, named
 
 __all__ = ["MOST", "Lists", "find_lists", "has_matrix"]
@@ -70,7 +70,7 @@ def has_matrix(entry: Entry) -> bool:
 
 
 def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
-    """The numbered modules that are blocks, by the name of their parent; nothing where names do not tell.
+    """The numbered modules that are blocks, sorted by the name of their parent; nothing where names do not tell.
 
     Args:
         entries: of the whole model. Tables that are looked up, as embeddings are, do not count: a vocabulary outweighs
@@ -80,7 +80,7 @@ def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
     learned = [entry for entry in entries if entry.role is Role.PARAMETER and entry.logical_numel]
     learned = [entry for entry in learned if entry.read_by not in _TABLES]
     root = _tree(entry for entry in learned if entry.has_scope)
-    found = _without_lone(list(_lists(root)), root)
+    found = _with_small(_without_lone(list(_lists(root)), root), root)
     held: Counter[str] = Counter()
     for members in found:
         held[_pattern(members[0])] += sum(member.elements for member in members)
@@ -89,6 +89,7 @@ def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
     together = sum(held[pattern] for pattern in kept)
     if not found or together < share * sum(entry.logical_numel for entry in learned):
         return ()
+    found.sort(key=lambda members: natural_order(members[0].path))
     lists = tuple(tuple(member.path for member in members) for members in found)
     return () if _are_told_twice(lists) else lists
 
@@ -121,7 +122,7 @@ def _lists(module: _Module) -> Iterator[list[_Module]]:
     """The lists in a module, the outermost of each; of stages those in them."""
     inside: set[str] = set()
     for members in _siblings(module):
-        stages = [list(_stage(member)) for member in members]
+        stages = [_stage(member) for member in members]
         if _are_stages(members, stages):
             yield from (found for lists in stages for found in lists)
         else:
@@ -161,12 +162,18 @@ def _are_alike(one: frozenset[str], two: frozenset[str]) -> bool:
     return len(one & two) >= _MOST * min(len(one), len(two))
 
 
-def _stage(module: _Module) -> Iterator[list[_Module]]:
-    """The lists that a module is little more than: its own, or those of a child that is one."""
-    places = [module, *module.children.values()]
-    for members in (members for place in places for members in _siblings(place)):
-        if sum(member.elements for member in members) >= _MOST * module.elements:
-            yield members
+def _stage(module: _Module) -> list[list[_Module]]:
+    """The lists that a module is little more than: its own, or else those of a child that is one."""
+    for places in ([module], module.children.values()):
+        found = [
+            members
+            for place in places
+            for members in _siblings(place)
+            if sum(member.elements for member in members) >= _MOST * module.elements
+        ]
+        if found:
+            return found
+    return []
 
 
 def _are_stages(members: Sequence[_Module], stages: Sequence[list[list[_Module]]]) -> bool:
@@ -178,23 +185,57 @@ def _are_stages(members: Sequence[_Module], stages: Sequence[list[list[_Module]]
 
 
 def _without_lone(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
-    """All but the numbered modules without siblings that are not most of what is around them.
+    """All but the numbered modules without siblings that are not, together, most of what is around them.
 
     A stage may have one block, where other stages have blocks under the same name.
     """
     patterns = Counter(_pattern(members[0]) for members in found)
-    kept = []
-    for members in found:
-        if len(members) > 1 or patterns[_pattern(members[0])] > 1:
-            kept.append(members)
-            continue
-        *way, _, name = ("", *members[0].path.split("."))
+    lone = [members[0] for members in found if len(members) == 1 and patterns[_pattern(members[0])] == 1]
+    numbered = [module for module in lone if module.path.rpartition(".")[2].isdecimal()]
+    held: Counter[str] = Counter()
+    for module in numbered:
+        held[_around(module)] += module.elements
+    few = {module.path for module in lone}
+    for module in numbered:
         around = root
-        for part in way[1:]:
+        for part in filter(None, _around(module).split(".")):
             around = around.children[part]
-        if name.isdecimal() and members[0].elements >= _MOST * around.elements:
-            kept.append(members)
-    return kept
+        if held[around.path] >= _MOST * around.elements:
+            few.discard(module.path)
+    return [members for members in found if members[0].path not in few]
+
+
+def _around(module: _Module) -> str:
+    """The module that holds the one whose child a numbered module is."""
+    return ".".join(module.path.split(".")[:-2])
+
+
+def _with_small(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
+    """The lists, with the blocks of stages that hold a single matrix, as the first of an EfficientNet do.
+
+    They are numbered as blocks of other stages are, and hold modules themselves: a convolution with its norm after it,
+    side by side, is numbered alike and is no block.
+    """
+    patterns = {_pattern(members[0]) for members in found}
+    known = {member.path for members in found for member in members}
+    around = {path.rpartition(".")[0] for path in known}
+    more: dict[str, list[_Module]] = defaultdict(list)
+    for module in root.below():
+        home, _, name = module.path.rpartition(".")
+        is_of_stage = _NUMBERED.fullmatch(home.rpartition(".")[2]) is not None
+        if not is_of_stage or _NUMBERED.fullmatch(name) is None or module.path in known:
+            continue
+        if module.matrices and module.children and _pattern(module) in patterns:
+            more[home].append(module)
+    lists = [
+        sorted(
+            [*members, *more.pop(members[0].path.rpartition(".")[0], ())],
+            key=lambda module: natural_order(module.path),
+        )
+        for members in found
+    ]
+    lists += [members for home, members in more.items() if home not in around]
+    return lists
 
 
 def _pattern(module: _Module) -> str:

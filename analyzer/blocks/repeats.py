@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Repeat", "Unit", "find_repeats"]
+__all__ = ["Repeat", "Unit", "add_alike", "find_repeats"]
 
 Unit = tuple[int, ...]
 """The sizes of a unit's weights, sorted."""
@@ -29,6 +29,9 @@ _MOST_IN_COMMON = 400_000
 
 _LONGEST_VARIANT = 3
 """Units in one block where no two blocks are equal."""
+
+_SAME_WORK = 0.65
+"""Share of the operators of two blocks that must agree for both to be blocks, whatever the sizes of their weights."""
 
 _ALIKE = 0.5
 """Share of two blocks' weights, by number or by elements, that must agree for the one to be a variant of the other."""
@@ -72,6 +75,75 @@ def find_repeats(units: Sequence[Unit], *, variants: bool = False) -> tuple[Repe
     return tuple(max(tries, key=lambda repeats: _agreement(common, repeats)))
 
 
+def add_alike(forms: Sequence[Unit], repeats: Sequence[Repeat]) -> tuple[Repeat, ...]:
+    """The repeats, and the blocks beside them that do the same with weights of other sizes: each a run of its own.
+
+    A stage of a convolutional network or of a pyramid of attentions is narrower than the next, and may have one block.
+    Where nothing repeats, what does the same as what comes before it; a unit of each of the two has to be equal then.
+
+    Args:
+        forms: what each unit computes with its weights, as numbers that are equal for equal operators.
+        repeats: blocks of equal sizes that are known, in order.
+
+    >>> add_alike([(7,), (1, 1, 2), (1, 1, 2), (8,)], ())
+    (Repeat(start=1, period=1, count=1), Repeat(start=2, period=1, count=1))
+    """
+    common = _Common(forms)
+    found = list(repeats) or _alone(common)
+    ends = [bound for repeat in found for bound in (repeat.start, repeat.end)]
+    bounds = list(zip([0, *ends[1::2]], [*ends[::2], len(forms)], strict=True))
+    more: list[Repeat] = []
+    for number, repeat in enumerate(found):
+        period, start, end = repeat.period, repeat.start, repeat.end
+        low = max(bounds[number][0], more[-1].end if more else 0)
+        while start - period >= low and common.is_variant(start - period, start, period, _SAME_WORK):
+            start -= period
+            more.append(Repeat(start, period, 1))
+        high = bounds[number + 1][1]
+        while end + period <= high and common.is_variant(end - period, end, period, _SAME_WORK):
+            more.append(Repeat(end, period, 1))
+            end += period
+    return tuple(sorted([*found, *more], key=lambda repeat: repeat.start))
+
+
+def _alone(common: _Common) -> list[Repeat]:
+    """Blocks that do the same as the one before or after them, a run each, in the period in which most is equal."""
+    tries = []
+    for period in range(1, _LONGEST_VARIANT + 1):
+        found: list[Repeat] = []
+        start = 0
+        while start + 2 * period <= len(common.units):
+            count = 1
+            while start + (count + 1) * period <= len(common.units) and _is_next(
+                common, start + (count - 1) * period, period
+            ):
+                count += 1
+            found += [Repeat(start + block * period, period, 1) for block in range(count) if count > 1]
+            start += period * count if count > 1 else 1
+        tries.append(found)
+    return max(tries, key=lambda repeats: _equal(common, repeats))
+
+
+def _is_next(common: _Common, start: int, period: int) -> bool:
+    """Whether the block after one is a variant of it, and a unit of several operators of it is equal."""
+    is_equal = any(
+        common.of(start + unit, start + period + unit)[0] and len(common.units[start + unit]) > 1
+        for unit in range(period)
+    )
+    return is_equal and common.is_variant(start, start + period, period, _ALIKE)
+
+
+def _equal(common: _Common, repeats: Sequence[Repeat]) -> tuple[int, int]:
+    """Units that are equal to those of the block before them, and operators that both have."""
+    pairs = [
+        common.of(position, position + later.period)
+        for one, later in itertools.pairwise(repeats)
+        if one.end == later.start
+        for position in range(one.start, one.end)
+    ]
+    return sum(is_equal for is_equal, *_ in pairs), sum(number for _, number, _ in pairs)
+
+
 class _Common:
     """What units have in common, as long as not too much has been compared: then nothing, unless they are equal."""
 
@@ -95,11 +167,17 @@ class _Common:
             found = self._known[one, two] = both.total(), elements
         return 0, *found
 
-    def is_variant(self, one: int, two: int, period: int) -> bool:
-        """Whether one block is a variant of another: a unit is equal, or half of the weights of the larger are."""
+    def is_variant(self, one: int, two: int, period: int, share: float = 0.0) -> bool:
+        """Whether one block is a variant of another: a unit is equal, or half of the weights of the larger are.
+
+        With a share that share of what the larger has, by number alone.
+        """
         if self._left < 0:
             return False
         pairs = [self.of(one + unit, two + unit) for unit in range(period)]
+        if share:
+            larger = max(self._numbers[start + period] - self._numbers[start] for start in (one, two))
+            return 0 < larger * share <= sum(number for _, number, _ in pairs)
         if any(is_equal and number for is_equal, number, _ in pairs):
             return True
         shares = (

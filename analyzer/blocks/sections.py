@@ -71,7 +71,7 @@ class Cutter:
         if self._end == NONE:
             return
         self._tree = post_dominators(flow.after, self._end)
-        self._ways = _Ways.of(flow, self._tree)
+        self._ways = _Ways.of(flow, self._tree, self._weighty)
 
     def cut(self) -> Sections:
         """One chain to the output, and one for each other stream that several of its sections need."""
@@ -148,10 +148,12 @@ class _Ways:
     """The vertices on these ways that have each as their immediate post-dominator."""
     longest: Mapping[int, int]
     """The depth of the deepest source above each."""
+    weighty: Sequence[int]
+    """How many vertices with weights are below each in the tree."""
     search: _Search
 
     @classmethod
-    def of(cls, flow: Flow, tree: PostDominators) -> _Ways:
+    def of(cls, flow: Flow, tree: PostDominators, weighty: Sequence[int]) -> _Ways:
         depth = tree.depth
         sources = [vertex for vertex in _starts(flow, tree) if depth[vertex] != NONE]
         longest: dict[int, int] = {}
@@ -162,7 +164,7 @@ class _Ways:
                 longest[vertex] = depth[source]
                 children[tree.parent[vertex]].append(vertex)
                 vertex = tree.parent[vertex]
-        return cls(children, longest, _Search(flow))
+        return cls(children, longest, weighty, _Search(flow))
 
     def down(self, flow: Flow, vertex: int) -> list[int]:
         """The way to a vertex that leads from point to point: at a sum over that of which the others are computed."""
@@ -172,8 +174,13 @@ class _Ways:
             found = self.children.get(vertex, ())
             direct = sorted(set(flow.before[vertex]).intersection(found)) if len(found) > 1 else found
             origin = self.search.origin(direct) if len(direct) > 1 else NONE
-            if origin == NONE:
-                origin = max(direct or found, key=lambda child: (self.longest[child], -child), default=NONE)
+            if origin == NONE and direct:
+                origin = max(direct, key=lambda child: (self.longest[child], -child))
+            elif origin == NONE:
+                # x + attention(x) + mlp(x): the stream is in a sum of its own there, and a mask may be a longer way
+                origin = max(
+                    found, key=lambda child: (self.weighty[child], self.longest[child], -child), default=NONE
+                )
             vertex = origin
         return way[::-1]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from analyzer.blocks.flow import Flow
-from analyzer.blocks.repeats import Repeat, Unit, find_repeats
+from analyzer.blocks.repeats import Repeat, Unit, add_alike, find_repeats
 from analyzer.blocks.sections import Cutter, Section, Sections
 
 __all__ = ["OUTSIDE", "Layout", "Slot", "lay_out", "lay_out_named"]
@@ -91,8 +91,7 @@ def lay_out_named(
         The layout, and the list that each of its runs is, in the order of the computation.
     """
     owned = _fill(flow, owners, told)
-    steps = sorted(range(len(owned)), key=lambda vertex: (flow.static[vertex], vertex))
-    seen = list(dict.fromkeys(owner[0] for vertex in steps if (owner := owned[vertex]) is not None))
+    seen = _in_order(flow, owned)
     runs = {number: position for position, number in enumerate(seen)}
     units = _units_of(owned, structure)
     before = [len(seen)] * len(owned)
@@ -111,6 +110,40 @@ def lay_out_named(
     return Layout(tuple(sizes[number] for number in seen), tuple(slots), tuple(range(len(slots)))), tuple(
         seen
     )
+
+
+def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
+    """The lists, each after those from whose values its own are computed; else in the order in which names tell them.
+
+    Where a file's nodes stand says little: the first node of a decoder may prepare a table of positions. Lists that
+    take turns, as the residual blocks and the attentions of a U-Net do, are in the order of their first nodes.
+    """
+    steps = sorted(range(len(owned)), key=lambda vertex: (flow.static[vertex], vertex))
+    firsts = list(dict.fromkeys(owner[0] for vertex in steps if (owner := owned[vertex]) is not None))
+    bits = {number: 1 << position for position, number in enumerate(firsts)}
+    behind = [0] * len(owned)
+    needs = dict.fromkeys(firsts, 0)
+    for vertex, before in enumerate(flow.before):
+        for source in before:
+            behind[vertex] |= behind[source]
+        owner = owned[vertex]
+        if owner is not None:
+            needs[owner[0]] |= behind[vertex]
+            behind[vertex] |= bits[owner[0]]
+    left = sorted(firsts)
+    order: list[int] = []
+    while left:
+        waiting = sum(bits[number] for number in left)
+        ready = [
+            number
+            for number in left
+            if all(needs[other] & bits[number] for other in left if needs[number] & bits[other] & waiting)
+        ]
+        first = min(ready, default=left[0])
+        turns = [number for number in ready if needs[number] & bits[first] and needs[first] & bits[number]]
+        order.append(min([first, *turns], key=firsts.index))
+        left.remove(order[-1])
+    return order
 
 
 def _fill(flow: Flow, owners: Sequence[Owner | None], told: Sequence[bool]) -> list[Owner | None]:
@@ -160,20 +193,25 @@ class _Runs:
 
 def _runs(flow: Flow, sections: Sections) -> _Runs:
     runs = _Runs([], {})
+    work = _work(flow, sections.anchors)
     for chain in sections.chains:
-        found, slots = _lay_out_chain(flow, chain.sections, len(runs.counts))
+        found, slots = _lay_out_chain(flow, work, chain.sections, len(runs.counts))
         runs.counts.extend(found)
         for section, slot in zip(chain.sections, slots, strict=True):
             runs.by_end[section.end] = (len(runs.by_end), slot)
     return runs
 
 
-def _lay_out_chain(flow: Flow, sections: Sequence[Section], first_run: int) -> tuple[list[int], list[Slot]]:
+def _lay_out_chain(
+    flow: Flow, work: Mapping[int, Sequence[str]], sections: Sequence[Section], first_run: int
+) -> tuple[list[int], list[Slot]]:
     """How many blocks each run of a chain has, and the slot of each section."""
     weights = [_weights(flow, section) for section in sections]
     has_branches = sum(section.is_branch for section in sections) > 1
     units = _units(sections, weights, has_branches)
     repeats = find_repeats([unit.sizes for unit in units], variants=has_branches)
+    if has_branches:
+        repeats = add_alike(_forms(work, sections, units), repeats)
     slots: list[Slot] = []
     for number, repeat in enumerate(repeats):
         starts = units[repeat.start].start
@@ -212,11 +250,46 @@ def _units(sections: Sequence[Section], weights: Sequence[Unit], has_branches: b
     ]
 
 
+_WITHOUT_WEIGHTS = frozenset({"MatMul", "Einsum", "Softmax", "Transpose"})
+"""Operators that tell attention and mixing over positions from a perceptron, whose weights are alike."""
+
+
+def _work(flow: Flow, anchors: Sequence[int]) -> dict[int, list[str]]:
+    """By the end of each section the operators that say what it does, with weights or without."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for vertex, anchor in enumerate(anchors):
+        name = flow.nodes[vertex].op_type
+        if flow.static[vertex]:
+            continue
+        if flow.sizes[vertex]:
+            found[anchor].append(name)
+        elif name in _WITHOUT_WEIGHTS:
+            found[anchor].append(f"{name} of values")
+    return found
+
+
+def _forms(
+    work: Mapping[int, Sequence[str]], sections: Sequence[Section], units: Sequence[_Unit]
+) -> list[Unit]:
+    """What the branch of each unit does, as numbers, sorted."""
+    numbers: dict[str, int] = {}
+    return [
+        tuple(
+            sorted(
+                numbers.setdefault(name, len(numbers) + 1) for name in work.get(sections[unit.start].end, ())
+            )
+        )
+        for unit in units
+    ]
+
+
 def _stop_of_last(units: Sequence[_Unit], repeat: Repeat, unit: int) -> int:
     """Where a unit of the last block ends: it takes of what follows as much as the other blocks have of it."""
     last = units[repeat.start + repeat.period * (repeat.count - 1) + unit]
     if unit < repeat.period - 1:
         return last.stop
+    if repeat.count == 1:  # nothing tells what follows it from what belongs to it
+        return last.tails[0][0] if last.tails else last.stop
     others = [units[repeat.start + repeat.period * block + unit] for block in range(repeat.count - 1)]
     tails = Counter(tuple(sizes for _, sizes in other.tails) for other in others)
     common = min(tails, key=lambda tail: (-tails[tail], len(tail)))

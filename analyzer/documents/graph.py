@@ -92,7 +92,7 @@ class NodeVertex(Record, frozen=True, kw_only=True):
     scope: str | None
     """Its PyTorch module path; empty for the outermost module, null where nothing tells it."""
     block: Text
-    """The repeated block that it is in: `stem`, `block.0`, ..., `head`."""
+    """The repeated block that it is in: `stem`, `block.0`, ..., `between.1`, ..., `head`."""
     part: Text | None
     """The part of that block, such as `attention`; null where nothing tells."""
     calls: str | None
@@ -139,7 +139,7 @@ class GraphTensor(Record, frozen=True, kw_only=True):
     copy_of: str | None
     """The `id` of the tensor whose content it repeats; null where it repeats none."""
     block: Text
-    """The repeated block that it is in: `stem`, `block.0`, ..., `head`."""
+    """The repeated block that it is in: `stem`, `block.0`, ..., `between.1`, ..., `head`."""
     part: Text | None
     """The part of that block, such as `attention`; null where nothing tells."""
 

@@ -386,7 +386,7 @@ class Tensor(Record, frozen=True, kw_only=True):
     shared_with: list[str]
     """Scopes other than its own whose nodes read it, sorted."""
     block: Text | None
-    """The block that it is in: `stem`, `block.0` and so on, `head`; null where `blocks` is."""
+    """The block that it is in: `stem`, `block.0` and so on, `between.1` and so on, `head`; null where `blocks` is."""
     part: Text | None
     """The part of the block, such as `attention`; null where nothing tells."""
     layer_role: Text | None

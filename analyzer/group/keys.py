@@ -39,7 +39,8 @@ UNREAD = "[unread]"
 ROOT = "[root]"
 """The group of the outermost module's own tensors, whose scope is ""."""
 
-STEM, HEAD = "stem", "head"
+_ENDS = {"stem": -1, "between": 1, "head": 2}
+"""What stands before the blocks and after them; what is between two runs of them is told after all."""
 
 DEEPEST = 64
 """Depths that are tried; modules are nested a dozen deep, and a name can be made of a hundred thousand parts."""
@@ -145,13 +146,15 @@ def parse_keys(by: str) -> tuple[str, ...]:
 
 
 def label_order(label: Label) -> tuple[tuple[bool, int, str], ...]:
-    """Sort key: numbers by their size, `stem` before the blocks and `head` after them, bracketed groups last."""
+    """Sort key: numbers by their size, `stem` before blocks, `between.1` and `head` after, bracketed groups last."""
     return tuple(_order(text) for text in label)
 
 
 def _order(text: str) -> tuple[bool, int, str]:
     is_bracketed, natural = natural_order(text)
-    return is_bracketed, {STEM: -1, HEAD: 1}.get(text, 0), natural
+    name, _, number = text.partition(".")
+    is_end = not number if name != "between" else number.isdecimal()
+    return is_bracketed, _ENDS.get(name, 0) if is_end else 0, natural
 
 
 _Found = tuple[Sequence[str], Mapping[Place, str] | None]

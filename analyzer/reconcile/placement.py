@@ -276,11 +276,26 @@ def _out_of_order(books: Books, read: Sequence[_Read]) -> Iterator[str]:
         families[pattern.partition("#")[0]].append(pattern)
     for members in families.values():
         rising = [pattern for pattern in members if _rises(patterns[pattern])]
-        falling = [pattern for pattern in members if pattern not in rising and len(patterns[pattern]) > 1]
+        falling = [
+            pattern
+            for pattern in members
+            if pattern not in rising and _is_sequence(books, patterns[pattern], depths)
+        ]
         if len(rising) <= len(falling):
             continue  # no order of layers, or none that most of them keep
         for pattern in falling:
             yield from _exchanged(books, patterns[pattern])
+
+
+def _is_sequence(books: Books, found: Sequence[tuple[int, int, _Read]], depths: Mapping[Place, int]) -> bool:
+    """Whether several weights compute one after the other, in any order.
+
+    Those side by side do not, nor those of branches of different lengths: what a neck reads of ever earlier stages.
+    """
+    if len(found) < 2 or len({depth for _, depth, _ in found}) < len(found):
+        return False
+    by_depth = [each for _, _, each in sorted(found, key=lambda item: item[1])]
+    return all(_follows(books, one, other, depths) for one, other in itertools.pairwise(by_depth))
 
 
 def _rises(found: Iterable[tuple[int, int, _Read]]) -> bool:
@@ -292,12 +307,32 @@ def _exchanged(books: Books, found: Sequence[tuple[int, int, _Read]]) -> Iterato
     """Those whose place among the depths is not the one of their number."""
     by_number = sorted(found, key=lambda item: item[0])
     by_depth = sorted(found, key=lambda item: item[1])
-    if len({depth for _, depth, _ in found}) < len(found):
-        return  # side by side
     for (_, _, here), (_, _, there) in zip(by_number, by_depth, strict=True):
         one, other = here.parameter, there.parameter
         if one.name != other.name and one.shape == other.shape and not _is_equal(books, one, other):
             yield one.name
+
+
+def _follows(books: Books, one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
+    """Whether what one weight computes reaches the other's node; of nodes of two graphs it is taken to."""
+    start, end = one.reader.node, other.reader.node
+    if start.graph_path != end.graph_path:
+        return True
+    least = depths.get(start.place, 0)
+    waiting, seen = [end], {end.place}
+    while waiting:
+        node = waiting.pop()
+        if node.place == start.place or node.graph_path != start.graph_path:
+            return True
+        for source in books.ledger.wiring.producers(node):
+            if (
+                isinstance(source, Node)
+                and source.place not in seen
+                and depths.get(source.place, least) >= least
+            ):
+                seen.add(source.place)
+                waiting.append(source)
+    return False
 
 
 def _depths(books: Books) -> Mapping[Place, int]:

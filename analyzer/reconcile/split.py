@@ -49,7 +49,13 @@ def match_split_tables(books: Books) -> None:
     """Explain free tables of which the export cut all parts, before any of these is taken for all that is left."""
     named = {suspect.tensor.name for suspect in books.suspects}
     free = (p for p in books.free_parameters() if len(p.shape) > 1)
-    _match(books, named | {p.name for p in free if p.name.rpartition(".")[2] != "weight"})
+    _match(books, named | {p.name for p in free if not _is_weight(books, p)})
+
+
+def _is_weight(books: Books, parameter: Parameter) -> bool:
+    """Whether it multiplies, as far as its name and its module say: the weight of an embedding is a table."""
+    module, _, leaf = parameter.name.rpartition(".")
+    return leaf == "weight" and "Embedding" not in books.manifest.modules.get(module, "")
 
 
 def match_split(books: Books) -> None:

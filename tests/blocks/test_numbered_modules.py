@@ -168,3 +168,84 @@ def test_nodes_in_any_order_give_the_same_blocks(tmp_path):
 
     layers = {f"block.{number}": ATTENTION + MLP for number in range(3)}
     assert blocks_of(ledger) == {"stem": D * D + D, **layers, "head": 2 * D + 7 * D + 7}
+
+
+def test_the_first_block_of_a_network_holds_one_matrix_and_is_a_block(tmp_path):
+    net = Net("x")
+    value = net.linear("x", "features.0.0", D, 5)
+    value = net.linear(value, "features.1.0.block.0", 5, 7)
+    for stage, widths in ((2, [7, 6, 9]), (3, [9, 8])):
+        value = tower(net, value, f"features.{stage}", widths)
+    net.linear(value, "classifier.1", 8, 3)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert modules_of(ledger) == ["features.1.0", "features.2.0", "features.2.1", "features.3.0"]
+    assert blocks_of(ledger)["stem"] == 5 * D + 5  # a map beside its norm is numbered alike and is no block
+
+
+def test_one_layer_before_and_one_of_another_kind_after_are_both_blocks(tmp_path):
+    net = Net("x", "z")
+    value = net.layer(net.linear("x", "embed", D, D), "blocks.0")
+    value = decoder_layer(net, value, "cls_blocks.0", "z")
+    net.linear(value, "head", D, 7)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert modules_of(ledger) == ["blocks.0", "cls_blocks.0"]
+
+
+def test_a_decoder_whose_first_nodes_stand_before_the_encoder_comes_after_it(tmp_path):
+    net = Net("x", "z")
+    value = net.linear("z", "start", D, D)
+    table = net.linear(net.norm(value, "decoder.layers.0.n0"), "decoder.layers.0.places", D, D)
+    memory = net.linear("x", "embed", D, D)
+    for number in range(2):
+        memory = net.layer(memory, f"encoder.layers.{number}")
+    value = net.op("Add", value, table)
+    for number in range(2):
+        value = decoder_layer(net, value, f"decoder.layers.{number}", memory)
+    net.linear(value, "head", D, 7)
+
+    ledger = audit(tmp_path, net.proto(last(net)))
+
+    assert modules_of(ledger) == [
+        f"{side}.layers.{number}" for side in ("encoder", "decoder") for number in (0, 1)
+    ]
+
+
+def test_towers_side_by_side_are_in_the_order_of_their_names_wherever_they_stand(tmp_path):
+    found = []
+    for order in (("vision", "text"), ("text", "vision")):
+        net = Net("x", "z")
+        ends = {}
+        for side in order:
+            value = net.linear("x" if side == "text" else "z", f"{side}.embed", D, D)
+            for number in range(2):
+                value = net.layer(value, f"{side}.layers.{number}")
+            ends[side] = value
+        net.op("MatMul", ends["text"], net.op("Transpose", ends["vision"]))
+        found.append(modules_of(audit(tmp_path, net.proto(last(net)))))
+
+    assert found[0] == found[1]
+    assert found[0][0] == "text.layers.0"
+
+
+def test_numbered_parts_of_a_block_are_no_blocks_beside_it(tmp_path):
+    net = Net("x")
+    value = net.linear("x", "stem", D, 5)
+    for stage, (rows, columns) in enumerate([(5, 7), (7, 6), (6, 9)]):
+        for part in (1, 2):
+            value = tower(net, value, f"blocks.{stage}.0.ghost{part}", [rows, columns])
+            rows = columns
+    net.linear(value, "head", 9, 3)
+
+    assert modules_of(audit(tmp_path, net.proto(last(net)))) == [f"blocks.{stage}.0" for stage in range(3)]
+
+
+def test_blocks_of_a_network_with_a_heavy_head_are_told_by_their_names(tmp_path):
+    net = Net("x")
+    value = tower(net, net.linear("x", "stem", D, 5), "blocks", [5, 7, 6, 9])
+    net.linear(net.op("Relu", net.linear(value, "widen", 9, 80)), "classifier", 80, 40)
+
+    assert modules_of(audit(tmp_path, net.proto(last(net)))) == [f"blocks.{number}" for number in range(3)]

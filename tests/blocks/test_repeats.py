@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.blocks.repeats import Repeat, find_repeats
+from analyzer.blocks.repeats import Repeat, add_alike, find_repeats
 
 
 @settings(max_examples=300, deadline=None)
@@ -64,3 +64,21 @@ def test_two_runs_beside_each_other_are_two_repeats():
 def test_what_does_not_repeat_is_no_repeat():
     assert find_repeats([(1,), (2,), (3,)]) == ()
     assert find_repeats([]) == ()
+
+
+def test_beside_equal_blocks_one_that_does_the_same_is_a_block():
+    forms = [(9,), (1, 1, 1, 2), (1, 1, 2), (1, 1, 2), (1, 2, 2, 2), (3, 3)]
+
+    assert add_alike(forms, (Repeat(2, 1, 2),)) == (Repeat(1, 1, 1), Repeat(2, 1, 2))
+
+
+def test_blocks_that_do_the_same_are_blocks_where_nothing_repeats():
+    forms = [(9,), (1, 1, 2), (1, 3), (1, 1, 2, 2), (1, 3), (8,)]
+
+    assert add_alike(forms, ()) == (Repeat(1, 2, 1), Repeat(3, 2, 1))
+
+
+def test_two_halves_of_one_layer_that_differ_in_what_they_do_are_no_blocks():
+    attention, perceptron = (1, 1, 1, 1, 1, 2, 2, 3), (1, 1, 1, 1, 2)
+
+    assert add_alike([(9,), attention, perceptron, (8,)], ()) == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from models import (
     Array,
     audit,
@@ -229,3 +230,56 @@ def test_weights_beside_it_that_are_exchanged_are_misplaced_all_the_same(tmp_pat
 
     assert {lines_of(result)[f"{module}.weight"] for module in "ab"} == {"misplaced"}
     assert not result.balanced
+
+
+DEPTH = 4
+NECK: dict[str, Array] = {
+    **{f"stages.{stage}.weight": noise(WIDTH, WIDTH, seed=200 + stage) for stage in range(DEPTH)},
+    **{
+        f"fusion.{layer}.{part}.weight": noise(WIDTH, WIDTH, seed=210 + 10 * layer + number)
+        for layer in range(DEPTH)
+        for number, part in enumerate(("lateral", "merge", "mix", "out"))
+    },
+}
+
+
+def neck(read: dict[str, str] | None = None) -> ModelProto:
+    """Stages, and layers that fuse what they give, the last stage's first."""
+    read = read or {}
+
+    def weight(name: str) -> str:
+        return f'"{read.get(name, name)}"'
+
+    stages = [
+        f"m{stage} = MatMul(s{stage}, {weight(f'stages.{stage}.weight')}) s{stage + 1} = Relu(m{stage})"
+        for stage in range(DEPTH)
+    ]
+    layers = [
+        f"""l{layer} = MatMul(s{DEPTH - layer}, {weight(f"fusion.{layer}.lateral.weight")})
+        a{layer} = Add(f{layer}, l{layer}) b{layer} = MatMul(a{layer}, {weight(f"fusion.{layer}.merge.weight")})
+        c{layer} = MatMul(b{layer}, {weight(f"fusion.{layer}.mix.weight")})
+        f{layer + 1} = MatMul(c{layer}, {weight(f"fusion.{layer}.out.weight")})"""
+        for layer in range(DEPTH)
+    ]
+    nodes = ["s0 = Relu(x) f0 = Mul(x, gain)", *stages, *layers]
+    shape = f"float[4,{WIDTH}]"
+    text = f"g ({shape} x) => ({shape} y) {{ {' '.join(nodes)} y = Relu(f{DEPTH}) }}"
+    return text_model(text, {"gain": GAIN, **NECK})
+
+
+def told_of_neck(folder: Path, proto: ModelProto) -> list[str]:
+    lines = lines_of(reconcile(folder, proto, manifest_of(parameter("gain", GAIN), *parameters_of(NECK))))
+    return sorted(name for name, line in lines.items() if line == "misplaced")
+
+
+def test_layers_of_a_neck_whose_branches_begin_in_ever_earlier_stages_are_not_told(tmp_path: Path) -> None:
+    assert told_of_neck(tmp_path, neck()) == []
+
+
+@pytest.mark.parametrize("part", ["merge", "out"])
+def test_weights_of_a_neck_that_compute_one_after_the_other_are_told_all_the_same(
+    tmp_path: Path, part: str
+) -> None:
+    pair = (f"fusion.1.{part}.weight", f"fusion.3.{part}.weight")
+
+    assert told_of_neck(tmp_path, neck(swapped(*pair))) == list(pair)

@@ -14,6 +14,7 @@ from models import (
     manifest_of,
     noise,
     outs,
+    parameter,
     quantized,
     reconcile,
     text_model,
@@ -204,3 +205,23 @@ def test_codes_of_many_square_experts_are_held_against_all_of_each(tmp_path, tur
 
     assert run(tmp_path, coded(*right), known, at_hand=at_hand).balanced
     assert not run(tmp_path, coded(*noisy), known, at_hand=at_hand).balanced
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_table_of_positions_of_which_the_first_stands_by_itself_is_whole(tmp_path, changed):
+    """Interpolated, the row of the class token is cut off; `weight` is what an embedding calls its table."""
+    table = noise(17, 48, seed=9)
+    first, rest = table[None, :1].copy(), table[None, 1:].copy()
+    if changed:
+        first[0, 0, 5] += 0.5
+    proto = text_model(
+        "g (float[1,17,48] x, float[1,1,48] z) => (float[1,17,48] y) "
+        "{ t = Concat <axis = 1> (z, rest) a = Add(z, first) b = Add(x, t) y = Add(b, a) }",
+        {"first": first, "rest": rest},
+    )
+    known = parameter("embeddings.position.weight", table)
+
+    result = reconcile(tmp_path, proto, manifest_of(known, modules={"embeddings.position": "Embedding"}))
+
+    assert result.balanced is not changed
+    assert bridge_of(result)["sliced"][1:3] == ((17 * 48, 0) if not changed else (17 * 48, -48))
