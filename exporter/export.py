@@ -16,6 +16,7 @@ import onnx
 
 from analyzer.errors import ExportError, MissingExtraError, UsageError
 from analyzer.manifest import MANIFEST_FILE, Manifest, save_manifest
+from exporter.axes import name_axes
 from exporter.census import take_census, with_reads
 from exporter.classes import first_line
 from exporter.engines import (
@@ -176,6 +177,8 @@ class _Export:
         manifest = dataclasses.replace(manifest, unreached=unreached)
         self._write_companions(folder)
         for name in _component_files(folder):
+            if self.engine != "torchscript":  # that one takes names
+                name_axes(folder / name, self.inputs.axes)
             self._check_written(folder / name)
         save_manifest(manifest, folder / MANIFEST_FILE)
         return manifest
