@@ -10,6 +10,7 @@ from typing import Any
 
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind
 from analyzer.errors import SourceError
+from analyzer.read.near import near_name
 from exporter import hub
 from exporter.presets import PRESETS, preset_config, preset_name, preset_names
 from exporter.quiet import Say
@@ -64,7 +65,7 @@ def locate(source: str, say: Say, *, needs_weights: bool = True) -> Location:
     if preset is not None and not needs_weights:
         return Location("preset", preset_config(preset), has_weights=False)
     if not hub.is_hub_id(source) or source.endswith((".json", ".onnx", ".safetensors", ".bin", ".pt")):
-        raise SourceError(f"{source}: no such file or folder{_near_preset(source)}")
+        raise SourceError(f"{source}: no such file or folder{near_name(path) or _near_preset(source)}")
     return _locate_on_hub(source, preset, say)
 
 

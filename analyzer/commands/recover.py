@@ -130,6 +130,12 @@ def _state_file(outputs: Sequence[Path]) -> tuple[Path, Written]:
         UsageError: there are none or several for the state dict.
     """
     states = [path for path in outputs if path.suffix == ".safetensors"]
+    others = [path for path in outputs if path.suffix in (".pt", ".pth", ".bin", ".ckpt")]
+    if not states and others:
+        raise UsageError(
+            f"-o {others[0]}: a state dict is written as safetensors, which runs no code when it is read; "
+            f"name {others[0].with_suffix('.safetensors')}, and load it by safetensors.torch.load_file"
+        )
     if len(states) != 1:
         raise UsageError(f"-o: name one .safetensors file for the state dict, not {len(states)}")
     return states[0], Written(tuple(path for path in outputs if path not in states))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from analyzer.errors import LedgerError
-from analyzer.group.keys import ACCOUNTS, Label, choose_key, label_members, label_order
+from analyzer.group.keys import ACCOUNTS, Label, choose_key, label_members, label_order, parse_keys
 from analyzer.ledger import Entry, Group, Grouping, Ledger, Role, Trainability, natural_order
 
 __all__ = ["Trainability", "check_sums", "group_by", "total_by", "total_entries"]
@@ -37,6 +37,7 @@ def group_by(
     by = choose_key(ledger) if by is None else by
     if by == ACCOUNTS:
         return check_sums(ledger, _by_account(ledger, known))
+    by = ",".join(parse_keys(by))
     labels = label_members(ledger, by, depth)
     members: dict[Label, list[Entry]] = defaultdict(list)
     for entry, label in zip(ledger.entries, labels.entries, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -126,6 +127,13 @@ def first_telling_depth(scopes: Collection[str]) -> int:
     return deepest
 
 
+WORDS: Mapping[str, str] = {"operator": "op", "layer": "block"}
+"""Other words for keys, as people call them."""
+
+_LONGEST = 40
+"""Characters of a word that is taken for a misspelt one."""
+
+
 def parse_keys(by: str) -> tuple[str, ...]:
     """The keys that `--by` names.
 
@@ -135,11 +143,13 @@ def parse_keys(by: str) -> tuple[str, ...]:
     Raises:
         UsageError: one is no key, or stands twice.
     """
-    names = tuple(by.split(","))
+    names = tuple(WORDS.get(name, name) for name in by.split(","))
     for name in names:
         if name not in KEYS:
             alone = f"; {ACCOUNTS} stands alone" if name == ACCOUNTS else ""
-            raise UsageError(f"--by {by}: {name!r} is not one of {', '.join(KEYS)}{alone}")
+            like = difflib.get_close_matches(name[:_LONGEST], [*KEYS, *WORDS, ACCOUNTS], 1)
+            near = f"; did you mean {like[0]}?" if like and not alone else ""
+            raise UsageError(f"--by {by}: {name!r} is not one of {', '.join(KEYS)}{alone}{near}")
     if len(set(names)) < len(names):
         raise UsageError(f"--by {by}: names a key twice")
     return names

@@ -17,6 +17,7 @@ from analyzer.ranges import Source
 from analyzer.read.book import HEADER, METADATA, STRUCTURE, UNKNOWN, Book
 from analyzer.read.graphs import Pending, read_function, read_graphs
 from analyzer.read.kinds import HEAD, describe_kind
+from analyzer.read.near import model_of_data
 from analyzer.read.source import open_source
 from analyzer.read.wire import LENGTH, VARINT, BrokenMessageError, Field, Window
 
@@ -178,6 +179,7 @@ def _structure(source: Source, book: Book, graphs: list[Graph]) -> tuple[tuple[s
 def _explain(source: Source, error: BrokenMessageError) -> ModelReadError:
     """What a person should do about bytes that are no message."""
     words = describe_kind(source.read(0, HEAD))
+    near = "" if source.is_remote else model_of_data(Path(source.name))
     if words is not None:
-        return ModelReadError(f"{source.name}: [not-onnx] is {words}")
-    return ModelReadError(f"{error}; check the download, or export it again")
+        return ModelReadError(f"{source.name}: [not-onnx] is {words}{near}")
+    return ModelReadError(f"{error}{near or '; check the download, or export it again'}")

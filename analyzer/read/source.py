@@ -13,6 +13,7 @@ import numpy as np
 
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.ranges import Bytes, Source, check_location, is_url
+from analyzer.read.near import near_name
 
 __all__ = ["LocalFile", "open_source"]
 
@@ -80,7 +81,8 @@ class LocalFile:
             status = path.stat()
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
             reason = getattr(error, "strerror", None) or error
-            raise ModelReadError(f"{path}: cannot be read: {reason}") from error
+            near = near_name(path) if isinstance(error, FileNotFoundError) else ""
+            raise ModelReadError(f"{path}: cannot be read: {reason}{near}") from error
         if stat.S_ISDIR(status.st_mode):
             raise ModelReadError(
                 f"{path}: is a folder; name the .onnx file inside it, or pass --artifact if all of them belong together"

@@ -1,0 +1,66 @@
+"""A word or a path that is nearly right: the message says what was probably meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from commands import run_here as run
+from models import noise, save, text_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    proto = text_model("g (float[4] x) => (float[4] y) { y = Add(x, w) }", {"w": noise(4)})
+    save(tmp_path, proto)
+    (tmp_path / "model.onnx.data").write_bytes(np.full(64, 0xC4, dtype=np.uint8).tobytes())
+    (tmp_path / "manifest.json").write_text("{}")
+    return tmp_path
+
+
+def said(*arguments) -> str:
+    result = run(*map(str, arguments))
+    assert result.returncode == 2
+    return " ".join(result.stderr.split())
+
+
+def test_a_misspelt_path_names_the_one_beside_it(folder):
+    assert f"did you mean {folder}/model.onnx?" in said("inspect", folder / "modle.onnx")
+    against = said("reconcile", folder / "model.onnx", "--against", folder / "mainfest.json")
+    assert f"did you mean {folder}/manifest.json?" in against
+
+
+def test_a_path_like_nothing_beside_it_suggests_nothing(folder):
+    assert "did you mean" not in said("inspect", folder / "zzz.bin")
+
+
+def test_a_models_data_file_names_the_model(folder):
+    assert f"it may hold the data of {folder}/model.onnx: name that" in said(
+        "inspect", folder / "model.onnx.data"
+    )
+
+
+def test_a_broken_file_beside_a_model_of_another_name_suggests_nothing(folder):
+    (folder / "other.onnx").write_bytes(b"\xc4" * 64)
+
+    assert "name that" not in said("inspect", folder / "other.onnx")
+
+
+def test_a_state_dict_asked_for_as_a_pickle_says_how_it_is_written(folder):
+    message = said("recover", folder / "model.onnx", "-o", folder / "weights.pt")
+
+    assert f"name {folder}/weights.safetensors" in message
+
+
+def test_a_misspelt_key_names_the_right_one(folder):
+    assert "did you mean block?" in said("inspect", folder / "model.onnx", "--by", "bloc")
+    assert "did you mean" not in said("inspect", folder / "model.onnx", "--by", "qqqq")
+
+
+@pytest.mark.parametrize(("word", "key"), [("operator", "op"), ("layer", "block")])
+def test_other_words_for_keys_are_taken(folder, word, key):
+    model = str(folder / "model.onnx")
+
+    asked = run("inspect", model, "--by", word, "--format", "json")
+
+    assert asked.returncode == 0
+    assert asked.stdout == run("inspect", model, "--by", key, "--format", "json").stdout
