@@ -230,7 +230,7 @@ def export_with_torchscript(
 
 @contextlib.contextmanager
 def _more_operators() -> Iterator[None]:
-    """The TorchScript exporter with a translation of `torch.diff`, by which decoders without a mask tell texts apart."""
+    """The TorchScript exporter with a translation of `torch.diff`, by which decoders tell texts apart."""
     translations: Any = torch.onnx
     opset = 13
     translations.register_custom_op_symbolic("aten::diff", _diff, opset)
