@@ -210,7 +210,7 @@ def export_with_torchscript(
 ) -> Reads:
     """`torch.onnx.export(dynamo=False)`, as files of earlier years were made."""
     _use_translatable_experts(model)
-    with _flat_forward(model, inputs) as flat:
+    with _flat_forward(model, inputs) as flat, _more_operators():
         reads = reads_of_calls(model, flat.args, dict(flat.kwargs))
         torch.onnx.export(
             model,
@@ -226,6 +226,33 @@ def export_with_torchscript(
     reads = narrow_reads(reads, model, inputs)
     _gather_data(folder)
     return reads
+
+
+@contextlib.contextmanager
+def _more_operators() -> Iterator[None]:
+    """The TorchScript exporter with a translation of `torch.diff`, by which decoders tell texts apart."""
+    translations: Any = torch.onnx
+    opset = 13
+    translations.register_custom_op_symbolic("aten::diff", _diff, opset)
+    try:
+        yield
+    finally:
+        translations.unregister_custom_op_symbolic("aten::diff", opset)
+
+
+def _diff(g: Any, value: Any, n: Any, dim: Any, prepend: Any = None, append: Any = None) -> Any:
+    """Each element less the one before it, along an axis."""
+    times, axis = (each.node().t("value").item() for each in (n, dim))
+    parts = [part for part in (prepend, value, append) if part is not None and not part.node().mustBeNone()]
+    value = g.op("Concat", *parts, axis_i=axis) if len(parts) > 1 else value
+
+    def cut(start: int, stop: int) -> Any:
+        bounds = (g.op("Constant", value_t=torch.tensor([bound])) for bound in (start, stop, axis))
+        return g.op("Slice", value, *bounds)
+
+    for _ in range(times):
+        value = g.op("Sub", cut(1, torch.iinfo(torch.int64).max), cut(0, -1))
+    return value
 
 
 def narrow_reads(reads: Reads, model: nn.Module, inputs: ExampleInputs) -> Reads:

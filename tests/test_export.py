@@ -758,3 +758,58 @@ def test_prompt_length_that_a_component_fixes_is_named(tmp_path):
 
     assert any(line.startswith("axis 1 of input_ids in prefill.onnx came out fixed") for line in lines)
     assert not any("decode.onnx" in line for line in lines)
+
+
+DIFFERING = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        first = x[:, :1] - 1
+        return self.scale * torch.diff(x, prepend=first, dim=-1), torch.diff(x, n=2, dim=0)
+
+def build():
+    return Net(), (torch.arange(12.0).reshape(3, 4) ** 2,)
+"""
+
+
+def test_torchscript_translates_differences_of_neighbours(tmp_path, monkeypatch):
+    (tmp_path / "differing_net.py").write_text(DIFFERING)
+    monkeypatch.chdir(tmp_path)
+
+    model = export_source("differing_net:build", tmp_path / "out", via="torchscript").model
+
+    given = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    one, two = session.run(None, {session.get_inputs()[0].name: given})
+    assert np.allclose(one, np.diff(given, prepend=given[:, :1] - 1), atol=1e-6)
+    assert np.allclose(two, np.diff(given, n=2, axis=0), atol=1e-6)
+
+
+CASTING = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        self.router = self.router.to(torch.float32)
+        return self.router(x)
+
+def build():
+    return Net(), (torch.ones(2, 4),)
+"""
+
+
+@pytest.mark.parametrize("via", ["dynamo", "torchscript"])
+def test_a_module_that_casts_a_part_of_itself_in_forward_is_exported(tmp_path, monkeypatch, via):
+    (tmp_path / "casting_net.py").write_text(CASTING)
+    monkeypatch.chdir(tmp_path)
+
+    assert export_source("casting_net:build", tmp_path / "out", via=via).manifest.numel == 15

@@ -36,16 +36,16 @@ STEM, BETWEEN, HEAD = "stem", "between", "head"
 def find_blocks(ledger: Ledger) -> Blocks:
     """Find the repeated blocks of a model, whatever its names, and the role of each learned tensor in them.
 
-    A tensor that several blocks read is the first's; what is not learned and read by several is before them. What
-    comes before the first run of blocks is `stem`, what comes after it and before the second `between.1`, what comes
-    after the last `head`. Without repeated blocks all of it is `stem`.
+    A tensor that several blocks read is the first's; what is not learned and read by several is before them. What comes
+    before the first run of blocks is `stem`, what is between it and the second `between.1`, what comes after the last
+    `head`. Without repeated blocks all of it is `stem`.
     """
     entries, wiring = ledger.entries, ledger.wiring
     weights = weigh(ledger.model, entries, wiring)
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
     found, modules = merge_runs(found, name_blocks(found, entries))
-    share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
+    share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries) / 2))
     named = _named(ledger, find_lists(entries, share), modules)
     if named is not None:
         arranged = arrange(ledger.model, entries, wiring, flows, named)

@@ -81,6 +81,9 @@ def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
     learned = [entry for entry in learned if entry.read_by not in _TABLES]
     root = _tree(entry for entry in learned if entry.has_scope)
     found = _with_small(_without_lone(list(_lists(root)), root), root)
+    if not found:
+        share = max(share, MOST)
+        found = [members for members in _lists(root, 1) if len(members) > 1]
     held: Counter[str] = Counter()
     for members in found:
         held[_pattern(members[0])] += sum(member.elements for member in members)
@@ -118,10 +121,15 @@ def _tree(entries: Iterable[Entry]) -> _Module:
     return root
 
 
-def _lists(module: _Module) -> Iterator[list[_Module]]:
-    """The lists in a module, the outermost of each; of stages those in them."""
+def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:
+    """The lists in a module, the outermost of each; of stages those in them.
+
+    Args:
+        module: to look into.
+        least: matrices of a member; of one matrix is a block that holds modules, not a map by itself.
+    """
     inside: set[str] = set()
-    for members in _siblings(module):
+    for members in _siblings(module, least):
         stages = [_stage(member) for member in members]
         if _are_stages(members, stages):
             yield from (found for lists in stages for found in lists)
@@ -130,16 +138,16 @@ def _lists(module: _Module) -> Iterator[list[_Module]]:
         inside.update(member.path for member in members)
     for child in module.children.values():
         if child.path not in inside:
-            yield from _lists(child)
+            yield from _lists(child, least)
 
 
-def _siblings(module: _Module) -> list[list[_Module]]:
+def _siblings(module: _Module, least: int = 2) -> list[list[_Module]]:
     """Its numbered children that are made of the same modules, several matrices each, by what is before the number."""
     is_stage = _NUMBERED.fullmatch(module.path.rpartition(".")[2]) is not None
     by_stem: dict[str, list[tuple[int, _Module]]] = defaultdict(list)
     for name, child in module.children.items():
         match = _NUMBERED.fullmatch(name)
-        if match is not None and child.matrices > 1:
+        if match is not None and child.matrices >= least and child.children:
             by_stem[match[1]].append((int(match[2]), child))
     found = []
     for stem, numbered in by_stem.items():

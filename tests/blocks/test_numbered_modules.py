@@ -249,3 +249,14 @@ def test_blocks_of_a_network_with_a_heavy_head_are_told_by_their_names(tmp_path)
     net.linear(net.op("Relu", net.linear(value, "widen", 9, 80)), "classifier", 80, 40)
 
     assert modules_of(audit(tmp_path, net.proto(last(net)))) == [f"blocks.{number}" for number in range(3)]
+
+
+def test_layers_of_one_matrix_and_a_norm_are_blocks_where_no_others_are_numbered(tmp_path):
+    net = Net("x")
+    value = net.linear("x", "stem", D, 5)
+    for number, (rows, columns) in enumerate([(5, 8), (8, 6), (6, 9)]):
+        value = net.linear(value, f"layer.{number}.map", rows, columns)
+        value = net.op("Relu", net.norm(value, f"layer.{number}.norm", columns))
+    net.linear(value, "head", 9, 3)
+
+    assert modules_of(audit(tmp_path, net.proto(last(net)))) == [f"layer.{number}" for number in range(3)]
