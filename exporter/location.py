@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind
 from analyzer.errors import SourceError
-from analyzer.read.near import near_name
+from analyzer.near import near_name
 from exporter import hub
 from exporter.presets import PRESETS, preset_config, preset_name, preset_names
 from exporter.quiet import Say

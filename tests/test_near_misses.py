@@ -24,8 +24,8 @@ def said(*arguments) -> str:
 
 
 def test_a_misspelt_path_names_the_one_beside_it(folder):
-    assert f"did you mean {folder}/model.onnx?" in said("inspect", folder / "modle.onnx")
-    against = said("reconcile", folder / "model.onnx", "--against", folder / "mainfest.json")
+    assert f"did you mean {folder}/model.onnx?" in said("inspect", folder / "modell.onnx")
+    against = said("reconcile", folder / "model.onnx", "--against", folder / "manifesto.json")
     assert f"did you mean {folder}/manifest.json?" in against
 
 
@@ -52,7 +52,7 @@ def test_a_state_dict_asked_for_as_a_pickle_says_how_it_is_written(folder):
 
 
 def test_a_misspelt_key_names_the_right_one(folder):
-    assert "did you mean block?" in said("inspect", folder / "model.onnx", "--by", "bloc")
+    assert "did you mean block?" in said("inspect", folder / "model.onnx", "--by", "blocks")
     assert "did you mean" not in said("inspect", folder / "model.onnx", "--by", "qqqq")
 
 

@@ -13,11 +13,11 @@ from google.protobuf.message import DecodeError
 
 from analyzer.errors import LedgerError, ModelReadError
 from analyzer.model import TRAINING, File, Function, Graph, Model
+from analyzer.near import model_of_data
 from analyzer.ranges import Source
 from analyzer.read.book import HEADER, METADATA, STRUCTURE, UNKNOWN, Book
 from analyzer.read.graphs import Pending, read_function, read_graphs
 from analyzer.read.kinds import HEAD, describe_kind
-from analyzer.read.near import model_of_data
 from analyzer.read.source import open_source
 from analyzer.read.wire import LENGTH, VARINT, BrokenMessageError, Field, Window
 

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from analyzer.errors import ExternalDataError, ModelReadError
+from analyzer.near import near_name
 from analyzer.ranges import Bytes, Source, check_location, is_url
-from analyzer.read.near import near_name
 
 __all__ = ["LocalFile", "open_source"]
 
