@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from analyzer.blocks.assemble import OUTSIDE, Named, Spot, arrange
+from analyzer.blocks.assemble import OUTSIDE, Arrangement, Named, Spot, arrange
 from analyzer.blocks.flow import Flow, weigh
 from analyzer.blocks.lists import MOST, Lists, find_lists, has_matrix
 from analyzer.blocks.modules import (
@@ -45,8 +45,7 @@ def find_blocks(ledger: Ledger) -> Blocks:
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     found = arrange(ledger.model, entries, wiring, flows)
     found, modules = merge_runs(found, name_blocks(found, entries))
-    share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries) / 2))
-    named = _named(ledger, find_lists(entries, share), modules)
+    named = _named(ledger, _numbered(entries, found), modules)
     if named is not None:
         arranged = arrange(ledger.model, entries, wiring, flows, named)
         found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
@@ -73,6 +72,20 @@ _REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
 
 _SOME = 0.05
 """Share of what is learned that numbered modules hold, at least, to be the blocks where structure finds less."""
+
+
+def _numbered(entries: Sequence[Entry], found: Arrangement) -> Lists:
+    """The blocks that names tell, where they hold as much as those that structure finds.
+
+    Half as much is enough where there are not as many of them: else a tool has taken some names away, and what has
+    none is better known by structure.
+    """
+    share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
+    lists = find_lists(entries, share)
+    if not lists:
+        fewer = find_lists(entries, max(_SOME, share / 2))
+        lists = fewer if sorted(map(len, fewer)) != sorted(found.counts) else ()
+    return lists
 
 
 def _share_in_blocks(entries: Sequence[Entry], spots: Sequence[Spot]) -> float:

@@ -55,6 +55,11 @@ class _Module:
         for child in self.children.values():
             yield from child.below()
 
+    @property
+    def is_of_parts(self) -> bool:
+        """Whether the modules in it hold its matrices, and it has none of its own."""
+        return bool(self.children) and not any("x" in shape for shape in self.own)
+
     def kinds(self) -> frozenset[str]:
         """The modules in it that hold something, by their paths from here."""
         return frozenset(module.path[len(self.path) :] for module in self.below() if module.own)
@@ -147,7 +152,7 @@ def _siblings(module: _Module, least: int = 2) -> list[list[_Module]]:
     by_stem: dict[str, list[tuple[int, _Module]]] = defaultdict(list)
     for name, child in module.children.items():
         match = _NUMBERED.fullmatch(name)
-        if match is not None and child.matrices >= least and child.children:
+        if match is not None and child.matrices >= least and (least > 1 or child.is_of_parts):
             by_stem[match[1]].append((int(match[2]), child))
     found = []
     for stem, numbered in by_stem.items():
@@ -233,7 +238,7 @@ def _with_small(found: Sequence[list[_Module]], root: _Module) -> list[list[_Mod
         is_of_stage = _NUMBERED.fullmatch(home.rpartition(".")[2]) is not None
         if not is_of_stage or _NUMBERED.fullmatch(name) is None or module.path in known:
             continue
-        if module.matrices and module.children and _pattern(module) in patterns:
+        if module.matrices and module.is_of_parts and _pattern(module) in patterns:
             more[home].append(module)
     lists = [
         sorted(
