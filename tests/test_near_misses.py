@@ -24,7 +24,7 @@ def said(*arguments) -> str:
 
 
 def test_a_misspelt_path_names_the_one_beside_it(folder):
-    assert f"did you mean {folder}/model.onnx?" in said("inspect", folder / "modell.onnx")
+    assert f"did you mean {folder}/model.onnx?" in said("inspect", folder / "models.onnx")
     against = said("reconcile", folder / "model.onnx", "--against", folder / "manifesto.json")
     assert f"did you mean {folder}/manifest.json?" in against
 
