@@ -93,7 +93,7 @@ coverage: .venv/.installed  ## which lines and branches of analyzer/ no test rea
 	$(PYTEST) -m "not export and not browser and not slow" --cov=analyzer --cov-branch --cov-report= $(ARGS)
 	$(BIN)/coverage report
 
-mutants: .venv/.installed  ## change one place of the rules at a time, and see whether a test fails (ARGS="reconcile.split": that module)
+mutants: .venv/.installed  ## change one place of the rules at a time, and see whether a test fails (ARGS="reconciliation.split": that module)
 	PYTHONPATH=tests $(BIN)/python -m mutants --processes $(JOBS) $(ARGS)
 
 sizes: .venv/.installed  ## files, lines and functions: how many, the median, the longest

@@ -4,11 +4,12 @@ The names in `__all__` are the public interface; everything else may change. Eac
 `import analyzer` costs nothing, and none of them imports torch, transformers, sympy or onnxruntime.
 
 ```python
-from analyzer import audit_model, group_by, load_manifest, reconcile_ledger
+from analyzer import compare, inspect, reconcile
 
-ledger = audit_model("model.onnx")
-print(ledger.parameters, {group.name: group.parameters for group in group_by(ledger).groups})
-print(reconcile_ledger(ledger, load_manifest("manifest.json")).balanced)
+report = inspect("model.onnx")
+print(report.ledger.parameters, {group.name: group.parameters for group in report.grouping.groups})
+print(reconcile("model.onnx", "manifest.json").balanced)
+print(compare("model.onnx", "int8.onnx"))
 ```
 """
 
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     from analyzer.checkpoints.weights import Original as Original
     from analyzer.collapse import collapse_graph as collapse_graph
     from analyzer.collapse.own import label_own as label_own
-    from analyzer.compare import Comparison as Comparison
-    from analyzer.compare import compare_ledgers as compare_ledgers
-    from analyzer.compare import group_alike as group_alike
+    from analyzer.comparison import Comparison as Comparison
+    from analyzer.comparison import compare_ledgers as compare_ledgers
+    from analyzer.comparison import group_alike as group_alike
     from analyzer.config import Config as Config
     from analyzer.config import load_config as load_config
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
@@ -68,10 +69,13 @@ if TYPE_CHECKING:
     from analyzer.manifest import save_manifest as save_manifest
     from analyzer.model import Model as Model
     from analyzer.process.child import Limits as Limits
+    from analyzer.questions import compare as compare
+    from analyzer.questions import inspect as inspect
+    from analyzer.questions import reconcile as reconcile
     from analyzer.read import read_model as read_model
-    from analyzer.reconcile import Reconciliation as Reconciliation
-    from analyzer.reconcile import reconcile_ledger as reconcile_ledger
-    from analyzer.reconcile.wired import keep_wiring as keep_wiring
+    from analyzer.reconciliation import Reconciliation as Reconciliation
+    from analyzer.reconciliation import reconcile_ledger as reconcile_ledger
+    from analyzer.reconciliation.wired import keep_wiring as keep_wiring
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
     from analyzer.recover.ownnames import read_own_names as read_own_names
@@ -150,6 +154,7 @@ __all__ = [
     "check_formula",
     "check_models",
     "collapse_graph",
+    "compare",
     "compare_ledgers",
     "compare_timings",
     "count_config",
@@ -162,6 +167,7 @@ __all__ = [
     "group_alike",
     "group_by",
     "group_by_patterns",
+    "inspect",
     "judge_findings",
     "keep_wiring",
     "label_members",
@@ -178,6 +184,7 @@ __all__ = [
     "read_any_report",
     "read_model",
     "read_own_names",
+    "reconcile",
     "reconcile_ledger",
     "recover_state",
     "render_report",
@@ -194,7 +201,7 @@ _MODULES = {
     "Blocks": "ledger",
     "BudgetReport": "budget.record",
     "Checked": "formulas.record",
-    "Comparison": "compare",
+    "Comparison": "comparison",
     "Config": "config",
     "Entry": "ledger",
     "Explanation": "findings.catalog",
@@ -214,7 +221,7 @@ _MODULES = {
     "Original": "checkpoints.weights",
     "OwnGroups": "group.patterns",
     "ReconcileReport": "report",
-    "Reconciliation": "reconcile",
+    "Reconciliation": "reconciliation",
     "RecoverReport": "report",
     "Recovery": "recover.record",
     "RenderOptions": "render.options",
@@ -237,7 +244,8 @@ _MODULES = {
     "check_formula": "formulas.check",
     "check_models": "budget.gate",
     "collapse_graph": "collapse",
-    "compare_ledgers": "compare",
+    "compare": "questions",
+    "compare_ledgers": "comparison",
     "compare_timings": "timing.compare",
     "count_config": "formulas.counting",
     "derive_formula": "formulas.derived",
@@ -246,11 +254,12 @@ _MODULES = {
     "find_components": "artifact",
     "find_models": "survey",
     "find_preset": "group.presets",
-    "group_alike": "compare",
+    "group_alike": "comparison",
     "group_by": "group",
     "group_by_patterns": "group.patterns",
+    "inspect": "questions",
     "judge_findings": "budget.gate",
-    "keep_wiring": "reconcile.wired",
+    "keep_wiring": "reconciliation.wired",
     "label_members": "group.keys",
     "label_own": "collapse.own",
     "load_config": "config",
@@ -265,7 +274,8 @@ _MODULES = {
     "read_any_report": "saved",
     "read_model": "read",
     "read_own_names": "recover.ownnames",
-    "reconcile_ledger": "reconcile",
+    "reconcile": "questions",
+    "reconcile_ledger": "reconciliation",
     "recover_state": "recover",
     "render_report": "render",
     "render_saved": "render",

@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the othe
     import networkx as nx
 
     from analyzer.budget.record import BudgetReport
-    from analyzer.compare.record import Comparison
+    from analyzer.comparison.record import Comparison
     from analyzer.formulas.record import FormulaReport
-    from analyzer.reconcile.lines import Reconciliation
+    from analyzer.reconciliation.lines import Reconciliation
     from analyzer.recover.record import Recovery
     from analyzer.survey import Survey
     from analyzer.timing.compare import TimingComparison

@@ -28,7 +28,7 @@ from analyzer.content import (
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Ledger
 from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, Traced, WeightNorm
-from analyzer.reconcile import ContentMode, Reconciliation, reconcile_ledger
+from analyzer.reconciliation import ContentMode, Reconciliation, reconcile_ledger
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "ai.onnx.ml" : 3]>\n'
 NAME_SCOPES = "pkg.torch.onnx.name_scopes"

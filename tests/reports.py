@@ -16,7 +16,7 @@ import timings
 from analyzer.audit import audit_model, file_digests
 from analyzer.budget.gate import check_models
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Over, Rule
-from analyzer.compare import compare_ledgers
+from analyzer.comparison import compare_ledgers
 from analyzer.content import (
     Array,
     cast_digest,
@@ -32,7 +32,7 @@ from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Ledger
 from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm
-from analyzer.reconcile import reconcile_ledger
+from analyzer.reconciliation import reconcile_ledger
 from analyzer.recover import recover_state
 from analyzer.recover.ownnames import read_own_names
 from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport

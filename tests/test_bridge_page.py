@@ -32,7 +32,7 @@ from analyzer.audit import audit_model
 from analyzer.content import Array, encode_values
 from analyzer.manifest import BatchNorm, Manifest, Program, WeightNorm
 from analyzer.model import Key
-from analyzer.reconcile import RULES, Line, Reconciliation, reconcile_ledger
+from analyzer.reconciliation import RULES, Line, Reconciliation, reconcile_ledger
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "bridge.md"

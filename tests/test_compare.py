@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.compare import (
+from analyzer.comparison import (
     Comparison,
     Pair,
     Status,

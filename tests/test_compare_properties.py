@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from models import save
 
 from analyzer.audit import audit_model
-from analyzer.compare import (
+from analyzer.comparison import (
     Comparison,
     GroupPair,
     Pair,

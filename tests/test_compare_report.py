@@ -13,7 +13,7 @@ import pytest
 from commands import run_here
 from models import audit, ramp, save, text_model
 
-from analyzer.compare import Comparison, compare_ledgers, group_alike
+from analyzer.comparison import Comparison, compare_ledgers, group_alike
 from analyzer.ledger import Ledger
 from analyzer.render import RenderOptions, to_document
 from analyzer.render.text import render_text

@@ -13,8 +13,8 @@ import pytest
 from models import audit, dynamo_like, external, ramp, raw, save, text_model
 
 from analyzer.audit import audit_model
-from analyzer.compare import Change, MatchedBy, Pair, Status, TensorPair, ValueCounts
-from analyzer.compare.tensors import compare_values, pair_tensors
+from analyzer.comparison import Change, MatchedBy, Pair, Status, TensorPair, ValueCounts
+from analyzer.comparison.tensors import compare_values, pair_tensors
 from analyzer.content import ContentMode
 from analyzer.ledger import Entry, Ledger, Role
 

@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from analyzer.audit import audit_model
 from analyzer.checkpoints.checkpoint import open_checkpoint
-from analyzer.reconcile import reconcile_ledger
+from analyzer.reconciliation import reconcile_ledger
 
 
 def waves(positions: int, width: int):

@@ -31,7 +31,7 @@ from analyzer.budget.record import (
     Unit,
     Verdict,
 )
-from analyzer.compare import compare_ledgers
+from analyzer.comparison import compare_ledgers
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Finding, Grouping, Ledger, Severity

@@ -12,7 +12,7 @@ from models import lines_of
 from analyzer.audit import audit_model
 from analyzer.content import decode_values
 from analyzer.manifest import Manifest, Program, Traced
-from analyzer.reconcile import reconcile_ledger
+from analyzer.reconciliation import reconcile_ledger
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

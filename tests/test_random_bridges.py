@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 
 from analyzer.content import Array
 from analyzer.manifest import Manifest
-from analyzer.reconcile import ContentMode, Line, Reconciliation, reconcile_ledger
+from analyzer.reconciliation import ContentMode, Line, Reconciliation, reconcile_ledger
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 from analyzer import Manifest, audit_model, load_manifest, reconcile_ledger
 from analyzer.content import Array, encode_values, sample, sample_positions
-from analyzer.reconcile import Line, Reconciliation
+from analyzer.reconciliation import Line, Reconciliation
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -52,8 +52,8 @@ from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.errors import LedgerError, MissingExtraError, ModelReadError, UsageError
 from analyzer.manifest import BatchNorm, WeightNorm
-from analyzer.reconcile import ContentMode
-from analyzer.reconcile.lines import Computed
+from analyzer.reconciliation import ContentMode
+from analyzer.reconciliation.lines import Computed
 from analyzer.recover.ownnames import read_own_names
 from analyzer.schemas import load_schema
 

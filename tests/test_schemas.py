@@ -35,8 +35,8 @@ from reports import (
 )
 
 from analyzer.budget.metrics import METRICS
-from analyzer.compare import compare_ledgers
-from analyzer.compare.record import Status
+from analyzer.comparison import compare_ledgers
+from analyzer.comparison.record import Status
 from analyzer.documents import compare as compare_records
 from analyzer.documents import inspect
 from analyzer.documents import reconcile as reconcile_records
@@ -53,8 +53,8 @@ from analyzer.manifest import (
     load_manifest,
     save_manifest,
 )
-from analyzer.reconcile import Line
-from analyzer.reconcile.lines import UNBALANCED, WHY, Why
+from analyzer.reconciliation import Line
+from analyzer.reconciliation.lines import UNBALANCED, WHY, Why
 from analyzer.render.json import render_json, to_document
 from analyzer.report import Inspection, Report
 from analyzer.schemas import SCHEMAS, load_schema, schema_name

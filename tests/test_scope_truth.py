@@ -12,8 +12,8 @@ from analyzer import audit_model, load_manifest, reconcile_ledger
 from analyzer.ledger import Ledger, Role
 from analyzer.manifest import Manifest
 from analyzer.model import Key
-from analyzer.reconcile import Reconciliation
-from analyzer.reconcile.names import align
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.names import align
 from analyzer.scopes import module_of
 
 for package in ("torch", "transformers", "onnxruntime"):

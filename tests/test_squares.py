@@ -16,7 +16,7 @@ from analyzer.audit import audit_model
 from analyzer.content import Array
 from analyzer.ledger import Ledger
 from analyzer.manifest import Manifest
-from analyzer.reconcile import Reconciliation, reconcile_ledger
+from analyzer.reconciliation import Reconciliation, reconcile_ledger
 from analyzer.recover import recover_state, save_state
 from analyzer.recover.ownnames import read_own_names
 from analyzer.recover.record import Recovery

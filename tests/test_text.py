@@ -14,7 +14,7 @@ import pytest
 from models import audit, external, manifest_of, parameter, parameters_of, ramp, raw, reconcile, text_model
 from onnx import numpy_helper
 
-from analyzer.compare import compare_ledgers
+from analyzer.comparison import compare_ledgers
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Blocks, Entry, Grouping, Ledger, Member, Run

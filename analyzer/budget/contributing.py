@@ -9,7 +9,7 @@ from analyzer.budget.measuring import Parts, list_parts
 from analyzer.budget.metrics import Metric
 from analyzer.budget.record import Among, AtLeast, Contributor, Limit, Unit
 from analyzer.budget.selecting import Selection, Unknown
-from analyzer.compare import group_alike
+from analyzer.comparison import group_alike
 
 __all__ = ["list_contributors"]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.budget.record import BudgetReport, Rule
     from analyzer.config import Config
     from analyzer.ledger import Ledger
-    from analyzer.reconcile import ContentMode
+    from analyzer.reconciliation import ContentMode
 
 __all__ = ["check"]
 

@@ -61,7 +61,7 @@ def compare(
     sides = (a, b)
     check_artifact(bounded, sides)
     check_outputs(written, [path for side in sides for path in list_inputs(side)])
-    from analyzer.compare import compare_ledgers
+    from analyzer.comparison import compare_ledgers
     from analyzer.saved import is_saved_report, load_report
     from analyzer.saved.timing import is_saved_timing
 
@@ -84,7 +84,7 @@ def compare(
 
 def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Grouping]:
     """Both by the same keys at the same depth, or in the user's groups."""
-    from analyzer.compare import group_alike
+    from analyzer.comparison import group_alike
 
     if grouped.has_own:
         return group_ledger(ours, grouped), group_ledger(theirs, grouped)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.formulas.record import Formula
     from analyzer.ledger import Ledger
     from analyzer.manifest import Manifest
-    from analyzer.reconcile import Reconciliation
+    from analyzer.reconciliation import Reconciliation
 
 __all__ = ["Asked", "Counted", "count_source", "read_against"]
 

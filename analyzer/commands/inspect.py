@@ -35,7 +35,7 @@ from analyzer.process.collector import uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.ledger import Ledger
-    from analyzer.reconcile import ContentMode
+    from analyzer.reconciliation import ContentMode
 
 __all__ = ["inspect"]
 

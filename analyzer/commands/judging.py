@@ -17,7 +17,7 @@ from analyzer.commands.terminal import (
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.ledger import Finding
-    from analyzer.reconcile import Reconciliation
+    from analyzer.reconciliation import Reconciliation
     from analyzer.report import ReconcileReport
 
 __all__ = ["judge", "report_reconciliation"]

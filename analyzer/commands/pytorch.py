@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.checkpoints.weights import Original
     from analyzer.content import ContentMode
     from analyzer.ledger import Ledger
-    from analyzer.reconcile import Reconciliation
+    from analyzer.reconciliation import Reconciliation
 
 __all__ = [
     "files_of",
@@ -142,7 +142,7 @@ def reconcile_with(
 
     Where something is left that nothing explains, and PyTorch's class is at hand, its program is traced and asked.
     """
-    from analyzer.reconcile import reconcile_ledger
+    from analyzer.reconciliation import reconcile_ledger
 
     with progress("comparing contents", output.quiet) as tick:
         result = reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)

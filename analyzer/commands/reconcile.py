@@ -38,7 +38,7 @@ from analyzer.commands.terminal import (
 )
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.reconcile import ContentMode
+    from analyzer.reconciliation import ContentMode
 
 __all__ = ["reconcile"]
 

@@ -36,7 +36,7 @@ from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.model import Key
-    from analyzer.reconcile import ContentMode
+    from analyzer.reconciliation import ContentMode
     from analyzer.recover.record import Recovery
 
 __all__ = ["recover"]

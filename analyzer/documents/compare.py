@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from analyzer.compare.record import Change, Status
-from analyzer.compare.record import MatchedBy as TensorMatchedBy
+from analyzer.comparison.record import Change, Status
+from analyzer.comparison.record import MatchedBy as TensorMatchedBy
 from analyzer.content import ContentMode
 from analyzer.documents.base import (
     Bytes,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from analyzer.compare.record import Status
+from analyzer.comparison.record import Status
 from analyzer.documents.base import (
     Elements,
     Head,

@@ -22,7 +22,7 @@ from analyzer.documents.base import (
 )
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
 from analyzer.ledger import Match
-from analyzer.reconcile.lines import Compared, Line, Reads, Why
+from analyzer.reconciliation.lines import Compared, Line, Reads, Why
 
 __all__ = [
     "BridgeLine",

@@ -20,7 +20,7 @@ from analyzer.documents.base import (
     TiedNames,
 )
 from analyzer.documents.reconcile import ReconcileModel
-from analyzer.reconcile.lines import Line
+from analyzer.reconciliation.lines import Line
 
 __all__ = [
     "Lossy",

@@ -18,7 +18,7 @@ from analyzer.formulas.sides import (
 )
 from analyzer.ledger import Ledger
 from analyzer.manifest import Manifest
-from analyzer.reconcile import Reconciliation, reconcile_ledger
+from analyzer.reconciliation import Reconciliation, reconcile_ledger
 
 __all__ = ["check_formula"]
 

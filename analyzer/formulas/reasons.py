@@ -10,7 +10,7 @@ from analyzer.formulas.family import load_families, load_family
 from analyzer.formulas.language import Value
 from analyzer.formulas.record import Certainty, Counts, Formula, MatchedBy, PartCount, Reason, Side
 from analyzer.formulas.siblings import Sibling, find_sibling
-from analyzer.reconcile.lines import MEANINGS, UNBALANCED, Line
+from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, Line
 from analyzer.units import format_count, format_many
 
 __all__ = ["NO_TERM", "find_reasons"]

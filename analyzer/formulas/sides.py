@@ -16,7 +16,7 @@ from analyzer.formulas.record import Formula, MatchedBy, Side
 from analyzer.ledger import Entry, Ledger, Severity
 from analyzer.manifest import Manifest, Parameter
 from analyzer.model import Key
-from analyzer.reconcile.lines import MEANINGS, Line, ParameterLine, Reconciliation
+from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Reconciliation
 from analyzer.scopes import float_name
 from analyzer.units import format_count
 

@@ -13,8 +13,8 @@ from analyzer.checkpoints.statefile import Slot, write_state_file
 from analyzer.content import Array
 from analyzer.ledger import Role
 from analyzer.model import Key
-from analyzer.reconcile import Reconciliation
-from analyzer.reconcile.lines import Line
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.lines import Line
 from analyzer.recover.judging import Judge
 from analyzer.recover.record import Lost, Recovery, StateTensor, Unnamed
 from analyzer.recover.restoring import Restorer

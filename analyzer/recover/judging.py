@@ -12,10 +12,10 @@ from analyzer.decoding import CODES
 from analyzer.dtypes import DType, is_exact
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import StoredTensor
-from analyzer.reconcile import Reconciliation
-from analyzer.reconcile.axes import PACKS_TRANSPOSE, is_computed, is_turnable
-from analyzer.reconcile.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
-from analyzer.reconcile.uses import class_use, find_uses, in_order
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.axes import PACKS_TRANSPOSE, is_computed, is_turnable
+from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
+from analyzer.reconciliation.uses import class_use, find_uses, in_order
 from analyzer.recover.record import NO_SCALE, Lost, StateTensor
 from analyzer.recover.restoring import Restorer
 from analyzer.scopes import module_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.model import Key
-from analyzer.reconcile import Reconciliation
-from analyzer.reconcile.lines import Line, Piece
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.lines import Line, Piece
 from analyzer.recover.restoring import Restorer
 
 __all__ = ["NO_SCALE", "Lost", "Recovery", "StateTensor", "Unnamed"]

@@ -18,8 +18,8 @@ from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.ledger import Ledger
 from analyzer.model import Key, StoredTensor, label
-from analyzer.reconcile.layouts import Layout
-from analyzer.reconcile.lines import Piece
+from analyzer.reconciliation.layouts import Layout
+from analyzer.reconciliation.lines import Piece
 
 __all__ = ["Restorer"]
 

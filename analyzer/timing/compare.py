@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from analyzer.compare import Pair, Status
+from analyzer.comparison import Pair, Status
 from analyzer.errors import UsageError
 from analyzer.group.keys import Label, label_order
 from analyzer.ledger import Group, Match

@@ -13,7 +13,7 @@ import timings
 from onnx import numpy_helper
 
 from analyzer.budget.record import AtMost, BudgetReport, Contributor, Rule, Skipped, Status, Unit, Verdict
-from analyzer.compare import compare_ledgers
+from analyzer.comparison import compare_ledgers
 from analyzer.group import group_by
 from analyzer.ledger import Finding, Severity
 from analyzer.render import to_document

@@ -36,7 +36,7 @@ PRELOADED = [
     "onnxruntime.transformers.float16",
     "onnxslim",
     "analyzer.audit",
-    "analyzer.reconcile",
+    "analyzer.reconciliation",
     "analyzer.recover",
 ]
 _context = multiprocessing.get_context("forkserver")

@@ -31,7 +31,7 @@ TESTS: Mapping[str, Sequence[str]] = {
         "test_csv.py",
         "test_compare.py",
     ),
-    "reconcile": ("reconcile", "test_recover.py", "test_bridge_page.py", "formulas/test_reasons.py"),
+    "reconciliation": ("reconcile", "test_recover.py", "test_bridge_page.py", "formulas/test_reasons.py"),
 }
 
 
@@ -83,7 +83,7 @@ def _arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         default=[],
-        help="rooms, modules, functions or mutants: reconcile, reconcile.split, group.keys.by_role#3; all without any",
+        help="rooms, modules, functions or mutants: reconciliation, group.keys.by_role#3; all without any",
     )
     parser.add_argument(
         "--processes", type=int, default=2, metavar="N", help="how many mutants at a time (2)"

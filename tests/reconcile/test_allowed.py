@@ -19,7 +19,7 @@ from models import (
 )
 
 from analyzer.content import Array
-from analyzer.reconcile import Reconciliation, reconcile_ledger
+from analyzer.reconciliation import Reconciliation, reconcile_ledger
 
 GAIN = noise(16) / 4
 QUERY = noise(16, 24, seed=1)

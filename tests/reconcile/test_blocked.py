@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from models import convolution, lines_of, manifest_of, noise, parameter, reconcile, text_model
 
-from analyzer.reconcile import Reconciliation
-from analyzer.reconcile.tiles import Tiles
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.tiles import Tiles
 
 
 def blocked(weight: np.ndarray, block: int, *, is_deep: bool) -> np.ndarray:

@@ -20,7 +20,7 @@ from models import (
 from analyzer import reconcile as reconcile_package
 from analyzer.errors import LedgerError
 from analyzer.group import group_by
-from analyzer.reconcile import Line, Reconciliation, reconcile_ledger
+from analyzer.reconciliation import Line, Reconciliation, reconcile_ledger
 
 
 def everything(tmp_path) -> Reconciliation:

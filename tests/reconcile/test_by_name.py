@@ -18,7 +18,7 @@ from models import (
     text_model,
 )
 
-from analyzer.reconcile.lines import Piece
+from analyzer.reconciliation.lines import Piece
 
 FC = ramp(2, 3)
 

@@ -20,7 +20,7 @@ from models import (
 )
 
 from analyzer.content import Array
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 
 def run(

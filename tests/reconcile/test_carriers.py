@@ -25,7 +25,7 @@ from models import (
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.content import Array
-from analyzer.reconcile import Reconciliation, reconcile_ledger
+from analyzer.reconciliation import Reconciliation, reconcile_ledger
 
 W = noise(8, 8, seed=3)
 """PyTorch's own, which every model here multiplies by."""

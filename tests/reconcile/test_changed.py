@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from models import buffer, lines_of, manifest_of, noise, parameter, parameters_of, reconcile, text_model
 
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 WEIGHTS = {f"l{number}.weight": noise(6, 6, seed=number) for number in range(3)}
 

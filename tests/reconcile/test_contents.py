@@ -30,10 +30,10 @@ from analyzer.content import Array, sample_positions
 from analyzer.errors import UsageError
 from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
-from analyzer.reconcile import ContentMode, reconcile_ledger
-from analyzer.reconcile.contents import Contents, Fit
-from analyzer.reconcile.layouts import Layout, same_layout
-from analyzer.reconcile.originals import Originals
+from analyzer.reconciliation import ContentMode, reconcile_ledger
+from analyzer.reconciliation.contents import Contents, Fit
+from analyzer.reconciliation.layouts import Layout, same_layout
+from analyzer.reconciliation.originals import Originals
 
 MODES: list[ContentMode] = ["none", "sampled", "full"]
 

@@ -11,7 +11,7 @@ from models import external, manifest_of, noise, parameters_of, reconcile, text_
 
 from analyzer.content import Array
 from analyzer.group import group_by
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 from analyzer.render.json import render_json
 from analyzer.report import ReconcileReport
 

@@ -23,7 +23,7 @@ from models import (
 
 from analyzer.content import Array
 from analyzer.manifest import BatchNorm
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 WIDTH = 8
 SIDES = ("q", "k", "v", "o")

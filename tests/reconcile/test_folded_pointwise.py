@@ -20,8 +20,8 @@ from models import (
 )
 
 from analyzer.content import SAMPLES, Array, sample_positions
-from analyzer.reconcile import Reconciliation
-from analyzer.reconcile.folded_pointwise import FUNCTIONS, undo
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.folded_pointwise import FUNCTIONS, undo
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 

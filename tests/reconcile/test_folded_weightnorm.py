@@ -10,7 +10,7 @@ from models import bridge_of, lines_of, manifest_of, noise, parameter, quantized
 
 from analyzer.content import Array, encode_values, sample_positions
 from analyzer.manifest import Manifest, WeightNorm
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 

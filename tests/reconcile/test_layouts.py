@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.reconcile.layouts import Layout, layouts, same_layout
+from analyzer.reconciliation.layouts import Layout, layouts, same_layout
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 

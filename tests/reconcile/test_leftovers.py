@@ -22,7 +22,7 @@ from models import (
 )
 
 from analyzer.content import Array
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 FC = ramp(2, 3)
 RELU = "g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer.reconcile.lines import MEANINGS, RETYPED, UNBALANCED, Line, name_of
+from analyzer.reconciliation.lines import MEANINGS, RETYPED, UNBALANCED, Line, name_of
 
 everyone = pytest.mark.parametrize("line", Line)
 

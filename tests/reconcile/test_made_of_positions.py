@@ -11,7 +11,7 @@ from models import manifest_of, noise, parameter, reconcile, text_model
 
 from analyzer.content import Array
 from analyzer.manifest import Manifest
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 FC = noise(4, 4)
 BESIDE = {"fc.weight": FC}

@@ -9,7 +9,7 @@ import pytest
 from models import audit, entry, parameter, ramp, text_model
 
 from analyzer.ledger import Entry
-from analyzer.reconcile.axes import (
+from analyzer.reconciliation.axes import (
     is_computed,
     is_convolved,
     is_own,

@@ -10,7 +10,7 @@ import pytest
 from models import Array, lines_of, manifest_of, noise, parameter, quantized, reconcile, text_model
 from onnx import ModelProto
 
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 WIDTH, OUT = 24, 40
 KNOWN = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from models import lines_of, manifest_of, parameters_of, ramp, reconcile, text_model
 
-from analyzer.reconcile.names import align
+from analyzer.reconciliation.names import align
 
 
 def test_names_that_pytorch_knows_stay():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from models import manifest_of, noise, outs, parameters_of, quantized, ramp, reconcile, text_model
 
-from analyzer.reconcile import Reconciliation
-from analyzer.reconcile.lines import Nearest
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.lines import Nearest
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 

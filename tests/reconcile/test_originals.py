@@ -12,7 +12,7 @@ from models import Values, buffer, convolution, manifest_of, noise, parameter, r
 from analyzer.content import cast_digest, digest, row_digests, sample
 from analyzer.dtypes import DType
 from analyzer.manifest import Manifest, Parameter
-from analyzer.reconcile.originals import Originals
+from analyzer.reconciliation.originals import Originals
 
 WEIGHT = noise(40, 50)
 FEW = noise(4, 5)

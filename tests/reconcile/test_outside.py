@@ -20,7 +20,7 @@ from models import (
     text_model,
 )
 
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 BODY = {"bert.encoder.weight": ramp(3, 3), "bert.encoder.bias": ramp(3, start=20)}
 HEAD = {"classifier.weight": ramp(2, 3, start=40), "classifier.bias": ramp(2, start=60)}

@@ -16,7 +16,7 @@ import pytest
 from models import bridge_of, lines_of, manifest_of, noise, parameters_of, quantized, reconcile, text_model
 
 from analyzer.content import Array
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 from analyzer.recover import recover_state
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])

@@ -12,7 +12,7 @@ from models import Array, bridge_of, manifest_of, noise, parameter, ramp, reconc
 
 from analyzer.ledger import Finding, Severity
 from analyzer.manifest import Manifest, Program
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 FC = ramp(3, 2)
 TIED = manifest_of(parameter("wte.weight", FC, tied=("head.weight",)))

@@ -8,7 +8,7 @@ from models import bridge_of, buffer, manifest_of, parameter, ramp, reconcile, t
 
 from analyzer.content import Array
 from analyzer.manifest import Buffer
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 

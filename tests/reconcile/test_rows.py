@@ -21,7 +21,7 @@ from models import (
 )
 
 from analyzer.content import Array, encode_values, row_digests
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 TABLE = ramp(5, 3)
 

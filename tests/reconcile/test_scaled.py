@@ -22,10 +22,10 @@ from models import (
 )
 
 from analyzer.content import Array, sample_positions
-from analyzer.reconcile import ContentMode
-from analyzer.reconcile.contents import Contents
-from analyzer.reconcile.originals import Originals
-from analyzer.reconcile.scaled import ScaledFit, fit_scaled, fit_vector
+from analyzer.reconciliation import ContentMode
+from analyzer.reconciliation.contents import Contents
+from analyzer.reconciliation.originals import Originals
+from analyzer.reconciliation.scaled import ScaledFit, fit_scaled, fit_vector
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 

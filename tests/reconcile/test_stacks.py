@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from models import Array, manifest_of, parameter
 
-from analyzer.reconcile.contents import Contents
-from analyzer.reconcile.originals import Originals
-from analyzer.reconcile.stacks import Stacks
+from analyzer.reconciliation.contents import Contents
+from analyzer.reconciliation.originals import Originals
+from analyzer.reconciliation.stacks import Stacks
 from analyzer.wiring import Wiring
 
 KNOWN = np.array([[1.0, -2.0, 64.0]], np.float32)

@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 
 from analyzer.content import Array
 from analyzer.manifest import Manifest
-from analyzer.reconcile import Reconciliation, reconcile_ledger
-from analyzer.reconcile.wired import wiring_of
+from analyzer.reconciliation import Reconciliation, reconcile_ledger
+from analyzer.reconciliation.wired import wiring_of
 
 KNOWN = {"a.weight": noise(8, 8), "b.weight": noise(8, 8, seed=1), "norm.weight": noise(8, seed=2)}
 TEXT = """g (float[1,8] x) => (float[1,8] y) {{

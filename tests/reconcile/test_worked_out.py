@@ -21,7 +21,7 @@ from models import (
 )
 
 from analyzer.manifest import Manifest, Program, Traced
-from analyzer.reconcile import Reconciliation
+from analyzer.reconciliation import Reconciliation
 
 SPEED, GROWTH = np.array(0.37, "f4"), np.array(0.05, "f4")
 

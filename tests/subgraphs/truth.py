@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analyzer import Ledger
     from analyzer.manifest import Manifest
     from analyzer.model import Key
-    from analyzer.reconcile import Reconciliation
+    from analyzer.reconciliation import Reconciliation
 
 __all__ = [
     "OUTSIDE",

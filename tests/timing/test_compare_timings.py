@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import timings
 
-from analyzer.compare import Status
+from analyzer.comparison import Status
 from analyzer.errors import UsageError
 from analyzer.timing.compare import TimePair, TimingComparison, compare_timings
 

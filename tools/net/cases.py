@@ -14,7 +14,7 @@ import timings
 from onnx import numpy_helper
 
 from analyzer.collapse import collapse_graph
-from analyzer.compare import compare_ledgers
+from analyzer.comparison import compare_ledgers
 from analyzer.findings.catalog import explain, load_explanations
 from analyzer.graph import build_graph
 from analyzer.group import group_by

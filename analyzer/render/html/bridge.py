@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzer.content import SAMPLES
-from analyzer.reconcile.lines import UNBALANCED
+from analyzer.reconciliation.lines import UNBALANCED
 from analyzer.render.html.blocks import (
     Answer,
     Block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, cast
 
-from analyzer.compare import Comparison, GroupPair, Pair, TensorPair, ValueCounts, count_statuses
+from analyzer.comparison import Comparison, GroupPair, Pair, TensorPair, ValueCounts, count_statuses
 from analyzer.documents import compare as compare_records
 from analyzer.documents import shared as shared_records
 from analyzer.ledger import Entry

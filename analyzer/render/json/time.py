@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from analyzer.compare import Pair
+from analyzer.comparison import Pair
 from analyzer.documents import compare as compare_records
 from analyzer.documents import compare_time as compare_time_records
 from analyzer.documents import shared as shared_records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzer.compare import Comparison, GroupPair, Pair, Status, TensorPair
+from analyzer.comparison import Comparison, GroupPair, Pair, Status, TensorPair
 from analyzer.model import label
 from analyzer.render.markdown.parts import columns, cut, name, others, show_sides, text_row
 from analyzer.render.options import RenderOptions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyzer.model import label
-from analyzer.reconcile import Line as BridgeLine
-from analyzer.reconcile import ParameterLine, Reconciliation
+from analyzer.reconciliation import Line as BridgeLine
+from analyzer.reconciliation import ParameterLine, Reconciliation
 from analyzer.render.markdown.parts import (
     columns,
     cut,

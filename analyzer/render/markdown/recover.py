@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from analyzer.reconcile import Line as BridgeLine
+from analyzer.reconciliation import Line as BridgeLine
 from analyzer.recover.record import Recovery, StateTensor
 from analyzer.render.markdown.parts import columns, cut, list_names, others, text_row
 from analyzer.render.options import RenderOptions

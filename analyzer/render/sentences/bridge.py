@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from analyzer.checkpoints.statedict import BY_NAMES
 from analyzer.content import SAMPLES
-from analyzer.reconcile.lines import Line, Reconciliation
+from analyzer.reconciliation.lines import Line, Reconciliation
 from analyzer.units import format_count, format_many, printable
 
 __all__ = ["tell_balance", "tell_extent", "tell_factory", "tell_sides", "tell_wiring"]

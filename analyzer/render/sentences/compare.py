@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from analyzer.compare import Change, Comparison, Status, TensorPair, count_statuses
+from analyzer.comparison import Change, Comparison, Status, TensorPair, count_statuses
 from analyzer.ledger import Entry
 from analyzer.model import label
 from analyzer.units import format_count, format_many, format_shape, printable_name

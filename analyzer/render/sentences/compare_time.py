@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.compare import Pair
+from analyzer.comparison import Pair
 from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
 
 __all__ = ["is_something", "list_others"]

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from analyzer.content import SAMPLES
 from analyzer.model import label
-from analyzer.reconcile.lines import Line
+from analyzer.reconciliation.lines import Line
 from analyzer.recover.record import Recovery
 from analyzer.units import printable
 

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.model import label
-from analyzer.reconcile import Line, Reconciliation
+from analyzer.reconciliation import Line, Reconciliation
 from analyzer.render.options import RenderOptions
 from analyzer.render.sentences.bridge import tell_balance, tell_extent, tell_factory, tell_sides, tell_wiring
 from analyzer.render.text.groups import show_groups

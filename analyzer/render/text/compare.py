@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.compare import (
+from analyzer.comparison import (
     Comparison,
     GroupPair,
     Pair,

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.compare import Pair, Status
+from analyzer.comparison import Pair, Status
 from analyzer.render.options import RenderOptions
 from analyzer.render.sentences.compare_time import is_something, list_others
 from analyzer.render.sentences.groups import tell_rule

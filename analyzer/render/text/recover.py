@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.reconcile import Line
+from analyzer.reconciliation import Line
 from analyzer.recover.record import Recovery, StateTensor
 from analyzer.render.options import RenderOptions
 from analyzer.render.sentences.recover import list_reasons, tell_source

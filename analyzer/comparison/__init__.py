@@ -1,0 +1,184 @@
+"""Ledger + Ledger -> Comparison: totals, groups and tensors side by side."""
+
+from __future__ import annotations
+
+from analyzer.comparison.record import (
+    Change,
+    Comparison,
+    GroupPair,
+    MatchedBy,
+    Pair,
+    Status,
+    TensorPair,
+    ValueCounts,
+    WiringPair,
+    count_statuses,
+)
+from analyzer.comparison.tensors import compare_values, pair_tensors
+from analyzer.comparison.wiring import compare_wiring
+from analyzer.content import ContentMode
+from analyzer.errors import UsageError
+from analyzer.group import group_by
+from analyzer.group.keys import ACCOUNTS, Label, choose_key, label_order
+from analyzer.group.members import list_groups
+from analyzer.ledger import Entry, Group, Grouping, Ledger, natural_order
+
+__all__ = [
+    "Change",
+    "Comparison",
+    "GroupPair",
+    "MatchedBy",
+    "Pair",
+    "Status",
+    "TensorPair",
+    "ValueCounts",
+    "WiringPair",
+    "compare_ledgers",
+    "count_statuses",
+    "group_alike",
+]
+
+
+def group_alike(
+    a: Ledger, b: Ledger, by: str | None = None, depth: int | None = None
+) -> tuple[Grouping, Grouping]:
+    """Group both by the same keys at the same depth, the lesser of what each would take by default.
+
+    Where `by` is None the key is the one that both would take; if they differ blocks, where both have those.
+
+    Raises:
+        UsageError: as of `analyzer.group.group_by`.
+        LedgerError: as of that too.
+    """
+    by = _agree_on_key(a, b) if by is None else by
+    found = group_by(a, by, depth), group_by(b, by, depth)
+    depths = [grouping.depth for grouping in found if grouping.depth is not None]
+    if len(set(depths)) < 2:
+        return found
+    return group_by(a, by, min(depths)), group_by(b, by, min(depths))
+
+
+def _agree_on_key(a: Ledger, b: Ledger) -> str:
+    if choose_key(a) == choose_key(b):
+        return choose_key(a)
+    has_blocks = all(side.blocks is not None and side.blocks.count > 0 for side in (a, b))
+    return "block" if has_blocks else "scope"
+
+
+def compare_ledgers(
+    a: Ledger,
+    b: Ledger,
+    grouping_a: Grouping,
+    grouping_b: Grouping,
+    *,
+    content: ContentMode = "none",
+) -> Comparison:
+    """Set two groupings by the same keys side by side, and every tensor; what changed most comes first.
+
+    Args:
+        content: how many values of tensors are compared that are otherwise alike: none, those at fixed positions, all.
+
+    Raises:
+        UsageError: values are to be compared, and one side has none, being a saved report.
+    """
+    pairs, values = _pair_tensors((a, grouping_a), (b, grouping_b), content)
+    return Comparison(
+        a=str(a.model.path),
+        b=str(b.model.path),
+        parameters=Pair(a.parameters, b.parameters),
+        stored_elements=Pair(a.stored_elements, b.stored_elements),
+        stored_nbytes=Pair(a.stored_nbytes, b.stored_nbytes),
+        file_nbytes=Pair(a.file_nbytes, b.file_nbytes),
+        nodes=None if a.nodes is None or b.nodes is None else Pair(a.nodes, b.nodes),
+        by=grouping_a.by,
+        depth=grouping_a.depth,
+        groups=_pair_groups(grouping_a, grouping_b),
+        overlap=_pair(grouping_a.overlap, grouping_b.overlap),
+        ungrouped=_pair(grouping_a.ungrouped, grouping_b.ungrouped),
+        tensors=pairs,
+        contents=(a.content, b.content),
+        values=values,
+        match=grouping_a.match,
+        origins=(grouping_a.origin, grouping_b.origin),
+        wiring=compare_wiring(a, b),
+    )
+
+
+def _pair_tensors(
+    a: tuple[Ledger, Grouping], b: tuple[Ledger, Grouping], content: ContentMode
+) -> tuple[tuple[TensorPair, ...], ValueCounts | None]:
+    """The largest change first, and what is known of the values."""
+    pairs, values = pair_tensors(_with_groups(*a), _with_groups(*b)), None
+    if content != "none":
+        _check_content(content, a[0], b[0])
+        salt = "+".join(sorted(side[0].model.salt for side in (a, b)))  # the same whichever comes first
+        pairs, values = compare_values(pairs, content, salt)
+    return tuple(sorted(pairs, key=lambda pair: (*_size(pair), *_place(pair)))), values
+
+
+def _with_groups(ledger: Ledger, grouping: Grouping) -> tuple[tuple[Entry, str], ...]:
+    """Each entry with its group, of several with the first."""
+    return tuple(
+        (entry, names[0]) for entry, names in zip(ledger.entries, list_groups(ledger, grouping), strict=True)
+    )
+
+
+def _check_content(content: ContentMode, *sides: Ledger) -> None:
+    for side in sides:
+        if not side.model.graphs:
+            raise UsageError(
+                f"--content {content}: the report on {side.model.path} has no values to compare; name the model "
+                "itself, or leave --content out"
+            )
+
+
+def _pair_groups(grouping_a: Grouping, grouping_b: Grouping) -> tuple[GroupPair, ...]:
+    """The largest change first; what changed alike in natural order, or in the user's."""
+    groups_a, groups_b = _by_label(grouping_a), _by_label(grouping_b)
+    labels = list(dict.fromkeys((*groups_a, *groups_b)))
+    if grouping_a.by != "group":
+        labels.sort(key=label_order)
+    pairs = [_pair(groups_a.get(label), groups_b.get(label)) for label in labels]
+    return tuple(sorted(pairs, key=_size))
+
+
+def _size(pair: GroupPair | TensorPair) -> tuple[int, int, bool]:
+    """Sort key: the largest change of bytes first, then of parameters; what is unchanged comes last."""
+    is_last = pair.status is Status.UNCHANGED
+    return -abs(pair.nbytes.difference), -abs(pair.parameters.difference), is_last
+
+
+def _place(pair: TensorPair) -> tuple[tuple[bool, str], tuple[bool, str], bool]:
+    path, name = pair.entry.tensor.key
+    return natural_order("/".join(path)), natural_order(name), pair.a is None
+
+
+def _by_label(grouping: Grouping) -> dict[Label, Group]:
+    """Groups without those of nodes alone, which have nothing to compare: a saved report has no nodes."""
+    return {group.label: group for group in grouping.groups if _holds(group, grouping.by)}
+
+
+def _holds(group: Group, by: str) -> bool:
+    return by in ("group", ACCOUNTS) or group.tensors > 0
+
+
+def _pair(a: Group | None, b: Group | None) -> GroupPair:
+    known = a or b or Group("")
+    left, right = a or Group(known.name), b or Group(known.name)
+    if a is None or b is None:
+        status = Status.ADDED if a is None else Status.REMOVED
+    else:
+        status = Status.UNCHANGED if _facts(a) == _facts(b) else Status.CHANGED
+    return GroupPair(
+        name=known.name,
+        label=known.label,
+        status=status,
+        parameters=Pair(left.parameters, right.parameters),
+        stored_elements=Pair(left.stored_elements, right.stored_elements),
+        nbytes=Pair(left.nbytes, right.nbytes),
+        tensors=Pair(left.tensors, right.tensors),
+    )
+
+
+def _facts(group: Group) -> tuple[int, ...]:
+    return group.parameters, group.stored_elements, group.nbytes, group.tensors

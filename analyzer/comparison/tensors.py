@@ -1,0 +1,176 @@
+"""Entries of A and of B -> pairs of one tensor each, and what differs between its two sides."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from analyzer.comparison.record import Change, MatchedBy, Status, TensorPair, ValueCounts
+from analyzer.content import ContentMode
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry
+from analyzer.model import Carrier, StoredTensor
+
+__all__ = ["compare_values", "pair_tensors"]
+
+Grouped = tuple[Entry, str]
+"""An entry, and its group."""
+
+
+def pair_tensors(a: Sequence[Grouped], b: Sequence[Grouped]) -> tuple[TensorPair, ...]:
+    """Every tensor of both once: those of A in their order, then what only B has.
+
+    Tensors of one name in graphs of one path are a pair, unless the name is a generated one and both sides know that it
+    stands for different PyTorch tensors. Of the others those are a pair that are computed from the same PyTorch
+    tensors, where no second one of their graph is: of those in one role, then of all.
+    """
+    partners: dict[int, tuple[int, MatchedBy]] = dict(_by_name(a, b))
+    for key in (_sources_and_role, _sources):
+        taken = {j for j, _ in partners.values()}
+        left = [i for i in range(len(a)) if i not in partners], [j for j in range(len(b)) if j not in taken]
+        partners.update(_one_to_one(a, b, left, key))
+    taken = {j for j, _ in partners.values()}
+    pairs = [_pair(side, *_found(b, partners.get(i))) for i, side in enumerate(a)]
+    return (*pairs, *(_pair(None, side, None) for j, side in enumerate(b) if j not in taken))
+
+
+def _found(
+    b: Sequence[Grouped], partner: tuple[int, MatchedBy] | None
+) -> tuple[Grouped | None, MatchedBy | None]:
+    return (None, None) if partner is None else (b[partner[0]], partner[1])
+
+
+def _by_name(a: Sequence[Grouped], b: Sequence[Grouped]) -> Iterator[tuple[int, tuple[int, MatchedBy]]]:
+    """Of names that paths spelled alike have in common the first goes with the first, the second with the second."""
+    places = defaultdict[Hashable, list[int]](list)
+    for j, (entry, _) in enumerate(b):
+        places[_name(entry)].append(j)
+    met = defaultdict[Hashable, int](int)
+    for i, (entry, _) in enumerate(a):
+        key = _name(entry)
+        candidates, position = places.get(key, []), met[key]
+        met[key] += 1
+        if position < len(candidates) and _may_be_one(entry, b[candidates[position]][0]):
+            yield i, (candidates[position], MatchedBy.NAME)
+
+
+def _name(entry: Entry) -> tuple[str, str]:
+    """Its name and its graph as reports write them, so that a saved report meets its model."""
+    path, name = entry.tensor.key
+    return "/".join(path), name
+
+
+def _may_be_one(a: Entry, b: Entry) -> bool:
+    """Whether two tensors of one name are one: `val_7` of one export has nothing to do with that of another."""
+    if not a.sources or not b.sources or {*a.sources} & {*b.sources}:
+        return True
+    return a.tensor.name in a.sources or b.tensor.name in b.sources
+
+
+def _sources(entry: Entry) -> Hashable:
+    return (_name(entry)[0], frozenset(entry.sources)) if entry.sources else None
+
+
+def _sources_and_role(entry: Entry) -> Hashable:
+    return (_sources(entry), entry.role) if entry.sources else None
+
+
+def _one_to_one(
+    a: Sequence[Grouped],
+    b: Sequence[Grouped],
+    left: tuple[Iterable[int], Iterable[int]],
+    key: Callable[[Entry], Hashable],
+) -> Iterator[tuple[int, tuple[int, MatchedBy]]]:
+    of_a, of_b = (_index(side, which, key) for side, which in zip((a, b), left, strict=True))
+    for found, mine in of_a.items():
+        theirs = of_b.get(found, [])
+        if len(mine) == len(theirs) == 1:
+            yield mine[0], (theirs[0], MatchedBy.SOURCES)
+
+
+def _index(
+    side: Sequence[Grouped], which: Iterable[int], key: Callable[[Entry], Hashable]
+) -> Mapping[Hashable, list[int]]:
+    index = defaultdict[Hashable, list[int]](list)
+    for i in which:
+        found = key(side[i][0])
+        if found is not None:
+            index[found].append(i)
+    return index
+
+
+def _pair(a: Grouped | None, b: Grouped | None, matched_by: MatchedBy | None) -> TensorPair:
+    left, group_a = a or (None, None)
+    right, group_b = b or (None, None)
+    changed: tuple[Change, ...] = ()
+    if left is None or right is None:
+        status = Status.ADDED if left is None else Status.REMOVED
+    else:
+        changed = tuple(_changes(left, right))
+        status = Status.CHANGED if changed else Status.UNCHANGED
+    return TensorPair(left, right, (group_a, group_b), status, matched_by, changed)
+
+
+def _changes(a: Entry, b: Entry) -> Iterator[Change]:
+    ours, theirs = _facts(a), _facts(b)
+    return (change for change, value in ours.items() if value != theirs[change])
+
+
+def _facts(entry: Entry) -> dict[Change, object]:
+    tensor = entry.tensor
+    return {
+        Change.DTYPE: tensor.dtype,
+        Change.SHAPE: tensor.shape,
+        Change.ROLE: entry.role,
+        Change.PARAMETERS: entry.parameters,
+        Change.STORED_ELEMENTS: tensor.numel,
+        Change.BYTES: tensor.nbytes,
+    }
+
+
+# values
+
+
+def compare_values(
+    pairs: Sequence[TensorPair], content: ContentMode, salt: str = ""
+) -> tuple[tuple[TensorPair, ...], ValueCounts]:
+    """Compare the stored values of pairs that are otherwise alike, byte by byte: those that `salt` picks, or all."""
+    found: list[TensorPair] = []
+    answers: list[bool | None] = []
+    for pair in pairs:
+        if pair.status is not Status.UNCHANGED or pair.a is None or pair.b is None:
+            found.append(pair)
+            continue
+        answers.append(_are_equal(pair.a.tensor, pair.b.tensor, content, salt))
+        differ = answers[-1] is False
+        found.append(replace(pair, status=Status.CHANGED, changed=(Change.VALUES,)) if differ else pair)
+    counts = (answers.count(answer) for answer in (True, False, None))
+    return tuple(found), ValueCounts(content, *counts)
+
+
+_SPARSE = frozenset({Carrier.SPARSE_INITIALIZER, Carrier.SPARSE_CONSTANT})
+
+
+def _are_equal(a: StoredTensor, b: StoredTensor, content: ContentMode, salt: str) -> bool | None:
+    """None where that cannot be told: of sparse tensors the values would be there, but not their places."""
+    if {a.carrier, b.carrier} & _SPARSE or a.dtype is DType.STRING:
+        return None
+    if not a.numel:
+        return True
+    ours, theirs = (_digest(a), _digest(b)) if content == "full" else (_sample(a, salt), _sample(b, salt))
+    return None if ours is None or theirs is None else ours == theirs
+
+
+def _digest(tensor: StoredTensor) -> bytes | None:
+    hasher, count = hashlib.sha256(), 0
+    for part in tensor.payload.parts():
+        hasher.update(part.tobytes())
+        count += part.size
+    return hasher.digest() if count else None
+
+
+def _sample(tensor: StoredTensor, salt: str) -> bytes | None:
+    found = tensor.payload.sample(salt)
+    return None if found is None else found.tobytes()

@@ -1,0 +1,119 @@
+"""The questions of `inspect`, `compare` and `reconcile`, each as one call on paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyzer.audit import audit_model
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:  # loaded by the call that needs it
+    from analyzer.checkpoints.weights import Original
+    from analyzer.comparison import Comparison
+    from analyzer.content import ContentMode
+    from analyzer.ledger import Ledger
+    from analyzer.manifest import Manifest
+    from analyzer.reconciliation import Reconciliation
+    from analyzer.report import Inspection
+
+__all__ = ["compare", "inspect", "reconcile"]
+
+
+def inspect(
+    model: Path | str, *, by: str | None = None, depth: int | None = None, content: ContentMode | None = None
+) -> Inspection:
+    """Account for a model, and group its account.
+
+    Args:
+        model: a file, a folder with an `export.json`, or a URL.
+        by: a key of groups, as `--by` takes it; None chooses.
+        depth: how many parts of a name make a group; None chooses.
+        content: how far values are read, to find copies; None reads samples of a local file, and nothing of a URL.
+
+    Returns:
+        The ledger and its groups; `render_report` and `save_report` take it.
+
+    Raises:
+        ModelReadError: the model cannot be read.
+    """
+    from analyzer.group import group_by
+    from analyzer.report import Inspection
+
+    ledger = audit_model(model, content=content)
+    return Inspection(ledger=ledger, grouping=group_by(ledger, by, depth))
+
+
+def compare(
+    a: Path | str,
+    b: Path | str,
+    *,
+    by: str | None = None,
+    depth: int | None = None,
+    content: ContentMode = "none",
+) -> Comparison:
+    """Set two models, or their saved JSON reports, side by side.
+
+    Raises:
+        ModelReadError: a model cannot be read.
+        UsageError: values are to be compared, and a side is a saved report.
+    """
+    from analyzer.comparison import compare_ledgers, group_alike
+    from analyzer.saved import is_saved_report, load_report
+
+    def read(side: Path | str) -> Ledger:
+        if not is_saved_report(Path(side)):
+            return audit_model(side, content=content)
+        if content != "none":
+            raise UsageError(f"{side}: a saved report has no values to compare; name the model itself")
+        return load_report(side)
+
+    ours, theirs = read(a), read(b)
+    return compare_ledgers(ours, theirs, *group_alike(ours, theirs, by, depth), content=content)
+
+
+def reconcile(
+    model: Path | str,
+    against: Path | str | Manifest | Original | None = None,
+    content: ContentMode | None = None,
+) -> Reconciliation:
+    """Hold a model's account against PyTorch's.
+
+    Args:
+        model: a file, a folder with an `export.json`, or a URL.
+        against: a manifest, or a path of one or of a safetensors checkpoint; None takes the `manifest.json` beside
+            the model. What needs a class of PyTorch's is read by `exporter.census_source`.
+        content: how far values are compared; None is whole for local checkpoints.
+
+    Raises:
+        ModelReadError: the model cannot be read.
+        ManifestError: PyTorch's side cannot be read.
+        UsageError: there is none, or only PyTorch can read it.
+    """
+    from analyzer.reconciliation import reconcile_ledger
+
+    original = _read_original(model, against)
+    return reconcile_ledger(audit_model(model), original.manifest, content, weights=original.weights)
+
+
+def _read_original(model: Path | str, against: Path | str | Manifest | Original | None) -> Original:
+    from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
+    from analyzer.checkpoints.weights import Original
+    from analyzer.manifest import MANIFEST_FILE, Manifest, load_manifest
+
+    if isinstance(against, Original):
+        return against
+    if isinstance(against, Manifest):
+        return Original(against)
+    folder = Path(model) if Path(model).is_dir() else Path(model).parent
+    path = Path(against) if against is not None else folder / MANIFEST_FILE
+    if path.is_dir() and (path / MANIFEST_FILE).is_file():
+        path = path / MANIFEST_FILE
+    if against is None and not path.is_file():
+        raise UsageError(f"{model}: no {MANIFEST_FILE} is beside it; name PyTorch's side with `against`")
+    kind = checkpoint_kind(path)
+    if kind is None and path.is_file():
+        return Original(load_manifest(path))
+    if kind is None or kind.is_pickle:
+        raise UsageError(f"{path}: only PyTorch reads this; pass what `exporter.census_source` makes of it")
+    return open_checkpoint(path)

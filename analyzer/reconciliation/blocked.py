@@ -1,0 +1,163 @@
+"""Rules: convolutions that onnxruntime blocked for this machine (ORT_ENABLE_ALL, domain com.microsoft.nchwc).
+
+No tensor is settled here: the weight is given PyTorch's order back, so that every other rule compares it, whole and
+element by element, with a weight or with one that a BatchNorm scaled. What stands behind the last channel has to be
+zeros. How wide a block is no file says: it is the width in which the channels are in the direction of a weight's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from analyzer.content import Array, channel_statistics, decode_values
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry
+from analyzer.manifest import Parameter
+from analyzer.model import Key, Node, StoredTensor
+from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.lines import MEANINGS, Line, name_of
+from analyzer.reconciliation.tiles import Tiles
+
+__all__ = ["find_tiles", "mark_tiles"]
+
+_DOMAIN = "com.microsoft.nchwc"
+_BLOCKS = (16, 8)
+"""Floats of a vector: AVX-512; AVX2, NEON and others (MlasNchwcGetBlockSize)."""
+_WEIGHT, _BIAS = 1, 2
+_NEAR = 1e-3
+"""Of a channel's direction: enough to choose an order; that it is the weight is for other rules to prove."""
+
+
+def find_tiles(books: Books) -> None:
+    """Note of each blocked weight, and of its bias, in which order and how far they are PyTorch's."""
+    if books.contents.mode == "none":
+        return
+    ways: dict[int, dict[Key, Tiles]] = {block: {} for block in _BLOCKS}
+    for entry in books.ledger.entries:
+        node = _reader(books, entry, _WEIGHT)
+        if node is None or len(entry.tensor.shape) < 3 or entry.tensor.dtype is not DType.FLOAT:
+            continue
+        array = books.contents.array(entry)
+        for block, found in ways.items() if array is not None else ():
+            tiles = None if array is None else _find(books, entry, node, array, block)
+            if tiles is not None:
+                found[entry.tensor.key] = tiles
+    best = max(_BLOCKS, key=lambda block: len(ways[block]))  # one file is for one machine
+    books.contents.tiles.update(ways[best])
+    for entry in books.ledger.entries:
+        node = _reader(books, entry, _BIAS)
+        if node is not None and len(entry.tensor.shape) == 1:
+            _cut(books, entry, node)
+
+
+def mark_tiles(books: Books) -> None:
+    """Say of what is held in tiles that it is moved, and how `recover` gets it back."""
+    found = books.contents.tiles
+    for name, settled in books.parameters.items() if found else ():
+        if not found.keys() & {piece.key for piece in settled.pieces}:
+            continue
+        pieces = tuple(replace(piece, tiles=found.get(piece.key)) for piece in settled.pieces)
+        is_blocked = any(piece.tiles is not None and len(piece.shape) > 1 for piece in pieces)
+        rest = tuple(
+            line for line in settled.chain if line not in (Line.RENAMED, Line.IDENTICAL, Line.NAMED, *_MOVED)
+        )
+        chain = (*_MOVED, *rest) if is_blocked else settled.chain
+        # What is dead, misplaced or changed stays so, whatever else became of it.
+        line = settled.line if MEANINGS[settled.line].unbalanced else name_of(chain)
+        books.parameters[name] = replace(settled, pieces=pieces, chain=chain, line=line)
+        for key in settled.entries:
+            held = books.entries[key]
+            if is_blocked and held.parameter == name and held.line is settled.line:
+                books.entries[key] = replace(held, line=line)
+
+
+_MOVED = (Line.TRANSPOSED, Line.RESHAPED)
+
+
+def _reader(books: Books, entry: Entry, slot: int) -> Node | None:
+    """The blocked convolution that reads an entry at this input; None where anything else reads it too."""
+    readers = books.readers(entry)
+    is_blocked = all(
+        reader.node.domain == _DOMAIN and reader.node.op_type == "Conv" and reader.slot == slot
+        for reader in readers
+    )
+    return readers[0].node if readers and is_blocked else None
+
+
+def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> Tiles | None:
+    """The order in which all channels are in the direction of those of some PyTorch weight, or value of its program."""
+    for tiles, weights in _ways(books, entry.tensor, max(1, node.integers.get("group", 1)), block):
+        if not tiles.fills_with_zeros(array):
+            continue
+        projections, sizes = channel_statistics(np.ascontiguousarray(tiles.restore(array)))
+        for weight in weights:
+            known = books.contents.originals.channel_statistics(weight)
+            if known is None or known[0].shape != projections.shape:
+                continue
+            ours, theirs = np.abs(projections * known[1]), np.abs(known[0] * sizes)
+            if bool((np.abs(ours - theirs) <= _NEAR * sizes * known[1]).all()):
+                return tiles
+        if _is_computed(books, np.ascontiguousarray(tiles.restore(array)).reshape(-1), tiles.shape):
+            return tiles
+    return None
+
+
+def _is_computed(books: Books, elements: Array, shape: tuple[int, ...]) -> bool:
+    """Whether elements are in the direction of a value that PyTorch's program computes of a weight (standardized)."""
+    program = books.manifest.program
+    for value in () if program is None else program.values:
+        element = value.dtype.to_numpy()
+        if value.shape != shape or value.content is None or element is None or not value.parameters:
+            continue
+        known = decode_values(value.content.samples, element).astype(np.float64)
+        mine = elements[books.contents.originals.positions(elements.size)].astype(np.float64)
+        sizes = float(np.linalg.norm(known) * np.linalg.norm(mine))
+        if known.shape == mine.shape and sizes and abs(float(known @ mine) / sizes - 1) <= _NEAR:
+            return True
+    return False
+
+
+def _ways(
+    books: Books, tensor: StoredTensor, groups: int, block: int
+) -> Iterator[tuple[Tiles, list[Parameter]]]:
+    """Each shape that fills up to the stored one with blocks of this width, with the weights of that shape."""
+    rows, columns, *kernel = tensor.shape
+    like = [
+        p
+        for p in books.manifest.parameters
+        if len(p.shape) == len(tensor.shape) and list(p.shape[2:]) == kernel
+    ]
+    is_deep = columns % block == 0
+    if rows % block or (groups > 1 and not is_deep and columns > 1):
+        return
+    shapes = {
+        p.shape
+        for p in like
+        if _filled(p.shape[0], block) == rows
+        and (p.shape[1] == columns or (is_deep and _filled(p.shape[1], block) == columns))
+    }
+    for shape in sorted(shapes):
+        yield Tiles(shape, tensor.shape, block, is_deep), [p for p in like if p.shape == shape]
+
+
+def _filled(channels: int, block: int) -> int:
+    return -(-channels // block) * block
+
+
+def _cut(books: Books, entry: Entry, node: Node) -> None:
+    """A bias has as many elements as its weight has channels, and zeros behind them."""
+    weights = [part for part in books.ledger.wiring.producers(node) if isinstance(part, StoredTensor)]
+    found = [tiles for part in weights if (tiles := books.contents.tiles.get(part.key)) is not None]
+    if (
+        len(found) != 1
+        or entry.tensor.shape != found[0].stored[:1]
+        or found[0].shape[0] == found[0].stored[0]
+    ):
+        return
+    tiles = Tiles(found[0].shape[:1], entry.tensor.shape, found[0].block, is_deep=False)
+    array = books.contents.array(entry)
+    if array is not None and tiles.fills_with_zeros(array):
+        books.contents.tiles[entry.tensor.key] = tiles

@@ -1,0 +1,274 @@
+"""The open books of a reconciliation: which PyTorch tensors and which stored tensors have found their line so far.
+
+Each rule (one file each) takes the books, settles what it can prove, and leaves the rest to the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from analyzer.ledger import Entry, Ledger
+from analyzer.manifest import Buffer, Manifest, Parameter, Traced
+from analyzer.model import Key, Node, Place
+from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
+from analyzer.reconciliation.contents import Contents, Fit
+from analyzer.reconciliation.lines import SAMPLED, EntryLine, Line, ParameterLine, Piece, name_of
+from analyzer.reconciliation.names import Alignment
+from analyzer.scopes import mangle, module_of, read_provenance
+from analyzer.wiring import Reader
+
+__all__ = ["Books", "Holding", "Suspect", "is_inside", "piece_of"]
+
+
+_FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
+"""Inputs of recurrent operators and of attention that are weights; other inputs of attention are added, or mask."""
+
+
+def _multiplies(reader: Reader) -> bool:
+    """Whether a node multiplies by what it reads, or adds it to such a product: a matrix there is a weight."""
+    known = operator_of(reader.node) if reader.node.is_standard else None
+    if known is None or reader.slot < 0:
+        return False
+    if known.kind in (Kind.PRODUCT, Kind.CONVOLUTION):
+        return known.slot(reader.slot) in _FACTORS | {Slot.DATA}
+    return known.kind in (Kind.ATTENTION, Kind.RECURRENT) and (
+        known.slot(reader.slot) in _FACTORS or (known.kind is Kind.ATTENTION and reader.slot < 3)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A stored tensor that has a PyTorch tensor's name but not its content."""
+
+    entry: Entry
+    tensor: Parameter | Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The part of a stored tensor in which a parameter is counted."""
+
+    key: Key
+    learned: int
+    """Elements of the parameter that are in it, each once."""
+    stored: int
+    """Stored elements that are its share: all of a tensor's that holds it alone."""
+
+
+def piece_of(entry: Entry, fit: Fit) -> Piece:
+    """A parameter that one stored tensor holds whole."""
+    return Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes)
+
+
+def is_inside(inner: str, outer: str) -> bool:
+    """Whether one module path is the other, or inside it; all are in the outermost."""
+    return not outer or f"{inner}.".startswith(f"{outer}.")
+
+
+@dataclass
+class Books:
+    """Mutable on purpose, and only while `reconcile` runs."""
+
+    ledger: Ledger
+    manifest: Manifest
+    contents: Contents
+    aligned: Alignment
+    parameters: dict[str, ParameterLine] = field(default_factory=dict)
+    """Settled PyTorch parameters, by first name."""
+    entries: dict[Key, EntryLine] = field(default_factory=dict)
+    """Settled stored tensors."""
+    holdings: dict[str, list[Holding]] = field(default_factory=dict)
+    """Where each settled parameter is counted, by its first name."""
+    suspects: list[Suspect] = field(default_factory=list)
+    traced: frozenset[str] = frozenset()
+    """Mangled names of the parameters that traced nodes in the file mention."""
+    checked_places: int = 0
+    """Parameters of which it was looked at where they are read."""
+    made: dict[Place, int] = field(default_factory=dict)
+    """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
+    evaluated: dict[Key, Traced] = field(default_factory=dict)
+    """Values of PyTorch's program, by the tensors that are these."""
+    misfits: set[Key] = field(default_factory=set)
+    """Entries that are read in a way in which no parameter may stand there as it is."""
+    _modules: dict[Key, frozenset[str]] = field(default_factory=dict)
+    _homes: dict[tuple[int, ...], set[str]] = field(default_factory=dict)
+    _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
+    _by_key: dict[Key, Entry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name = {name: tensor for tensor in self.manifest.tensors for name in tensor.names}
+        self.traced = read_provenance(self.ledger.model).parameters
+        self._by_key = {entry.tensor.key: entry for entry in self.ledger.entries}
+
+    def tensor(self, name: str) -> Parameter | Buffer | None:
+        """The PyTorch tensor that a name in the file means."""
+        found = self.aligned(name)
+        return None if found is None else self._by_name[found]
+
+    def entry(self, key: Key) -> Entry:
+        return self._by_key[key]
+
+    def find(self, key: Key) -> Entry | None:
+        """The entry with this key, where there is one."""
+        return self._by_key.get(key)
+
+    def free_parameters(self) -> Iterator[Parameter]:
+        yield from [p for p in self.manifest.parameters if p.name not in self.parameters]
+
+    def free_entries(self) -> Iterator[Entry]:
+        suspected = {suspect.entry.tensor.key for suspect in self.suspects}
+        for entry in self.ledger.entries:
+            if entry.tensor.key not in self.entries and entry.tensor.key not in suspected:
+                yield entry
+
+    def readers(self, entry: Entry) -> list[Reader]:
+        """The nodes that read a stored tensor."""
+        return self.ledger.wiring.readers(entry.tensor)
+
+    def users(self, entry: Entry) -> Iterator[Node]:
+        """The nodes that read a tensor, and those that compute with it behind readers that decode or move it."""
+        direct = {reader.node.place: reader.node for reader in self.readers(entry)}
+        behind = self.ledger.wiring.readers(entry.tensor, past=CARRIES)
+        yield from (direct | {reader.node.place: reader.node for reader in behind}).values()
+
+    def is_multiplied(self, entry: Entry) -> bool:
+        """Whether some node multiplies by a tensor, as it is or past what only decodes or moves it."""
+        return any(map(_multiplies, self.ledger.wiring.readers(entry.tensor, past=CARRIES)))
+
+    def reader_modules(self, entry: Entry) -> frozenset[str]:
+        """The PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes tell their module."""
+        key = entry.tensor.key
+        if key not in self._modules:
+            # Of a call the call tells whose it is: a function's body may be that of several modules.
+            self._modules[key] = self._modules_of(entry, inlined=False) or self._modules_of(
+                entry, inlined=True
+            )
+        return self._modules[key]
+
+    def _modules_of(self, entry: Entry, *, inlined: bool) -> frozenset[str]:
+        wiring, scopes = self.ledger.wiring, self.ledger.traced_scopes
+        direct = wiring.readers(entry.tensor, inlined=inlined)
+        decoded = wiring.readers(entry.tensor, past=DECODES, inlined=inlined)
+        places = {reader.node.place for reader in (*direct, *decoded)}
+        return frozenset(self.aligned.module(scopes[place]) for place in places if place in scopes)
+
+    def is_elsewhere(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
+        """Whether an entry is read by another module than a parameter's, that has one of this shape itself.
+
+        Then it is the wrong place for equal content: somebody has swapped two layers. Modules inside one another are
+        no others: one may read what the other keeps. Vectors are left out: a bias is fused with the next normalization.
+        """
+        modules, homes = self.reader_modules(entry), {module_of(name) for name in tensor.names}
+        if entry.tensor.key in self.misfits:
+            return True
+        if isinstance(tensor, Buffer) or len(tensor.shape) < 2 or not modules:
+            return False
+        if any(is_inside(one, other) or is_inside(other, one) for one in modules for other in homes):
+            return False
+        if not self._homes:
+            for parameter in self.manifest.parameters:
+                for name in parameter.names:
+                    self._homes.setdefault(parameter.shape, set()).add(module_of(name))
+        others = self._homes[tensor.shape] - homes
+        return any(is_inside(other, module) for module in modules for other in others)
+
+    def is_dropped_zero(self, parameter: Parameter) -> bool:
+        """Whether it is all zeros and a traced node names it: the optimizer takes a bias of zeros off its node."""
+        samples = self.contents.originals.samples(parameter)
+        if samples is None or samples.any() or not self.contents.originals.is_constant(parameter):
+            return False
+        return any(mangle(name) in self.traced for name in parameter.names)
+
+    def hold(
+        self,
+        parameter: Parameter,
+        entry: Entry,
+        chain: tuple[Line, ...],
+        decided_by: str,
+        error: float | None = None,
+        learned: int | None = None,
+        pieces: tuple[Piece, ...] = (),
+    ) -> None:
+        """Settle that `entry` is where `parameter` is counted, and holds nothing else.
+
+        `learned` is how many of its elements count: all that it stands for, unless it is said.
+        """
+        count = self.contents.numel(entry) if learned is None else learned
+        # What fills up tiles is nobody's.
+        stored = count if entry.tensor.key in self.contents.tiles else entry.tensor.numel
+        holding = Holding(entry.tensor.key, count, stored)
+        before = self.entries.pop(entry.tensor.key, None)
+        if before is not None and before.parameter is not None:
+            self.holdings.pop(before.parameter, None)
+        self.hold_parts(parameter, [holding], chain, decided_by, error, pieces)
+
+    def hold_parts(
+        self,
+        parameter: Parameter,
+        holdings: list[Holding],
+        chain: tuple[Line, ...],
+        decided_by: str,
+        error: float | None,
+        pieces: tuple[Piece, ...] = (),
+    ) -> None:
+        """Settle that `parameter` is counted in one or more tensors, or in parts of them."""
+        line = name_of(chain)
+        keys = tuple(holding.key for holding in holdings)
+        self.parameters[parameter.name] = ParameterLine(
+            parameter.name, line, chain, keys, decided_by, error, pieces
+        )
+        self.holdings[parameter.name] = holdings
+        for holding in holdings:
+            before = self.entries.get(holding.key)
+            if before is None:
+                self.entries[holding.key] = EntryLine(
+                    holding.key, line, parameter.name, decided_by, holding.learned
+                )
+            else:
+                self.entries[holding.key] = replace(before, learned=before.learned + holding.learned)
+
+    def merge(
+        self, parameter: Parameter, entry: Entry, line: Line, decided_by: str, error: float | None
+    ) -> None:
+        """Settle that `parameter` has no tensor of its own: `entry`, which is another's, holds it."""
+        settled = self.parameters[parameter.name] = ParameterLine(
+            parameter.name, line, (line,), (entry.tensor.key,), decided_by, error
+        )
+        if line is Line.DEDUPLICATED:
+            fit = self.contents.fit(entry, parameter)
+            pieces = () if fit is None else (piece_of(entry, fit),)
+            self.parameters[parameter.name] = replace(settled, pieces=pieces)
+
+    def lose(self, parameter: Parameter, line: Line, decided_by: str) -> None:
+        """Settle that nothing in the file holds `parameter`."""
+        self.parameters[parameter.name] = ParameterLine(parameter.name, line, (line,), (), decided_by, None)
+
+    def copy(self, parameter: Parameter, entry: Entry, decided_by: str) -> None:
+        """Settle that `entry` holds a parameter once more, in the same file or in another one of the artifact."""
+        root = self.ledger.model.root
+        held = {root(key[0]) for key in self.parameters[parameter.name].entries}
+        line = Line.COPIED if root(entry.tensor.graph_path) in held else Line.DUPLICATED_FILE
+        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by)
+        settled = self.parameters[parameter.name]
+        chain = settled.chain if line in settled.chain else (*settled.chain, line)
+        is_sampled = settled.has_sampled_copy or not SAMPLED.isdisjoint(re.split("[+: ]", decided_by))
+        entries = (*settled.entries, entry.tensor.key)
+        self.parameters[parameter.name] = replace(
+            settled, chain=chain, entries=entries, has_sampled_copy=is_sampled
+        )
+
+    def settle(
+        self,
+        entry: Entry,
+        line: Line,
+        decided_by: str,
+        name: str | None = None,
+        *,
+        is_counted: bool = False,
+        piece: Piece | None = None,
+    ) -> None:
+        """Settle what an entry is that holds no one parameter; it may still be learned, and counted."""
+        learned = self.contents.numel(entry) if is_counted else 0
+        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by, learned, piece)

@@ -1,0 +1,568 @@
+"""Rule: parameters and statistics that nodes change when the model runs, before they meet an activation.
+
+What is stored is PyTorch's, and yet the model computes with something else: the negative of it, or its elements in
+another order. PyTorch's own program may do so too, as Gemma's norms add 1; so this is told where the module's class
+says that it computes with the tensor as it is, and where most tensors of the kind arrive unchanged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array, digest, digest_transposed
+from analyzer.dtypes import DType
+from analyzer.evaluation import Evaluator, track
+from analyzer.ledger import Entry
+from analyzer.manifest import Buffer, Parameter, split_name
+from analyzer.model import Key, Node, Place, StoredTensor
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.opaque import count_rounded
+from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.leash import is_offset
+from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
+from analyzer.tables import is_geometric
+from analyzer.wiring import GraphInput, Reader, Wiring
+
+__all__ = ["settle_changed"]
+
+Reals = npt.NDArray[np.float64]
+
+_PLAIN = re.compile(
+    r"Linear|NonDynamicallyQuantizableLinear|Conv1D|(?:Lazy)?Conv(?:Transpose)?[123]d|Embedding"
+    r"|LayerNorm|RMSNorm|GroupNorm|(?:Lazy)?(?:BatchNorm|InstanceNorm)[123]d|SyncBatchNorm"
+)
+"""Classes of torch and transformers whose forward computes with `weight`, `bias` and statistics as they are."""
+
+_LEAVES = frozenset({"weight", "bias", "running_mean", "running_var"})
+
+_MOST_NODES = 1 << 12
+"""Nodes that are looked at behind one tensor."""
+_MOST_FOLLOWED = 1 << 24
+"""Elements of a tensor that is worked out after it was changed."""
+_MOST_AXES = 4
+_EQUAL = 1e-6
+"""Relative difference of numbers that were computed and are the same."""
+_LIKE_CODES = 0.95
+"""The least cosine of numbers and what their codes stand for: those of four bits have 0.99."""
+_MOST_FREQUENCIES = 1 << 12
+"""Elements of what is looked at as rotary frequencies: half of a head's width."""
+_SLACK = 4e-3
+"""Relative difference of frequencies: float16 rounds by a tenth of that."""
+_MOST_READERS = 64
+"""Nodes behind one value that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A tensor that is held, and the operator that changes it, if one does."""
+
+    tensor: Parameter | Buffer
+    keys: tuple[Key, ...]
+    operator: str | None = None
+    is_certain: bool = False
+    """Whether no program of PyTorch's does so: its module's class says so, or by what it meets."""
+    is_allowed: bool = False
+    """Whether 1 is added to a gain that lies around 0."""
+
+
+def settle_changed(books: Books) -> None:
+    """Settle as `differing` what a node changes before a product, a norm or a sum with an activation reads it.
+
+    Where the class does not tell, tensors of the same kind do: half of them at least arrive as they are.
+    """
+    if books.contents.mode == "none":
+        return
+    fixed = _Fixed(books.ledger.wiring)
+    kinds: dict[tuple[str | None, str, bool], list[_Judged]] = {}
+    for tensor, keys in _held(books):
+        leaf, is_matrix = split_name(tensor.name)[1], len(tensor.shape) > 1
+        classes = _classes(books, tensor)
+        is_plain = any(map(_PLAIN.fullmatch, classes)) or (isinstance(tensor, Buffer) and not classes)
+        if leaf in _LEAVES and (is_plain or not classes or not is_matrix):
+            every = (_find_change(books, fixed, tensor, key) for key in keys)
+            change = next(filter(None, every), None)
+            kind = (None if is_plain or not classes else classes[0], leaf, is_matrix)
+            judged = _Judged(tensor, keys)
+            if change is not None:
+                is_certain = is_plain or change.is_foreign
+                judged = _Judged(
+                    tensor, keys, change.operator, is_certain, change.is_shift and not is_certain
+                )
+            kinds.setdefault(kind, []).append(judged)
+    for some in kinds.values():
+        changed = [judged for judged in some if judged.operator is not None]
+        is_habit = 2 * len(changed) > len(some)
+        for judged in changed:
+            if judged.is_certain or not (is_habit or judged.is_allowed or _is_in_all_layers(judged, some)):
+                _settle(books, judged)
+    for entry in books.ledger.entries:
+        line = books.entries[entry.tensor.key]
+        if entry.tensor.dtype.is_floating and not MEANINGS[line.line].unbalanced and not line.learned:
+            operator = _find_untuned(books, fixed, entry)
+            if operator is not None:
+                books.entries[line.key] = replace(line, line=Line.DIFFERING, decided_by=_rule(operator))
+
+
+def _is_in_all_layers(judged: _Judged, kind: Iterable[_Judged]) -> bool:
+    """Whether the vectors of its name in all layers, two at least, go through the same operator."""
+    pattern = _NUMBER.sub("#", judged.tensor.name)
+    alike = [other for other in kind if _NUMBER.sub("#", other.tensor.name) == pattern]
+    is_vector = len(judged.tensor.shape) == 1
+    return is_vector and len(alike) > 1 and {other.operator for other in alike} == {judged.operator}
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _classes(books: Books, tensor: Parameter | Buffer) -> tuple[str, ...]:
+    """Of the modules that own a tensor, under each of its names."""
+    modules = (books.manifest.modules.get(split_name(name)[0]) for name in tensor.names)
+    return tuple(filter(None, modules))
+
+
+def _held(books: Books) -> Iterator[tuple[Parameter | Buffer, tuple[Key, ...]]]:
+    """What stands in the file on its own, with its copies: parameters, and buffers whose values were compared."""
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        if settled.entries and not MEANINGS[settled.line].unbalanced:
+            yield parameter, settled.entries
+    held: dict[str, list[Key]] = {}
+    for line in books.entries.values():
+        if line.line is Line.BUFFER and line.parameter is not None:
+            held.setdefault(line.parameter, []).append(line.key)
+    for buffer in books.manifest.buffers:
+        keys = [key for name in buffer.names for key in held.get(name, ())]
+        if keys:
+            yield buffer, tuple(keys)
+
+
+def _settle(books: Books, judged: _Judged) -> None:
+    rule = _rule(judged.operator)
+    settled = books.parameters.get(judged.tensor.name)
+    if settled is not None:
+        chain = (*settled.chain, Line.DIFFERING)
+        books.parameters[judged.tensor.name] = replace(
+            settled, line=Line.DIFFERING, chain=chain, decided_by=rule
+        )
+    for key in judged.keys:
+        books.entries[key] = replace(books.entries[key], line=Line.DIFFERING, decided_by=rule)
+
+
+def _rule(operator: str | None) -> str:
+    return f"structure:{CHANGED_BY}{operator}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What is done to a tensor before an activation meets it."""
+
+    operator: str
+    is_foreign: bool = False
+    """Whether it is computed with a vector of another module, as no module does."""
+    is_shift: bool = False
+    """Whether 1 is added to a gain that lies around 0, as Gemma's norms do."""
+
+
+def _find_change(books: Books, fixed: _Fixed, tensor: Parameter | Buffer, key: Key) -> _Change | None:
+    """What nodes of stored values alone make of a stored tensor that is something else."""
+    entry, is_matrix = books.entry(key), len(tensor.shape) > 1
+    arrived = np.zeros(0 if is_matrix else entry.tensor.numel + 1, dtype=bool)
+    last: str | None = None
+    for meeting in _meetings(books, fixed, entry):
+        known = operator_of(meeting.node)
+        if known is None or not _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix):
+            arrived[:] = True  # somebody reads it, and nobody knows how
+            continue
+        changes = [step.node for step in meeting.way if not _keeps(step)]
+        is_table = any(kind_of(step.node) is Kind.LOOKS_UP for step in meeting.way) or fixed(meeting.node)
+        if changes and is_matrix and is_table:
+            continue  # rows of a table are added up and go through layers, as positions and queries do
+        if changes and not _is_own_formula(books, tensor, changes) and not _is_undone(books, entry, meeting):
+            if _is_of_program(books, tensor, meeting):
+                arrived[:] = True
+                continue
+            owners = {split_name(name)[0] for name in _names_behind(books, changes)}
+            is_shift = _is_shift(books, tensor, changes)
+            return _Change(changes[-1].op_type, not is_matrix and len(owners) > 1, is_shift)
+        moved = next((step.node for step in meeting.way[::-1] if step.node.op_type not in _STRAIGHT), None)
+        if changes or moved is None:
+            arrived[:] = True
+            continue
+        places = _track(books, entry, meeting)
+        if places is not None and _is_in_order(places, entry.tensor.shape):
+            if arrived.size:
+                arrived[places] = True
+                last = moved.op_type
+        elif (places is not None or _is_lost(entry, fixed, meeting)) and not _is_of_program(
+            books, tensor, meeting
+        ):
+            return _Change(moved.op_type)
+        else:
+            arrived[:] = True
+    return _Change(last) if last is not None and arrived.size and not arrived[1:].all() else None
+
+
+def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: _Meeting) -> bool:
+    """Whether what arrives is a value that PyTorch's own program computes of the tensor."""
+    program = books.manifest.program
+    if program is None or not any({*tensor.names} & {*value.parameters} for value in program.values):
+        return False
+    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
+    value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+    return value is not None and _is_traced(books, value, tensor.names)
+
+
+def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
+    """Whether a value is one that PyTorch's own program computes, of a parameter of these names if there are any."""
+    program = books.manifest.program
+    ways = [digest(value), *([digest_transposed(value)] if value.ndim == 2 else [])]
+    return any(
+        known.content is not None
+        and known.content.digest in ways
+        and (not names or not {*names}.isdisjoint(known.parameters))
+        for known in (() if program is None else program.values)
+    )
+
+
+def _is_lost(entry: Entry, fixed: _Fixed, meeting: _Meeting) -> bool:
+    """Whether nodes of stored values alone move a tensor in a way that nobody can follow."""
+    return entry.tensor.numel <= _MOST_FOLLOWED and all(fixed(step.node) for step in meeting.way)
+
+
+def _is_undone(books: Books, entry: Entry, meeting: _Meeting) -> bool:
+    """Whether what arrives has the tensor's numbers after all: a product with 1, or codes that were put and read."""
+    if entry.tensor.numel > _MOST_FOLLOWED:
+        return False
+    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
+    value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+    array = books.contents.array(entry) if value is not None and value.dtype.kind in "fV" else None
+    if value is None or array is None or value.size != array.size:
+        return False
+    found, stored = (np.squeeze(each.astype(np.float64)) for each in (value, array))
+    is_coded = any(kind_of(step.node) is Kind.QUANTIZES for step in meeting.way)
+    for axes in itertools.permutations(range(stored.ndim)) if stored.ndim <= _MOST_AXES else ():
+        expected = stored.transpose(axes)
+        if expected.size == found.size and _is_near(
+            found.reshape(-1), expected.reshape(-1), is_coded=is_coded
+        ):
+            return True
+    return False
+
+
+def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:
+    if not is_coded:
+        return bool(
+            np.allclose(found, expected, rtol=_EQUAL, atol=_EQUAL * float(np.abs(expected).max(initial=0.0)))
+        )
+    sizes = float(np.linalg.norm(found) * np.linalg.norm(expected))
+    return float(found @ expected) >= _LIKE_CODES * sizes
+
+
+def _find_untuned(books: Books, fixed: _Fixed, entry: Entry) -> str | None:
+    """The operator that makes of frequencies what is none of theirs, before an activation meets them."""
+    if not 2 < entry.tensor.numel <= _MOST_FREQUENCIES:
+        return None
+    array = entry.tensor.payload.array()
+    frequencies = None if array is None else array.astype(np.float64).reshape(-1)
+    if frequencies is None or frequencies[0] == frequencies[-1] or not is_geometric(frequencies):
+        return None
+    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True)
+    unrounded = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True, unrounded=True)
+    for meeting in _meetings(books, fixed, entry):
+        changes = [step.node for step in meeting.way if not _keeps(step)]
+        moved = [step.node for step in meeting.way if step.node.op_type not in _STRAIGHT]
+        if not moved or any(node.op_type in ("Cos", "Sin") for node in changes):
+            continue
+        # What rounds them to codes on the way is weighed as data that nothing explains.
+        is_coded = any(kind_of(step.node) is Kind.QUANTIZES for step in meeting.way)
+        look = unrounded if is_coded else evaluator
+        value = look.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+        if value is None or value.dtype.kind in "fV":
+            is_kept = not changes if value is None else _is_in_tune(books, meeting, value, frequencies)
+            if not is_kept:
+                return (changes or moved)[-1].op_type
+    return None
+
+
+def _is_in_tune(books: Books, meeting: _Meeting, value: Array, frequencies: Reals) -> bool:
+    """Whether it is the same frequencies, perhaps each twice; or a table that is made of them.
+
+    Times a number only where PyTorch's program computes that, or is not known.
+    """
+    found = value.astype(np.float64).reshape(-1)
+    twice = (frequencies, np.concatenate([frequencies, frequencies]), np.repeat(frequencies, 2))
+    alike = [one for one in twice if one.size == found.size]
+    if not alike:
+        model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
+        return count_rounded(model, wiring, node.graph_path, node.inputs[meeting.slot], value) <= 1
+    factors = [found[0] / one[0] for one in alike]
+    is_free = books.manifest.program is None or _is_traced(books, value)
+    return any(
+        (abs(factor - 1) <= _SLACK or (is_free and factor > 0))
+        and bool(np.allclose(one * factor, found, rtol=_SLACK))
+        for one, factor in zip(alike, factors, strict=True)
+    )
+
+
+def _track(books: Books, entry: Entry, meeting: _Meeting) -> Array | None:
+    """Where in a tensor each element comes from that a node reads."""
+    model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
+    return track(model, wiring, entry.tensor, node.graph_path, node.inputs[meeting.slot])
+
+
+def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:
+    """Whether an operator computes with what stands in this input as a parameter of that many axes."""
+    if is_matrix:
+        return kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.LOOKS_UP, Kind.NORMALIZES) and slot in (
+            Slot.LEARNED,
+            Slot.TABLE,
+            Slot.DATA,
+        )
+    return kind is Kind.ELEMENTWISE or (
+        kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.NORMALIZES)
+        and slot in (Slot.LEARNED, Slot.BIAS, Slot.BUFFER)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Where a stored tensor meets an activation."""
+
+    node: Node
+    slot: int
+    way: tuple[Reader, ...]
+    """The nodes that move, decode or change it before, and at which input each reads it."""
+
+
+def _meetings(books: Books, fixed: _Fixed, entry: Entry) -> Iterator[_Meeting]:
+    """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each."""
+    wiring, live = books.ledger.wiring, books.ledger.live
+    is_matrix = sum(dim > 1 for dim in books.contents.shape(entry)) > 1
+    waiting: list[tuple[Reader, tuple[Reader, ...]]] = [
+        (reader, ()) for reader in wiring.readers(entry.tensor)
+    ]
+    seen: set[tuple[Place, int, bool]] = set()
+    while waiting and len(seen) <= _MOST_NODES:
+        reader, way = waiting.pop()
+        node, slot = reader
+        known, state = operator_of(node), (node.place, slot, all(map(_keeps, way)))
+        if known is None or slot < 0 or state in seen or (live is not None and node.place not in live.nodes):
+            continue
+        seen.add(state)
+        if known.slot(slot) is Slot.INDEX or known.kind is Kind.MEASURES:
+            continue
+        is_looked_up = known.kind is Kind.LOOKS_UP
+        if is_looked_up and (is_matrix or not fixed(node)):
+            yield _Meeting(node, slot, way)
+        if is_looked_up and not fixed(node):
+            continue
+        if _hands_on(reader) or is_looked_up:
+            waiting += [(each, (*way, reader)) for each in _onward(wiring, node)]
+        elif _is_met(wiring, fixed, reader, is_matrix=is_matrix):
+            yield _Meeting(node, slot, way)
+        else:
+            waiting += [(each, (*way, reader)) for each in _onward(wiring, node)]
+
+
+def _hands_on(reader: Reader) -> bool:
+    """Whether an input's elements come out as they are, or decoded."""
+    known = operator_of(reader.node)
+    return reader.node.op_type in MOVES | DECODES and (
+        known is None or known.kind is Kind.DECODES or known.hands_on(reader.slot)
+    )
+
+
+def _keeps(reader: Reader) -> bool:
+    """Whether a node computes nothing of what it is given: it moves or decodes it, or casts it to a type of reals."""
+    if reader.node.op_type == "Cast":
+        return DType.from_onnx(reader.node.integers.get("to", 1)) in _REALS
+    return _hands_on(reader) or kind_of(reader.node) is Kind.LOOKS_UP
+
+
+_REALS = frozenset({DType.DOUBLE, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16})
+
+
+def _is_met(wiring: Wiring, fixed: _Fixed, reader: Reader, *, is_matrix: bool) -> bool:
+    """Whether a node brings a tensor together with what is none of its kind: an activation, or products of weights."""
+    node, known = reader.node, operator_of(reader.node)
+    if known is None or not fixed(node):
+        return True
+    if known.kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.RECURRENT, Kind.ATTENTION):
+        return len(node.inputs) > 1
+    if known.kind is Kind.NORMALIZES:
+        # A table of positions may be normalized, as DeBERTa's is.
+        return known.slot(reader.slot) is not Slot.DATA or (is_matrix and len(node.inputs) > 1)
+    return _has_product(wiring, reader)
+
+
+def _onward(wiring: Wiring, node: Node) -> list[Reader]:
+    """Who reads what a node gives, and what an If gives of it."""
+    found, graph = wiring.readers(node), wiring.graphs.get(node.graph_path)
+    holder = None if graph is None or graph.parent is None else wiring.node_at(graph.parent)
+    if graph is not None and holder is not None and holder.op_type == "If":
+        given = zip(graph.outputs, holder.outputs, strict=False)
+        names = {outer for inner, outer in given if inner in node.outputs}
+        behind = wiring.readers(holder) if names else []
+        found = [*found, *(reader for reader in behind if reader.node.inputs[reader.slot] in names)]
+    return found
+
+
+_COMPUTES = frozenset({Kind.PRODUCT, Kind.CONVOLUTION, Kind.NORMALIZES})
+
+
+def _has_product(wiring: Wiring, reader: Reader) -> bool:
+    """Whether what a node of stored values adds to a tensor is a product: positions go through layers too."""
+    others = [name for slot, name in enumerate(reader.node.inputs) if slot != reader.slot and name]
+    providers = (wiring.find(reader.node.graph_path, name) for name in others)
+    return any(
+        kind_of(node) in _COMPUTES
+        for found in providers
+        if isinstance(found, Node)
+        for node in _behind(wiring, found)
+        if isinstance(node, Node)
+    )
+
+
+def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
+    """Whether a module may compute this of its tensor: with its other tensors.
+
+    Of a class that is known to compute nothing of the kind nothing is let pass, but for a BatchNorm that an exporter
+    wrote out: (x - mean) / sqrt(var + eps) * weight + bias, arranged in any way (Ioffe and Szegedy 2015,
+    arXiv:1502.03167, algorithm 2).
+    """
+    module, leaf = split_name(tensor.name)
+    if leaf == "running_var" and {node.op_type for node in changes} <= _ROOTS:
+        return True
+    plain = [class_ for class_ in _classes(books, tensor) if _PLAIN.fullmatch(class_)]
+    if plain:
+        return "BatchNorm" in plain[0] and _is_of_module(books, module, changes)
+    if _is_of_module(books, module, changes):
+        return {split_name(name)[1] for name in _names_behind(books, changes)} != {"weight", "bias"}
+    return False
+
+
+def _is_shift(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
+    """Whether a number is added to a gain that lies around 0: to 1, where the values are a norm's."""
+    is_sum = {node.op_type for node in changes} == {"Add"} and _names_behind(books, changes) <= {
+        *tensor.names
+    }
+    is_gain = split_name(tensor.name)[1] == "weight" and len(tensor.shape) == 1
+    return is_sum and is_gain and isinstance(tensor, Parameter) and is_offset(books, tensor)
+
+
+_ROOTS = frozenset({"Add", "Sqrt", "Reciprocal", "Pow", "Div", "Mul", "Sub", "Max"})
+"""Operators that the root of a variance and an epsilon is made of, and what it multiplies or divides."""
+
+
+def _is_of_module(books: Books, module: str, changes: Iterable[Node]) -> bool:
+    """Whether two tensors of the module, at least, have a part in what is computed, and no other module's."""
+    names = _names_behind(books, changes)
+    return len(names) > 1 and {split_name(name)[0] for name in names} == {module}
+
+
+def _names_behind(books: Books, nodes: Iterable[Node]) -> set[str]:
+    """The PyTorch tensors that nodes of stored values alone compute with."""
+    found = (each for node in nodes for each in _behind(books.ledger.wiring, node))
+    lines = (books.entries.get(each.key) for each in found if isinstance(each, StoredTensor))
+    return {line.parameter for line in lines if line is not None and line.parameter is not None}
+
+
+def _behind(wiring: Wiring, node: Node) -> Iterator[StoredTensor | Node]:
+    """A node of stored values alone, and the nodes and stored tensors that it computes with, a few of them."""
+    waiting, seen = [node], {node.place}
+    while waiting and len(seen) < _MOST_READERS:
+        found = waiting.pop()
+        yield found
+        for provider in wiring.producers(found):
+            if isinstance(provider, StoredTensor):
+                yield provider
+            elif provider.place not in seen:
+                seen.add(provider.place)
+                waiting.append(provider)
+
+
+_STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Unsqueeze"}
+"""Operators that leave the order of elements along each axis as it is."""
+
+
+def _is_in_order(places: Array, shape: tuple[int, ...]) -> bool:
+    """Whether what comes from a tensor is a box of it: along each axis one step, onwards, and by whole axes.
+
+    Axes may be cut into several, or several made one, but not both: rows of another length are other rows. An axis
+    along which all is the same is a repetition.
+    """
+    found = np.nonzero(places)
+    if not found[0].size:
+        return True
+    box = places[tuple(slice(int(axis.min()), int(axis.max()) + 1) for axis in found)]
+    if not box.all():
+        return False
+    for axis in range(box.ndim):
+        first = box.take([0], axis)
+        if box.shape[axis] > 1 and math.prod(shape) > 1 and bool((box == first).all()):
+            box = first
+    steps = [np.diff(box, axis=axis) for axis in range(box.ndim) if box.shape[axis] > 1]
+    if not all(bool((step == step.flat[0]).all()) and int(step.flat[0]) > 0 for step in steps):
+        return False
+    mine = {int(step.flat[0]) for step in steps}
+    theirs = {math.prod(shape[axis + 1 :]) for axis, size in enumerate(shape) if size > 1}
+    return mine <= theirs or theirs <= mine
+
+
+@dataclass
+class _Fixed:
+    """Whether no input of the model has a part in what a node computes; each node is looked at once."""
+
+    wiring: Wiring
+    _known: dict[Place, bool] = field(default_factory=dict)
+
+    def __call__(self, node: Node) -> bool:
+        known = self._known
+        waiting = [node]
+        opened: set[Place] = set()
+        while waiting:
+            top = waiting[-1]
+            if top.place in known:
+                waiting.pop()
+                continue
+            opened.add(top.place)
+            above = self._above(top)
+            pending = None if above is None else next((n for n in above if n.place not in known), None)
+            if above is None or not all(known.get(n.place, True) for n in above):
+                known[top.place] = False
+            elif pending is None:
+                known[top.place] = True
+            elif pending.place in opened:  # a circle
+                known[top.place] = False
+            else:
+                waiting.append(pending)
+        return known[node.place]
+
+    def _above(self, node: Node) -> list[Node] | None:
+        """The nodes whose values a node reads; None where it reads an input of the model, or holds graphs."""
+        wiring = self.wiring
+        if node.place in wiring.nested or node.place in wiring.calls:
+            return None
+        waiting = [wiring.find(node.graph_path, name) for name in node.inputs if name]
+        above: list[Node] = []
+        seen: set[GraphInput] = set()
+        while waiting:
+            provider = waiting.pop()
+            if isinstance(provider, Node):
+                above.append(provider)
+            elif isinstance(provider, GraphInput):
+                given = [] if provider in seen else wiring.given(provider)
+                if not given:
+                    return None
+                seen.add(provider)
+                waiting += given
+            elif provider is None:
+                return None
+        return above

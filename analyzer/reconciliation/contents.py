@@ -1,0 +1,425 @@
+"""A stored tensor and a PyTorch tensor -> whether and how the one holds the other, in values, each read when asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import SAMPLES, Array, ContentMode, cast_digest, digest
+from analyzer.decoding.encodings import Encoded, find_encoding
+from analyzer.dtypes import DType, is_exact
+from analyzer.ledger import Entry
+from analyzer.manifest import Buffer, Parameter
+from analyzer.model import Key
+from analyzer.reconciliation.axes import is_computed, is_convolved, is_own, is_straight, is_turned
+from analyzer.reconciliation.closeness import (
+    BAND,
+    Reals,
+    compare_arrays,
+    compare_codes,
+    find_roundings,
+    is_like,
+    is_rounded,
+    largest_difference,
+    narrow,
+    within,
+)
+from analyzer.reconciliation.layouts import Layout, layouts
+from analyzer.reconciliation.lines import Line
+from analyzer.reconciliation.originals import Originals
+from analyzer.reconciliation.sums import compare_sums
+from analyzer.reconciliation.tiles import Tiles
+from analyzer.reconciliation.uses import Use, class_use, find_uses, in_order
+from analyzer.wiring import Wiring
+
+__all__ = ["ContentMode", "Contents", "Fit"]
+
+Positions = npt.NDArray[np.int64]
+
+_FEW = 8
+"""Different numbers from which it is evidence that a half type has them all: one in 8,192 of float32 is of float16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a stored tensor holds a PyTorch tensor."""
+
+    layout: Layout
+    chain: tuple[Line, ...]
+    """What became of it, in order; empty where it is as PyTorch has it."""
+    evidence: str
+    """`content` where every element was compared, `sums` where every row of codes was, `sampled` where some elements
+    were, `shape` where none was."""
+    error: float | None
+    """Largest difference among the compared elements."""
+
+
+@dataclass
+class Contents:
+    """Comparisons of values, under one mode."""
+
+    mode: ContentMode
+    originals: Originals
+    wiring: Wiring
+    progress: Callable[[int, int], None] | None = None
+    total_nbytes: int = 0
+    is_local: bool = True
+    """Whether the file can be mapped, so that all of a tensor is as cheap to name as a few elements."""
+    tiles: dict[Key, Tiles] = field(default_factory=dict)
+    """What stands in tiles, and how it gets PyTorch's order of elements."""
+    _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
+    _looks: dict[tuple[Key, Layout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
+    _arrays: dict[Key, Array | None] = field(default_factory=dict)
+    _precisions: dict[Key, DType] = field(default_factory=dict)
+    _uses: dict[Key, frozenset[Use]] = field(default_factory=dict)
+    _done: dict[Key, int] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> str:
+        """What an equality found here is called in `decided_by`."""
+        return "sampled" if self.mode == "sampled" else "content"
+
+    def compares(self, tensor: Parameter | Buffer) -> bool:
+        """Whether values of `tensor` are compared at all: by the mode, and because PyTorch's side has them."""
+        return self.mode != "none" and self.originals.has(tensor)
+
+    def encoding(self, entry: Entry) -> Encoded | None:
+        """How the readers of a stored tensor decode it; None where it stands for itself."""
+        key = entry.tensor.key
+        if key not in self._encodings:
+            self._encodings[key] = find_encoding(entry.tensor, self.wiring)
+        return self._encodings[key]
+
+    def shape(self, entry: Entry) -> tuple[int, ...]:
+        """Of what the entry stands for."""
+        if entry.tensor.key in self.tiles:
+            return self.tiles[entry.tensor.key].shape
+        encoded = self.encoding(entry)
+        return entry.tensor.shape if encoded is None else encoded.shape
+
+    def numel(self, entry: Entry) -> int:
+        """Elements that the entry stands for."""
+        if entry.tensor.key in self.tiles:
+            return math.prod(self.tiles[entry.tensor.key].shape)
+        encoded = self.encoding(entry)
+        return entry.logical_numel if encoded is None else encoded.numel
+
+    def uses(self, entry: Entry, shape: tuple[int, ...], axes: tuple[int, ...]) -> frozenset[Use]:
+        """What operators do with an entry that has PyTorch's axes in this order, in PyTorch's axes."""
+        key, stored = entry.tensor.key, self.shape(entry)
+        if key not in self._uses:
+            self._uses[key] = find_uses(entry.tensor, stored, self.wiring)
+        return in_order(self._uses[key], stored, shape, axes)
+
+    def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
+        """Whether the file, by this layout, uses a tensor as its module's class does; None where nothing tells."""
+        answers = set()
+        for use in self.uses(entry, layout.shape, layout.axes):
+            own = class_use(tensor, self.originals.manifest.modules, is_lookup=use.summed is None)
+            answers.add(None if own is None else own == use)
+        return answers.pop() if len(answers) == 1 else None
+
+    def precision(self, entry: Entry) -> DType:
+        """The type to which an entry's numbers were rounded: its own, or a narrower one that has those looked at.
+
+        Few numbers, or round ones, say nothing of that.
+        """
+        key, dtype = entry.tensor.key, entry.tensor.dtype
+        if key not in self._precisions:
+            self._precisions[key] = dtype
+            look = self.at(entry, self.originals.positions(self.numel(entry))) if dtype.bits > 16 else None
+            values = None if look is None or look[1] is not None else np.unique(look[0])
+            for half in (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT):  # the coarser one first
+                is_evidence = (
+                    values is not None
+                    and values.size >= _FEW
+                    and dtype.is_floating
+                    and half.bits < dtype.bits
+                )
+                if is_evidence and values is not None and narrow(values, half) is not None:
+                    self._precisions[key] = half
+                    break
+        return self._precisions[key]
+
+    def is_readable(self, entry: Entry) -> bool:
+        return entry.tensor.payload.at(np.zeros(min(1, entry.tensor.numel), dtype=np.int64)) is not None
+
+    def fit(self, entry: Entry, tensor: Parameter | Buffer, *, is_named: bool = True) -> Fit | None:
+        """How `entry` holds `tensor`; None where it does not, or where its values are compared and cannot be read.
+
+        Without a name, few equal elements in another shape prove nothing.
+        """
+        if not self.compares(tensor):
+            return self._fit_by_shape(entry, tensor)
+        for layout in self._layouts(entry, tensor):
+            if not is_named and not layout.is_plain and self.mode != "full":
+                continue
+            found = self.fit_layout(entry, tensor, layout, is_named=is_named)
+            if found is not None:
+                return found
+        return None
+
+    def fits_turned(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
+        """Whether an entry holds a tensor in any order of axes, also one that its name and readers forbid."""
+        if not self.compares(tensor):
+            return False
+        found = self.layouts(entry, tensor.shape, is_computed=True)
+        return any(self.fit_layout(entry, tensor, layout) is not None for layout in found if layout.is_plain)
+
+    def look(self, entry: Entry, layout: Layout) -> tuple[Array, Reals | None] | None:
+        """The stored numbers at a PyTorch tensor's sampled positions, and the step of each where they are codes."""
+        key = (entry.tensor.key, layout)
+        if key not in self._looks:
+            numel = int(np.prod(layout.shape, dtype=np.int64))
+            self._looks[key] = self.at(entry, layout.positions(self.originals.positions(numel)))
+        return self._looks[key]
+
+    def at(self, entry: Entry, positions: Positions) -> tuple[Array, Reals | None] | None:
+        """The stored numbers at positions of what the entry stands for, and steps where they are codes."""
+        encoded = self.encoding(entry)
+        if encoded is not None:
+            return encoded.at(positions)
+        payload = entry.tensor.payload
+        if entry.tensor.key in self.tiles:
+            positions = self.tiles[entry.tensor.key].positions(positions)
+        if not self.is_local:
+            found = payload.at(positions)
+        else:  # mapped, not read, and once for all questions
+            if entry.tensor.key not in self._arrays:
+                self._arrays[entry.tensor.key] = payload.array()
+            array = self._arrays[entry.tensor.key]
+            found = None if array is None else array.reshape(-1)[positions]
+        return None if found is None or found.dtype.kind in "OSU" else (found, None)
+
+    def array(self, entry: Entry) -> Array | None:
+        """All numbers that the entry stands for, in their shape."""
+        encoded = self.encoding(entry)
+        self._note(entry)
+        return self._untiled(entry) if encoded is None else encoded.array()
+
+    def _untiled(self, entry: Entry) -> Array | None:
+        """All stored numbers, in PyTorch's order where they stand in tiles."""
+        array, tiles = entry.tensor.payload.array(), self.tiles.get(entry.tensor.key)
+        return array if array is None or tiles is None else np.ascontiguousarray(tiles.restore(array))
+
+    def changes(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[Line, ...] | None:
+        """What the types alone say: cast, quantized, or nothing; None where one cannot be the other."""
+        encoded = self.encoding(entry)
+        if encoded is not None:
+            is_real = tensor.dtype.is_floating
+            return (Line.BLOCK_QUANTIZED if encoded.is_blocked else Line.QUANTIZED,) if is_real else None
+        if entry.tensor.dtype is tensor.dtype:
+            return ()
+        return (Line.CAST,) if entry.tensor.dtype.is_floating and tensor.dtype.is_floating else None
+
+    def error(self, entry: Entry, tensor: Parameter | Buffer) -> float | None:
+        """Largest difference, in the layout in which it is least; None if it is not known.
+
+        Of all elements where these are compared and at hand, else of the sampled ones; if they agree there, and the
+        content is another's all the same, it is not known.
+        """
+        samples = self.originals.samples(tensor) if self.mode != "none" else None
+        found = []
+        for layout in layouts(tensor.shape, self.shape(entry)) if samples is not None else ():
+            look = self.look(entry, layout)
+            largest = None if look is None or samples is None else largest_difference(look[0], samples)
+            if largest is not None:
+                found.append((largest, layout))
+        if not found:
+            return None
+        least, layout = min(found, key=lambda item: item[0])
+        values = self.originals.values(tensor) if self.mode == "full" else None
+        array = None if values is None else self.array(entry)
+        if values is None or array is None:
+            return least or None
+        return largest_difference(layout.restore(array), values)
+
+    def agreement(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[int, int]:
+        """Of the sampled elements, how many agree in the best layout, and how many there are."""
+        found = (
+            self._agreement(entry, tensor, layout) for layout in layouts(tensor.shape, self.shape(entry))
+        )
+        return max(found, default=(0, 0))
+
+    def closest(self, entry: Entry, tensor: Parameter | Buffer) -> Layout | None:
+        """The layout in which it would hold the tensor; None if sizes differ, or nothing tells which of several it is.
+
+        Of several, it is the one in which the file uses it as PyTorch does, or else more than half of the sampled
+        elements agree, and not in another.
+        """
+        if self.changes(entry, tensor) is None:
+            return None
+        found = [layout for layout in self._layouts(entry, tensor) if layout.is_plain]
+        if len(found) < 2 or self.agrees(entry, tensor, found[0]):
+            return next(iter(found), None)
+        near = {layout: self._agreement(entry, tensor, layout) for layout in found}
+        best = max(found, key=near.__getitem__)
+        is_clear = list(near.values()).count(near[best]) == 1 and 2 * near[best][0] > near[best][1]
+        return best if is_clear else None
+
+    def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> tuple[int, int]:
+        samples = self.originals.samples(tensor) if self.mode != "none" else None
+        look = self.look(entry, layout) if samples is not None else None
+        if look is None or samples is None or look[0].dtype.kind not in "fiubV":
+            return 0, 0
+        near = within(look[0].astype(np.float64), samples.astype(np.float64), look[1])
+        return int(near.sum()), int(near.size)
+
+    def _fit_by_shape(self, entry: Entry, tensor: Parameter | Buffer) -> Fit | None:
+        """What shapes, types and notes say."""
+        changed = self.changes(entry, tensor)
+        found = next(iter(self._layouts(entry, tensor)), None)
+        if changed is None or found is None:
+            return None
+        return Fit(found, (*found.chain, *changed), "shape", None)
+
+    def layouts(self, entry: Entry, shape: tuple[int, ...], *, is_computed: bool) -> list[Layout]:
+        """The likeliest first: exporters transpose a matrix whose name they do not keep.
+
+        Of a square one, neither shapes tell, nor samples that happen to stand on its diagonal. What a convolution reads
+        has its axes as PyTorch has them.
+        """
+        stored = self.shape(entry)
+        found = list(layouts(shape, stored))
+        if len(found) > 1 and len(shape) > 2 and is_convolved(entry, self.wiring):
+            return [layout for layout in found if Line.TRANSPOSED not in layout.chain]
+        is_square = len(stored) == 2 and stored[0] == stored[1] and stored == shape
+        if is_square and is_turned(entry, self.wiring, is_computed=is_computed):
+            found.reverse()
+        return found
+
+    def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
+        found = self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
+        if len(found) > 1:  # a stable sort: what the file's operators say goes before what names do
+            found.sort(key=lambda layout: self.agrees(entry, tensor, layout) is not True)
+        if self.shape(entry) != tensor.shape or not is_own(entry, tensor):
+            return found
+        # What keeps its name and its shape keeps its axes. Of a matrix the operator has to say so: where onnxruntime's
+        # quantizer makes a MatMul of a Gemm, it transposes the weight and keeps the name.
+        straight = [layout for layout in found if Line.TRANSPOSED not in layout.chain]
+        return found if len(tensor.shape) == 2 and not is_straight(entry, self.wiring) else straight or found
+
+    def fit_layout(
+        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True
+    ) -> Fit | None:
+        """`fit` in one layout, where values are compared.
+
+        Where another layout fits as well, and nothing but values tells which it is, a few elements do not decide:
+        all are compared, whatever the mode, and without them it is neither.
+        """
+        changed = self.changes(entry, tensor)
+        samples = self.originals.samples(tensor)
+        look = self.look(entry, layout) if changed is not None and samples is not None else None
+        if changed is None or samples is None or look is None:
+            return None
+        stored, _ = look
+        is_open, is_small = self.is_open(entry, tensor, layout), tensor.numel <= SAMPLES
+        for through in self._roundings(entry, tensor, look, samples, is_named=is_named):
+            error: float | None = largest_difference(stored, samples)
+            evidence = "content" if is_small and self.mode == "full" else "sampled"
+            if not is_small and (self.mode == "full" or is_open):
+                whole = self._compare_whole(entry, tensor, layout, through)
+                sums = self._compare_sums(entry, tensor, layout) if whole is None else None
+                if whole is False or sums is False or (is_open and whole is None and sums is None):
+                    continue
+                evidence = "sampled" if whole is None else "content"
+                evidence = "sums" if sums else evidence
+                error = error if whole is None or whole is True else whole
+            if through is None or error:  # what was rounded to nothing else was not rounded
+                changed = changed if through is None else (Line.CAST,)
+                return Fit(layout, (*layout.chain, *changed), evidence, error)
+        return None
+
+    def _roundings(
+        self,
+        entry: Entry,
+        tensor: Parameter | Buffer,
+        look: tuple[Array, Reals | None],
+        samples: Array,
+        *,
+        is_named: bool,
+    ) -> Iterator[DType | None]:
+        """The narrower types in which elements may have been before they were stored; None where in none."""
+        stored, steps = look
+        if steps is not None:
+            if is_like(stored, samples.astype(np.float64), steps, is_named=is_named):
+                yield None
+            return
+        if is_rounded(stored, samples, entry.tensor.dtype):
+            yield None
+        yield from find_roundings(stored, samples, entry.tensor.dtype, tensor.dtype)
+
+    def is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool:
+        """Whether the tensor may stand there in another order of axes too, and only values tell."""
+        if layout.window is None and len(self.layouts(entry, tensor.shape, is_computed=True)) < 2:
+            return False
+        return not (layout.is_plain or layout.window) or (
+            layout.has_equal_axes and self.agrees(entry, tensor, layout) is not True
+        )
+
+    def _compare_sums(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
+        """Hold what PyTorch's side says of each row against codes; None where it says nothing of them."""
+        encoded = self.encoding(entry)
+        if encoded is None or not isinstance(tensor, Parameter):
+            return None
+        known = self.originals.channel_statistics(tensor)
+        return None if known is None else compare_sums(encoded, layout, known)
+
+    def _compare_whole(
+        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, through: DType | None
+    ) -> float | bool | None:
+        """Compare all elements: False where they differ, the largest difference or True where not, None if unknown.
+
+        `through` is the narrower type in which they were for a while, if they were.
+        """
+        self._note(entry)
+        original = self.originals.values(tensor)
+        encoded = self.encoding(entry)
+        if encoded is not None:
+            return None if original is None else self._compare_codes(encoded, original, layout)
+        array = self._untiled(entry)
+        dtype = entry.tensor.dtype
+        if (
+            through is None
+            and original is None
+            and is_exact(tensor.dtype, dtype)
+            and dtype is not tensor.dtype
+        ):
+            through = tensor.dtype  # nothing was lost: the digest is of what it was
+        if array is not None and through is not None:
+            array, dtype = narrow(array, through), through
+        if array is None:
+            return False
+        restored = layout.restore(array)
+        if original is not None:
+            return compare_arrays(restored, original, dtype)
+        if dtype is tensor.dtype:
+            content = tensor.content
+            is_whole = layout.window is None
+            if content is not None and content.digest_transposed and layout.axes == (1, 0) and is_whole:
+                return digest(array) == content.digest_transposed
+            return digest(restored) == self.originals.digest(tensor)
+        expected = self.originals.cast_digest(tensor, dtype)
+        return None if expected is None else cast_digest(restored, dtype) == expected
+
+    def repeats(self, entry: Entry, layout: Layout, values: Array) -> bool:
+        """Whether codes stand for these values, in PyTorch's order of axes, each within a step."""
+        encoded = self.encoding(entry)
+        return encoded is not None and self._compare_codes(encoded, values, layout) is not False
+
+    def _compare_codes(self, encoded: Encoded, original: Array, layout: Layout) -> float | bool:
+        if layout.window is None:
+            return compare_codes(encoded.bands(), original.transpose(layout.axes).reshape(-1))
+        every = range(0, original.size, BAND)
+        starts = (np.arange(start, min(start + BAND, original.size), dtype=np.int64) for start in every)
+        bands = (found for part in starts if (found := encoded.at(layout.positions(part))) is not None)
+        return compare_codes(bands, original.reshape(-1))
+
+    def _note(self, entry: Entry) -> None:
+        self._done[entry.tensor.key] = entry.tensor.nbytes
+        if self.progress is not None:
+            self.progress(min(sum(self._done.values()), self.total_nbytes), self.total_nbytes)

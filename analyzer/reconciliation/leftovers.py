@@ -1,0 +1,423 @@
+"""Rules for what no other rule has settled: suspects differ, parameters are unused or missing, entries have a role."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from analyzer.classify.structure import find_origin
+from analyzer.content import Array, decode_values, is_constant_filled
+from analyzer.ledger import Entry, Evidence, Role
+from analyzer.liveness import find_live
+from analyzer.manifest import Buffer, Manifest, Parameter, Traced, split_name
+from analyzer.model import Node, StoredTensor
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.reconciliation.books import Books, Suspect
+from analyzer.reconciliation.closeness import find_masked
+from analyzer.reconciliation.lines import MEANINGS, Line, Piece
+from analyzer.reconciliation.rotary import is_only_turned
+from analyzer.scopes import is_dotted
+from analyzer.tables import are_slopes, is_known_table, is_sinusoidal, slack_of
+from analyzer.waves import are_frequencies, begin_at_zero
+from analyzer.wiring import Reader
+
+__all__ = [
+    "mark_ties",
+    "settle_dead",
+    "settle_entries",
+    "settle_fillers",
+    "settle_not_compared",
+    "settle_parameters",
+    "settle_suspects",
+]
+
+_BY_ROLE = {
+    Role.CONSTANT: Line.ADDED,
+    Role.QUANTIZATION: Line.QUANTIZATION,
+    Role.PARAMETER: Line.UNEXPECTED,
+    Role.UNATTRIBUTED: Line.UNEXPLAINED,
+}
+
+
+def settle_suspects(books: Books) -> None:
+    """A PyTorch name with other content, which no formula explains, or with content that cannot be read.
+
+    Where its values are in the file all the same, in another order or under another name, or where nobody can read
+    them, the rule says so (`analyzer.reconciliation.lines.WHY`).
+    """
+    for suspect in books.suspects:
+        entry, tensor = suspect.entry, suspect.tensor
+        rule = _say_how(books, suspect)
+        is_unread = rule == "none:unreadable"
+        layout = None if is_unread else books.contents.closest(entry, tensor)
+        piece = None if layout is None else Piece(entry.tensor.key, layout.shape, layout.axes)
+        if isinstance(tensor, Parameter) and tensor.name not in books.parameters:
+            error = books.contents.error(entry, tensor)
+            pieces = () if piece is None else (piece,)
+            books.hold(tensor, entry, (Line.DIFFERING,), rule, error, pieces=pieces)
+        else:
+            books.settle(entry, Line.DIFFERING, rule, tensor.name, piece=piece)
+    books.suspects.clear()
+
+
+def _say_how(books: Books, suspect: Suspect) -> str:
+    """The rule for a suspect: what is known of the values that its name stands for."""
+    entry, tensor, contents = suspect.entry, suspect.tensor, books.contents
+    if contents.compares(tensor) and not contents.is_readable(entry):
+        return "none:unreadable"
+    if contents.fits_turned(entry, tensor):
+        return f"{contents.evidence}:turned"
+    if _is_reordered(books, entry, tensor):
+        return "content:reordered"
+    is_code = entry.tensor.dtype.is_integer and contents.encoding(entry) is None
+    if is_code and tensor.dtype.is_floating and contents.compares(tensor):
+        return "none:undecoded"
+    if tensor.name in books.parameters or _is_held_elsewhere(books, suspect):
+        return f"{contents.evidence}:held-elsewhere"
+    return f"name+{contents.evidence}"
+
+
+def _is_reordered(books: Books, entry: Entry, tensor: Parameter | Buffer) -> bool:
+    """Whether an entry has all values of a tensor, each as often, in another order of more than a few numbers."""
+    if (
+        entry.tensor.numel != tensor.numel
+        or tensor.numel > _MOST_FILLER
+        or not books.contents.compares(tensor)
+    ):
+        return False
+    if entry.tensor.dtype is not tensor.dtype or not tensor.dtype.is_floating:
+        return False
+    values, array = books.contents.originals.values(tensor), books.contents.array(entry)
+    if values is None or array is None or is_constant_filled(array):
+        return False
+    return bool(np.array_equal(np.sort(array.reshape(-1)), np.sort(values.reshape(-1))))
+
+
+def _is_held_elsewhere(books: Books, suspect: Suspect) -> bool:
+    """Whether another suspect's tensor has the values that are looked for: two names were exchanged."""
+    tensor, contents = suspect.tensor, books.contents
+    others = [
+        other.entry
+        for other in books.suspects
+        if other.entry is not suspect.entry and contents.numel(other.entry) == tensor.numel
+    ]
+    if not contents.compares(tensor) or contents.originals.is_constant(tensor):
+        return False
+    return any(contents.fit(entry, tensor, is_named=False) is not None for entry in others[:_MOST_SUSPECTS])
+
+
+_MOST_SUSPECTS = 64
+"""Other suspects of one size in which a tensor's values are looked for."""
+
+
+def settle_fillers(books: Books) -> None:
+    """One number throughout where PyTorch has nothing of that size left, and masks: what an operator must be given.
+
+    Of what an operator reads as a weight, only vectors that change nothing are taken for that: zeros that are added,
+    ones that are multiplied by. LayerNormalization without a bias gets zeros, a norm without a scale ones. A bias that
+    somebody has set to zero is not taken for that: its parameter is still to be found. The zeros that an unrolled loop
+    starts with are one where its other steps multiply the same weights by what the step before has made.
+    """
+    if books.contents.mode == "none" and not books.contents.is_local:
+        return  # of a remote file no values are read that nobody asked for
+    sizes: dict[int, list[Parameter]] = defaultdict(list)
+    for parameter in books.free_parameters():
+        if parameter.read is not False:  # what forward does not read stands nowhere
+            sizes[parameter.numel].append(parameter)
+    zeroed = find_zeroed(books.manifest)
+    for entry in [*books.free_entries(), *(suspect.entry for suspect in books.suspects)]:
+        is_left = any(
+            not _is_another_norms(books, entry, parameter)
+            for parameter in sizes.get(books.contents.numel(entry), ())
+        )
+        if not is_left and _is_first_state(books, entry):
+            books.settle(entry, Line.ADDED, "content:first-state")
+            continue
+        if zeroed and _is_zero_factor(books, entry, zeroed):
+            books.settle(entry, Line.ADDED, "content:zeros-of-program")
+            continue
+        is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) or _is_cache(entry)
+        if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
+            continue
+        if not entry.uses:  # what no operator reads, none had to be given
+            continue
+        array = books.contents.array(entry)
+        if array is None or not array.size or array.dtype.kind != "f":
+            continue
+        is_free = not entry.sources and not is_left
+        is_weight = entry.role is Role.PARAMETER
+        if entry.role is Role.BUFFER:
+            if is_free and _is_made(books, entry, array):
+                books.settle(entry, Line.ADDED, "content:table")
+        elif is_free and is_constant_filled(array) and (not is_weight or _is_neutral(entry, array)):
+            if array.size > 1 and is_only_turned(books, entry):
+                continue  # frequencies that somebody has made one
+            books.settle(entry, Line.ADDED, "content:constant-filled")
+        elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
+            books.settle(entry, Line.ADDED, "content:mask")
+        elif is_free and ((not is_weight and _is_table(array)) or _is_made(books, entry, array)):
+            books.settle(entry, Line.ADDED, "content:table")
+    books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
+
+
+def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:
+    """Whether nodes that normalize alone read an entry, all in modules that are told and do not own a parameter."""
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
+    if not readers or not all(_normalizes(reader.node) for reader in readers):
+        return False
+    modules = books.reader_modules(entry)
+    return bool(modules) and not modules & {split_name(name)[0] for name in parameter.names}
+
+
+def _normalizes(node: Node) -> bool:
+    known = operator_of(node)
+    return known is not None and known.kind is Kind.NORMALIZES
+
+
+def _is_table(array: Array) -> bool:
+    """Whether numbers are a known table, and so many that they are not one by themselves."""
+    if array.size >= _LEAST_TABLE:
+        return is_known_table(array)
+    values = np.squeeze(array.astype(np.float64))
+    is_positive = bool((values > 0).all())
+    return array.size >= _LEAST_SLOPES and is_positive and are_slopes(values, slack_of(array))
+
+
+_LEAST_SLOPES = 3
+"""ALiBi's slopes follow from how many there are: three are no accident."""
+
+
+def _is_cache(entry: Entry) -> bool:
+    """Whether an operator alone says that it is a buffer: attention's tables of cosines and sines."""
+    return entry.role is Role.BUFFER and entry.evidence is Evidence.STRUCTURE and not entry.sources
+
+
+def _is_made(books: Books, entry: Entry, array: Array) -> bool:
+    """Whether an operator reads as its own what forward makes of positions: waves, or frequencies of such.
+
+    Asked only where PyTorch's side does not list what is no parameter, as no state dict does; all others say what
+    frequencies they have.
+    """
+    if books.manifest.lists_all_buffers:
+        return False
+    values = np.squeeze(array.astype(np.float64))
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME | DECODES)
+    if _is_cache(entry) or all(_looks_up(reader) for reader in readers):
+        slack = slack_of(array)
+        return (
+            values.ndim == 2
+            and array.size >= _LEAST_TABLE
+            and begin_at_zero(values, slack)
+            and is_sinusoidal(values, slack)
+        )
+    return values.ndim == 1 and are_frequencies(values, slack_of(array)) and is_only_turned(books, entry)
+
+
+def _looks_up(reader: Reader) -> bool:
+    known = operator_of(reader.node)
+    return known is not None and known.kind is Kind.LOOKS_UP and known.slot(reader.slot) is Slot.TABLE
+
+
+def find_zeroed(manifest: Manifest) -> frozenset[str]:
+    """Parameters that PyTorch's own program multiplies by zeros, and reads nowhere else: no output depends on them."""
+    if manifest.program is None:
+        return frozenset()
+    made: dict[str, list[Traced]] = defaultdict(list)
+    for value in manifest.program.values:
+        for origin in value.origins:
+            made[origin].append(value)
+    return frozenset(
+        name
+        for name in manifest.program.through
+        if name in made and all(_is_nothing(value) for value in made[name])
+    )
+
+
+def _is_nothing(value: Traced) -> bool:
+    """Whether a value of the program is zeros throughout."""
+    element = value.dtype.to_numpy()
+    if value.content is None or element is None or not value.content.constant_filled:
+        return False
+    return not decode_values(value.content.samples, element).any()
+
+
+def _is_zero_factor(books: Books, entry: Entry, zeroed: frozenset[str]) -> bool:
+    """Whether an entry is zeros by which nothing is multiplied but parameters that the program multiplies by zeros."""
+    if not entry.tensor.dtype.is_floating or not 0 < entry.tensor.numel <= _MOST_FILLER:
+        return False
+    readers = books.ledger.wiring.readers(entry.tensor, past=MOVES)
+    if not readers or not all(_is_operand(reader) for reader in readers):
+        return False
+    for node, slot in readers:
+        factor = find_origin(books.ledger.wiring, node, 1 - slot)
+        line = books.entries.get(factor.key) if isinstance(factor, StoredTensor) else None
+        if line is None or line.parameter not in zeroed:
+            return False
+    array = books.contents.array(entry)
+    return array is not None and not array.any()
+
+
+def _is_first_state(books: Books, entry: Entry) -> bool:
+    """Whether zeros stand in a product where other products with the same stored weights have an activation."""
+    if not entry.tensor.dtype.is_floating or not 0 < entry.tensor.numel <= _MOST_FILLER:
+        return False
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
+    products = [reader for reader in readers if _is_operand(reader)]
+    if not products or not all(_is_repeated(books, reader) for reader in products):
+        return False
+    array = books.contents.array(entry)
+    return array is not None and not array.any()
+
+
+_SAME = frozenset({"Cast", "CastLike", "Identity"})
+
+
+def _is_operand(reader: Reader) -> bool:
+    return reader.slot < 2 and reader.node.op_type in ("Gemm", "MatMul") and reader.node.is_standard
+
+
+def _is_repeated(books: Books, reader: Reader) -> bool:
+    """Whether another product multiplies the other operand, a stored one or its transpose, by what is computed."""
+    wiring, node = books.ledger.wiring, reader.node
+    weight = wiring.find(node.graph_path, node.inputs[1 - reader.slot])
+    if not isinstance(weight, (StoredTensor, Node)):
+        return False
+    if isinstance(weight, Node) and weight.op_type != "Transpose":
+        return False
+    return any(
+        isinstance(wiring.find(other.node.graph_path, other.node.inputs[1 - other.slot]), Node)
+        for other in wiring.readers(weight)
+        if other.node.place != node.place and other.slot == 1 - reader.slot and _is_operand(other)
+    )
+
+
+_MOST_FILLER = 1 << 24
+"""Elements up to which an entry that nothing explains is looked at once more."""
+
+_LEAST_TABLE = 8
+"""Elements from which numbers may be known for a table: two or three are a count, or have one ratio, by themselves."""
+
+_MAY_BE_MASKS = ("structure:Add-vector", "provenance:folded-from", "provenance:folded-with")
+"""Of what seems learned: what is added to scores, and what has a weight's shape and not its values."""
+
+
+_SCALES = re.compile(r"structure:(?:(?:Mul|Div)-vector|\w*Norm\w*\[\d\])")
+"""Rules by which an entry is a factor of each channel; of a normalization that has a shift, that is the last."""
+
+_SHIFTS = {
+    "BatchNormalization[2]",
+    "GroupNorm[2]",
+    "GroupNormalization[2]",
+    "InstanceNormalization[2]",
+    "LayerNormalization[2]",
+    "SkipLayerNormalization[3]",
+    "SkipLayerNormalization[4]",
+    "SkipSimplifiedLayerNormalization[3]",
+}
+
+
+def _is_neutral(entry: Entry, array: Array) -> bool:
+    """Whether a vector leaves what it is added to, or multiplied with, as it is."""
+    is_vector = sum(dim != 1 for dim in array.shape) <= 1
+    is_shift = entry.decided_by.removeprefix("structure:") in _SHIFTS
+    neutral = 1.0 if _SCALES.fullmatch(entry.decided_by) and not is_shift else 0.0
+    return is_vector and bool(array.flat[0] == neutral)
+
+
+def _is_mask(array: Array) -> bool:
+    """Whether there is nothing but zeros and one large negative number, as masks have that are added to scores."""
+    values = array.astype(np.float64)
+    masked = find_masked(values)
+    return bool(masked.any()) and bool((masked | (values == 0)).all()) and np.unique(values[masked]).size == 1
+
+
+def settle_parameters(books: Books) -> None:
+    """Absent parameters: unused by the export's trace, a zero bias that was dropped, else missing."""
+    for parameter in list(books.free_parameters()):
+        if parameter.read is False and books.manifest.trace is not None:
+            books.lose(parameter, Line.UNUSED, f"provenance:{books.manifest.trace}")
+        elif books.is_dropped_zero(parameter):
+            books.lose(parameter, Line.REMOVED_ZERO, "provenance:traced-zero")
+        else:
+            books.lose(parameter, Line.MISSING, "none:not-in-file")
+
+
+def settle_entries(books: Books) -> None:
+    """Entries that hold no PyTorch parameter, by what the file alone says they are."""
+    for entry in list(books.free_entries()):
+        if entry.role is not Role.PARAMETER and _is_weight(books, entry):
+            # A note may say of anything that the exporter made it; none makes a matrix to multiply by.
+            books.settle(entry, Line.UNEXPLAINED, "structure:multiplied")
+        elif entry.role is Role.BUFFER:
+            known = [name for name in entry.sources if books.tensor(name) is not None]
+            # A state dict lacks what is not persistent: there the file's own word counts.
+            is_named = not books.manifest.lists_all_buffers and bool(entry.sources)
+            line = Line.BUFFER if known or is_named else Line.UNEXPLAINED
+            books.settle(entry, line, entry.decided_by, known[0] if known else None)
+        else:
+            is_learned = entry.role is Role.PARAMETER
+            books.settle(entry, _BY_ROLE[entry.role], entry.decided_by, is_counted=is_learned)
+
+
+def _is_weight(books: Books, entry: Entry) -> bool:
+    is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
+    is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
+    return is_noted and is_matrix and books.is_multiplied(entry)
+
+
+def settle_not_compared(books: Books) -> None:
+    """What PyTorch's side names and does not describe, where it describes others: nobody can say that it is held."""
+    contents = books.contents
+    if contents.mode == "none":
+        return
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        is_told = not settled.entries or bool(MEANINGS[settled.line].unbalanced)
+        if is_told or not parameter.numel or contents.originals.has(parameter):
+            continue
+        chain = (*settled.chain, Line.NOT_COMPARED)
+        books.parameters[parameter.name] = replace(settled, line=Line.NOT_COMPARED, chain=chain)
+        for key in settled.entries:
+            held = books.entries.get(key)
+            if held is not None and held.parameter == parameter.name:
+                books.entries[key] = replace(held, line=Line.NOT_COMPARED)
+
+
+def settle_dead(books: Books) -> None:
+    """A parameter that the file holds only where no output depends on it: the model computes with something else.
+
+    One that PyTorch's own program does not read, or multiplies by zeros, may well lie idle. Of one in several
+    pieces each is needed.
+    """
+    held = {key for line in books.parameters.values() for key in line.entries}
+    live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in held)
+    zeroed = find_zeroed(books.manifest)
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        if not settled.entries or MEANINGS[settled.line].unbalanced or parameter.read is False:
+            continue
+        if parameter.name in zeroed:
+            continue
+        pieces = {piece.key for piece in settled.pieces}
+        dead = {key for key in (*pieces, *settled.entries) if key not in live.tensors}
+        if not (pieces & dead if len(pieces) > 1 else dead.issuperset(settled.entries)):
+            continue
+        chain = (*settled.chain, Line.DEAD)
+        books.parameters[parameter.name] = replace(settled, line=Line.DEAD, chain=chain)
+        for key in dead & books.entries.keys():
+            books.entries[key] = replace(books.entries[key], line=Line.DEAD)
+
+
+def mark_ties(books: Books) -> None:
+    """A parameter of several names that is stored once, whole, is `tied`; the line it had stays in its chain."""
+    storing = {Line.IDENTICAL, Line.NAMED, Line.RENAMED, Line.TRANSPOSED, Line.RESHAPED}
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        if parameter.tied and settled.line in storing and len(settled.entries) == 1:
+            chain = (*settled.chain, Line.TIED)
+            books.parameters[parameter.name] = replace(settled, line=Line.TIED, chain=chain)
+            held = books.entries[settled.entries[0]]
+            books.entries[held.key] = replace(held, line=Line.TIED)

@@ -1,0 +1,259 @@
+"""Rules: weights that forward normalizes before it computes with them, and that an export stores normalized.
+
+W / sigma with sigma = u W v, the vectors of a power iteration (spectral norm: Miyato et al. 2018, equation 8;
+`torch.nn.utils.spectral_norm`), and (W - mean) / sqrt(var + eps) of each output channel (weight standardization:
+Qiao et al. 2019, equation 5). Nothing but a weight that the exporter renamed is taken for one of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Parameter, split_name
+from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.closeness import least_difference
+from analyzer.reconciliation.layouts import Layout
+from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
+from analyzer.reconciliation.scaled import fit_scaled, tolerance_of
+
+__all__ = ["match_spectralnorm", "match_standardized"]
+
+Reals = npt.NDArray[np.float64]
+
+_ROLES = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
+
+
+def _candidates(books: Books, weight: Parameter) -> Iterator[Entry]:
+    """Unsettled tensors of a weight's size that do not bear its name."""
+    suspected = [suspect.entry for suspect in books.suspects if suspect.tensor is weight]
+    for entry in (*suspected, *books.free_entries()):
+        own = books.aligned(entry.tensor.name)
+        is_like = books.contents.numel(entry) == weight.numel and entry.role in _ROLES
+        if is_like and own not in weight.names and not books.is_elsewhere(entry, weight):
+            yield entry
+
+
+def _release(books: Books, entry: Entry) -> None:
+    books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
+
+
+# spectral norm
+
+_MATRICES = (
+    (re.compile(r"(.*?)([^.]+)_orig"), r"\1\2_{}"),
+    (re.compile(r"(.*?)parametrizations\.([^.]+)\.original"), r"\1parametrizations.\2.{}._{}"),
+)
+"""Names of a matrix in torch's old and new spelling, and of the vectors of its power iteration."""
+
+_MOST_PARAMETRIZATIONS = 4
+
+_NEAR = 1e-5
+"""How far a sum of many products may round, relative to it."""
+
+
+def match_spectralnorm(books: Books) -> None:
+    """Explain weights that are PyTorch's divided by the product with the two vectors beside it."""
+    if books.contents.mode == "none":
+        return
+    for weight in list(books.free_parameters()):
+        sigmas = list(_sigmas(books, weight))
+        for entry in _candidates(books, weight) if sigmas else ():
+            if any(_hold_divided(books, weight, entry, sigma) for sigma in sigmas):
+                break
+
+
+def _sigmas(books: Books, weight: Parameter) -> Iterator[float]:
+    """The largest singular value as PyTorch estimates it, along each axis that the vectors fit."""
+    left, right = _vectors(books, weight)
+    values = None if left is None else books.contents.originals.values(weight)
+    if left is None or right is None or values is None or values.ndim < 2:
+        return
+    matrix = values.astype(np.float64)
+    for axis, size in enumerate(matrix.shape):
+        if left.size == size and left.size * right.size == matrix.size:
+            sigma = float(left.ravel() @ np.moveaxis(matrix, axis, 0).reshape(size, -1) @ right.ravel())
+            if sigma:
+                yield sigma
+
+
+def _vectors(books: Books, weight: Parameter) -> tuple[Reals | None, Reals | None]:
+    vector = books.contents.originals.vector
+    for name in weight.names:
+        for pattern, others in _MATRICES:
+            found = pattern.fullmatch(name)
+            for number in range(_MOST_PARAMETRIZATIONS) if found else ():
+                assert found is not None
+                stem = found.expand(others)
+                given = (number,) * (stem.count("{}") - 1)
+                left, right = (vector(stem.format(*given, leaf)) for leaf in ("u", "v"))
+                if left is not None and right is not None:
+                    return left, right
+    return None, None
+
+
+def _hold_divided(books: Books, weight: Parameter, entry: Entry, sigma: float) -> bool:
+    values = books.contents.originals.values(weight)
+    if values is None:
+        return False
+    largest = np.array([int(np.abs(values).argmax())])
+    first = float(values.reshape(-1)[largest[0]])
+    for layout in books.contents.layouts(entry, weight.shape, is_computed=True):
+        look = books.contents.at(entry, layout.positions(largest))
+        if look is None or first == 0.0 or look[0].dtype.kind not in "fV":
+            continue
+        factor = float(look[0].astype(np.float64)[0]) / first
+        # Sigma is a sum, which rounds; all elements are compared with the one factor that the file has.
+        near = max(_NEAR, tolerance_of(books.contents, entry))
+        if look[1] is not None or abs(factor * sigma - 1) > near:
+            factor = 1 / sigma
+        scale = np.full(weight.shape[0], factor)
+        fit = fit_scaled(books.contents, entry, weight, scale, 0)
+        if fit is not None:
+            rule = f"{fit.evidence}:spectralnorm {weight.name}"
+            moved = [line for line in fit.chain if not MEANINGS[line].changes_values]
+            retyped = [line for line in fit.chain if MEANINGS[line].changes_values]
+            function = Computed(rule, _divided_by(factor), factor)
+            piece = Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=function)
+            _release(books, entry)
+            chain = (*moved, Line.FOLDED_POINTWISE, *retyped)
+            books.hold(weight, entry, chain, rule, fit.error, pieces=(piece,))
+            return True
+    return False
+
+
+def _divided_by(factor: float) -> Callable[[Reals], Reals]:
+    return lambda x: x / factor
+
+
+# weight standardization
+
+_EPSILONS = (0.0, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4)
+"""What implementations add to a variance, or to its root."""
+
+_FEWEST = 2
+"""Layers that have to be normalized: one alone may have been changed by somebody."""
+
+
+def match_standardized(books: Books) -> None:
+    """Explain the weights of convolutions that are PyTorch's, less the mean of each channel, over its deviation.
+
+    One way for the whole file, and for all layers of one name but for its numbers; what is added to the variance may
+    be another in a layer of another name (BiT's first).
+    """
+    if books.contents.mode == "none":
+        return
+    weights = [p for p in books.free_parameters() if _may_be_standardized(books, p)]
+    for way in (_by_variance, _by_unbiased_variance, _by_deviation) if len(weights) >= _FEWEST else ():
+        for eps in _EPSILONS:
+            found = _find_standardized(books, weights, way, eps)
+            if len(found) >= _FEWEST and not _stand_plain(books, [weight for weight, _, _ in found]):
+                found += _find_others(books, weights, way, {weight.name for weight, _, _ in found})
+                for weight, entry, layout in found:
+                    rule = f"{books.contents.evidence}:standardized {split_name(weight.name)[0]}".rstrip()
+                    piece = Piece(entry.tensor.key, layout.shape, layout.axes, computed=Computed(rule))
+                    chain = (*layout.chain, Line.FOLDED_WEIGHTNORM)
+                    _release(books, entry)
+                    books.hold(weight, entry, chain, rule, 0.0, pieces=(piece,))
+                return
+
+
+def _find_others(
+    books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], names: set[str]
+) -> list[tuple[Parameter, Entry, Layout]]:
+    """Weights of other names than those found, normalized the same way but for what is added to the variance."""
+    patterns = {_NUMBER.sub("#", name) for name in names}
+    others = [weight for weight in weights if _NUMBER.sub("#", weight.name) not in patterns]
+    found: dict[str, tuple[Parameter, Entry, Layout]] = {}
+    for eps in _EPSILONS:
+        rest = [weight for weight in others if weight.name not in found]
+        found |= {match[0].name: match for match in _find_standardized(books, rest, way, eps)}
+    return list(found.values())
+
+
+_CONVOLVED = 3
+"""Axes of a convolution's weight, at least."""
+
+_PLAIN = re.compile(r"(?:Lazy)?Conv(?:Transpose)?[123]d")
+"""Classes of torch whose forward takes the weight as it is."""
+
+
+def _may_be_standardized(books: Books, parameter: Parameter) -> bool:
+    module, leaf = split_name(parameter.name)
+    class_ = books.manifest.modules.get(module)
+    is_weight = leaf == "weight" and len(parameter.shape) >= _CONVOLVED and parameter.dtype.is_floating
+    is_plain = class_ is not None and _PLAIN.fullmatch(class_) is not None
+    return is_weight and not is_plain and parameter.numel > parameter.shape[0]
+
+
+def _by_variance(rows: Reals, eps: float) -> Reals:
+    size: Reals = np.sqrt(rows.var(axis=1) + eps)
+    return size
+
+
+def _by_unbiased_variance(rows: Reals, eps: float) -> Reals:
+    size: Reals = np.sqrt(rows.var(axis=1, ddof=1) + eps)
+    return size
+
+
+def _by_deviation(rows: Reals, eps: float) -> Reals:
+    size: Reals = rows.std(axis=1, ddof=1) + eps
+    return size
+
+
+def _find_standardized(
+    books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], eps: float
+) -> list[tuple[Parameter, Entry, Layout]]:
+    found = []
+    used = set()
+    for weight in weights:
+        values = books.contents.originals.values(weight)
+        if values is None:
+            continue
+        rows = values.astype(np.float64).reshape(len(values), -1)
+        mean = rows.mean(axis=1, keepdims=True)
+        size = way(rows, eps)[:, None]
+        if not bool((size > 0).all()):
+            continue
+        expected = ((rows - mean) / size).reshape(weight.shape)
+        sizes = ((np.abs(rows) + np.abs(mean)) / size).reshape(weight.shape)
+        for entry in _candidates(books, weight):
+            if entry.tensor.key in used or books.contents.encoding(entry) is not None:
+                continue
+            layout = _layout_of(books, entry, weight, expected, sizes)
+            if layout is not None:
+                used.add(entry.tensor.key)
+                found.append((weight, entry, layout))
+                break
+    return found
+
+
+def _layout_of(books: Books, entry: Entry, weight: Parameter, expected: Reals, sizes: Reals) -> Layout | None:
+    """The order of axes in which every element is the one that is expected, within its rounding."""
+    array = books.contents.array(entry)
+    if array is None or array.dtype.kind not in "fV":
+        return None
+    room = 2 * tolerance_of(books.contents, entry) * sizes + least_difference(array)
+    for layout in books.contents.layouts(entry, weight.shape, is_computed=True):
+        if layout.is_plain and books.contents.agrees(entry, weight, layout) is not False:
+            stored = layout.restore(array).astype(np.float64)
+            if bool((np.abs(stored - expected) <= room).all()):
+                return layout
+    return None
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _stand_plain(books: Books, weights: list[Parameter]) -> bool:
+    """Whether another layer's weight of one of these names, but for its numbers, stands as PyTorch has it."""
+    patterns = {_NUMBER.sub("#", weight.name) for weight in weights}
+    like = {p.name for p in books.manifest.parameters if len(p.shape) >= _CONVOLVED}
+    return any(
+        name in like and _NUMBER.sub("#", name) in patterns and MEANINGS[line.line].values != "none"
+        for name, line in books.parameters.items()
+    )

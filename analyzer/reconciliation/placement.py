@@ -1,0 +1,365 @@
+"""Rule: one parameter's values where another's belong.
+
+A match of names and values says what a tensor holds, not that it is read where PyTorch reads it. Three things tell
+that: the module that the reading node belongs to, and the parameter that this module has for that input; what stands
+around a weight in one layer, if that is what stands around another weight in other layers; and the order in which
+layers compute.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.ledger import Entry, natural_order
+from analyzer.manifest import Parameter, split_name
+from analyzer.model import Node, Place
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.lines import MEANINGS, Line
+from analyzer.wiring import Reader
+
+__all__ = ["settle_misplaced"]
+
+_NUMBER = re.compile(r"\d+")
+
+_DEPTH = 5
+"""Nodes before and after a weight's that make up its surroundings."""
+
+_MOST_AROUND = 64
+"""Readers and sources of one step that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A parameter that one tensor holds whole, and the one node that computes with it."""
+
+    parameter: Parameter
+    entry: Entry
+    reader: Reader
+
+
+def settle_misplaced(books: Books) -> None:
+    """Settle as `misplaced` what is held, by its values, and read where another parameter belongs."""
+    if books.contents.mode == "none":
+        return
+    held = list(_read(books))
+    values = list(_read_values(books))
+    read = held + values
+    books.checked_places = len(held)
+    wrong: dict[str, str] = {}
+    for each in held:
+        expected = _expected(books, each)
+        if expected is not None:
+            wrong[each.parameter.name] = f"provenance:read-as {expected}"
+    for name in _out_of_pattern(books, read):
+        wrong.setdefault(name, "structure:read-as-another")
+    for name in _out_of_order(books, read):
+        wrong.setdefault(name, "structure:out-of-order")
+    for each in values:
+        rule = wrong.get(each.parameter.name)
+        if rule is not None:
+            line = books.entries[each.entry.tensor.key]
+            books.entries[line.key] = replace(line, line=Line.MISPLACED, decided_by=rule)
+    for each in held:
+        rule = wrong.get(each.parameter.name)
+        if rule is not None:
+            settled = books.parameters[each.parameter.name]
+            chain = (*settled.chain, Line.MISPLACED)
+            books.parameters[settled.name] = replace(
+                settled, line=Line.MISPLACED, chain=chain, decided_by=rule
+            )
+            for key in settled.entries:
+                if key in books.entries:
+                    books.entries[key] = replace(books.entries[key], line=Line.MISPLACED)
+
+
+def _read(books: Books) -> Iterator[_Read]:
+    """Parameters that stand alone in one tensor, which one node computes with, past what moves or decodes it."""
+    held: dict[object, int] = defaultdict(int)
+    for line in books.parameters.values():
+        for key in set(line.entries):
+            held[key] += 1
+    for parameter in books.manifest.parameters:
+        line = books.parameters[parameter.name]
+        if len(line.entries) != 1 or MEANINGS[line.line].unbalanced or held[line.entries[0]] != 1:
+            continue
+        if len(line.pieces) > 1 or any(piece.taken or piece.put for piece in line.pieces):
+            continue
+        entry = books.entry(line.entries[0])
+        readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
+        if len(readers) == 1:
+            yield _Read(parameter, entry, readers[0])
+
+
+def _read_values(books: Books) -> Iterator[_Read]:
+    """Values of PyTorch's program that hold no parameter, as if each were one of the layer that it is computed from."""
+    for key, value in books.evaluated.items():
+        if not value.parameters or books.entries[key].parameter is not None:
+            continue
+        formula = _NUMBER.sub("", value.expression)
+        like = Parameter(
+            f"{value.parameters[0]}~{formula}",
+            value.shape,
+            value.dtype,
+            trainable=False,
+            content=value.content,
+        )
+        entry = books.entry(key)
+        readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
+        if len(readers) == 1:
+            yield _Read(like, entry, readers[0])
+
+
+# by the module that reads it
+
+
+def _expected(books: Books, each: _Read) -> str | None:
+    """The parameter that the reading module has at that input, if it is another one of this shape."""
+    scope = books.ledger.traced_scopes.get(each.reader.node.place)
+    if scope is None or each.entry.tensor.key in books.evaluated:
+        return None  # where a value stands that is computed from several was asked when it was found
+    module = books.aligned.module(scope)
+    leaf = _leaf(books, each)
+    found = books.tensor(f"{module}.{leaf}" if module else leaf) if leaf is not None else None
+    if (
+        not isinstance(found, Parameter)
+        or found.name == each.parameter.name
+        or found.shape != each.parameter.shape
+    ):
+        return None
+    own = {name for home, name in map(split_name, each.parameter.names) if home == module}
+    if leaf in own:
+        return None
+    if own - _LEAVES and each.reader.node.op_type in ("Add", "Mul"):
+        return None  # a module with a third vector of this shape adds or multiplies that, too (EvoNorm's `v`)
+    if Line.FOLDED_BATCHNORM in books.parameters[each.parameter.name].chain and len(each.parameter.shape) < 2:
+        return None  # the bias that a BatchNorm became stands at its convolution
+    if _is_equal(books, each.parameter, found):
+        return None
+    return found.name
+
+
+_LEAVES = frozenset({"bias", "weight"})
+
+
+def _leaf(books: Books, each: _Read) -> str | None:
+    """`weight` or `bias`: what PyTorch calls what is read at an input; None where the operator does not say."""
+    node, slot = each.reader
+    known = operator_of(node)
+    if known is None:
+        return None
+    if known.kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.NORMALIZES, Kind.LOOKS_UP):
+        what = known.slot(slot)
+        if what in (Slot.LEARNED, Slot.CODES, Slot.TABLE):
+            return "weight"
+        first = next((place for place, each_slot in enumerate(known.slots) if each_slot is Slot.BIAS), None)
+        return "bias" if slot == first else None
+    is_vector = sum(dim != 1 for dim in each.parameter.shape) <= 1
+    if node.op_type == "Add" and is_vector:
+        return "bias"
+    return "weight" if node.op_type == "Mul" and is_vector else None
+
+
+def _is_equal(books: Books, one: Parameter, other: Parameter) -> bool:
+    """Whether both have the same values: then it does not matter which of them stands there."""
+    samples = [books.contents.originals.samples(parameter) for parameter in (one, other)]
+    if samples[0] is None or samples[1] is None:
+        return True
+    return samples[0].tobytes() == samples[1].tobytes()
+
+
+# by what stands around it
+
+
+def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
+    """Weights that stand in one layer as another weight of that shape stands in the others, and not as they do."""
+    around = {each.parameter.name: _surroundings(books, each.reader) for each in read}
+    depths = _depths(books)
+    layers: dict[tuple[str, str], dict[str, _Read]] = defaultdict(dict)
+    places: dict[str, Counter[object]] = defaultdict(Counter)
+    for each in read:
+        pattern, layer = _pattern(each.parameter.name)
+        layers[layer][pattern] = each
+        places[pattern][around[each.parameter.name]] += 1
+    told: dict[frozenset[str], dict[str, bool]] = defaultdict(dict)
+    for found in layers.values():
+        for pattern, each in found.items():
+            mine = around[each.parameter.name]
+            if len(places[pattern]) < 2:
+                continue
+            for other_pattern, other in found.items():
+                if other_pattern == pattern or other.parameter.shape != each.parameter.shape:
+                    continue
+                theirs = around[other.parameter.name]
+                if mine == theirs or _is_equal(books, each.parameter, other.parameter):
+                    continue
+                if _is_sibling(pattern, other_pattern) and _keeps_order(each, other, depths):
+                    continue
+                # In some other layer each of the two stands where, in this one, the other does.
+                if mine in places[other_pattern] and theirs in places[pattern]:
+                    as_here = places[pattern][mine] + places[other_pattern][theirs]
+                    is_rare = places[other_pattern][mine] + places[pattern][theirs] > as_here
+                    told[frozenset((pattern, other_pattern))][each.parameter.name] = is_rare
+    # Those of the fewer layers; where neither way is the usual one all of them.
+    yield from sorted(
+        {
+            name
+            for names in told.values()
+            for name, is_rare in names.items()
+            if is_rare or not any(names.values())
+        }
+    )
+
+
+def _pattern(name: str) -> tuple[str, tuple[str, str]]:
+    """A name without its last number before the leaf, and the layer: what comes before that number, and the number.
+
+    >>> _pattern("encoder.layer.3.attention.query.weight")
+    ('encoder.layer.#.attention.query.weight', ('encoder.layer.', '3'))
+    """
+    first = next(iter(_NUMBER.finditer(name)), None)
+    if first is None:
+        return name, (name, "")
+    return f"{name[: first.start()]}#{name[first.end() :]}", (name[: first.start()], first.group())
+
+
+def _is_sibling(pattern: str, other: str) -> bool:
+    """Whether two patterns differ in numbers only: layers of one stage, which all look alike but for their ends."""
+    return _NUMBER.sub("#", pattern) == _NUMBER.sub("#", other)
+
+
+def _keeps_order(one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
+    """Whether of two layers of one stage the first by its number computes first.
+
+    The last layer of a short stage has the surroundings of a later one in a long stage, with nothing exchanged.
+    """
+    first, second = sorted((one, other), key=lambda each: natural_order(each.parameter.name))
+    before, after = depths.get(first.reader.node.place), depths.get(second.reader.node.place)
+    return before is not None and after is not None and before < after
+
+
+def _surroundings(books: Books, reader: Reader) -> tuple[object, ...]:
+    """Operators and inputs some steps after a weight's node, and operators before it."""
+    wiring = books.ledger.wiring
+    told: list[object] = [(reader.node.op_type, reader.slot)]
+    layer: list[Node] = [reader.node]
+    for _ in range(_DEPTH):
+        onwards = [found for node in layer for found in wiring.readers(node)][:_MOST_AROUND]
+        told.append(tuple(sorted((found.node.op_type, found.slot) for found in onwards)))
+        layer = [found.node for found in onwards]
+    layer = [reader.node]
+    for _ in range(2):
+        sources = [source for node in layer for source in wiring.producers(node) if isinstance(source, Node)]
+        told.append(tuple(sorted(source.op_type for source in sources[:_MOST_AROUND])))
+        layer = sources[:_MOST_AROUND]
+    return tuple(told)
+
+
+# by the order in which layers compute
+
+
+def _out_of_order(books: Books, read: Sequence[_Read]) -> Iterator[str]:
+    """Weights of layers that compute one after the other, which are not in the layers' order though others are."""
+    depths = _depths(books)
+    patterns: dict[str, list[tuple[int, int, _Read]]] = defaultdict(list)
+    for each in read:
+        pattern, (_, number) = _pattern(each.parameter.name)
+        depth = depths.get(each.reader.node.place)
+        if number and depth is not None and len(number) < 9:
+            patterns[pattern].append((int(number), depth, each))
+    families: dict[str, list[str]] = defaultdict(list)
+    for pattern in patterns:
+        families[pattern.partition("#")[0]].append(pattern)
+    for members in families.values():
+        rising = [pattern for pattern in members if _rises(patterns[pattern])]
+        falling = [
+            pattern
+            for pattern in members
+            if pattern not in rising and _is_sequence(books, patterns[pattern], depths)
+        ]
+        if len(rising) <= len(falling):
+            continue  # no order of layers, or none that most of them keep
+        for pattern in falling:
+            yield from _exchanged(books, patterns[pattern])
+
+
+def _is_sequence(books: Books, found: Sequence[tuple[int, int, _Read]], depths: Mapping[Place, int]) -> bool:
+    """Whether several weights compute one after the other, in any order.
+
+    Those side by side do not, nor those of branches of different lengths: what a neck reads of ever earlier stages.
+    """
+    if len(found) < 2 or len({depth for _, depth, _ in found}) < len(found):
+        return False
+    by_depth = [each for _, _, each in sorted(found, key=lambda item: item[1])]
+    return all(_follows(books, one, other, depths) for one, other in itertools.pairwise(by_depth))
+
+
+def _rises(found: Iterable[tuple[int, int, _Read]]) -> bool:
+    depths = [depth for _, depth, _ in sorted(found, key=lambda item: item[0])]
+    return len(depths) > 1 and all(one < other for one, other in itertools.pairwise(depths))
+
+
+def _exchanged(books: Books, found: Sequence[tuple[int, int, _Read]]) -> Iterator[str]:
+    """Those whose place among the depths is not the one of their number."""
+    by_number = sorted(found, key=lambda item: item[0])
+    by_depth = sorted(found, key=lambda item: item[1])
+    for (_, _, here), (_, _, there) in zip(by_number, by_depth, strict=True):
+        one, other = here.parameter, there.parameter
+        if one.name != other.name and one.shape == other.shape and not _is_equal(books, one, other):
+            yield one.name
+
+
+def _follows(books: Books, one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
+    """Whether what one weight computes reaches the other's node; of nodes of two graphs it is taken to."""
+    start, end = one.reader.node, other.reader.node
+    if start.graph_path != end.graph_path:
+        return True
+    least = depths.get(start.place, 0)
+    waiting, seen = [end], {end.place}
+    while waiting:
+        node = waiting.pop()
+        if node.place == start.place or node.graph_path != start.graph_path:
+            return True
+        for source in books.ledger.wiring.producers(node):
+            if (
+                isinstance(source, Node)
+                and source.place not in seen
+                and depths.get(source.place, least) >= least
+            ):
+                seen.add(source.place)
+                waiting.append(source)
+    return False
+
+
+def _depths(books: Books) -> Mapping[Place, int]:
+    """For each node of a sorted graph the longest way to it, in nodes.
+
+    A node with bodies comes after all that these read from outside; its bodies start there, and what reads it comes
+    after them.
+    """
+    depths: dict[Place, int] = {}
+    starts: dict[Place, int] = {}
+    wiring = books.ledger.wiring
+    bodies = wiring.nested
+
+    def inside(node: Node) -> Iterator[Node]:
+        yield node
+        for graph in bodies.get(node.place, ()):
+            for inner in graph.nodes:
+                yield from inside(inner)
+
+    for graph in books.ledger.model.graphs:
+        start = starts.get(graph.parent, 0) if graph.parent is not None else 0
+        for node in graph.nodes:
+            parts = [*inside(node)] if node.place in bodies else [node]
+            sources = (wiring.find(part.graph_path, name) for part in parts for name in part.inputs if name)
+            starts[node.place] = max(
+                (depths.get(source.place, 0) for source in sources if isinstance(source, Node)), default=0
+            )
+            starts[node.place] = max(start, starts[node.place])
+            depths[node.place] = starts[node.place] + len(parts)
+    return depths

@@ -1,0 +1,428 @@
+"""Rule: one PyTorch tensor stored in pieces: each expert of a mixture by itself, a packed projection taken apart."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.classify.structure import find_origin
+from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Parameter
+from analyzer.model import Key, Node
+from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
+from analyzer.reconciliation.books import Books, Holding, is_inside
+from analyzer.reconciliation.closeness import is_like
+from analyzer.reconciliation.layouts import Layout, layouts
+from analyzer.reconciliation.lines import MEANINGS, Line, Piece
+from analyzer.reconciliation.scaled import tolerance_of
+from analyzer.reconciliation.sums import compare_sums
+from analyzer.scopes import module_of
+from analyzer.wiring import Wiring
+
+__all__ = ["match_split", "match_split_copies", "match_split_tables"]
+
+Reals = npt.NDArray[np.float64]
+
+_FEWEST = 2
+"""Sampled elements that must fall into a piece for it to be known by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """A stored tensor that is a run of a PyTorch tensor along one axis."""
+
+    entry: Entry
+    layout: Layout
+    axis: int
+    start: int
+    stop: int
+    changed: tuple[Line, ...]
+
+
+def match_split_tables(books: Books) -> None:
+    """Explain free tables of which the export cut all parts, before any of these is taken for all that is left."""
+    named = {suspect.tensor.name for suspect in books.suspects}
+    free = (p for p in books.free_parameters() if len(p.shape) > 1)
+    _match(books, named | {p.name for p in free if not _is_weight(books, p)})
+
+
+def _is_weight(books: Books, parameter: Parameter) -> bool:
+    """Whether it multiplies, as far as its name and its module say: the weight of an embedding is a table."""
+    module, _, leaf = parameter.name.rpartition(".")
+    return leaf == "weight" and "Embedding" not in books.manifest.modules.get(module, "")
+
+
+def match_split(books: Books) -> None:
+    """Explain free PyTorch tensors that free entries make up, end to end along one axis."""
+    _match(books)
+
+
+def _match(books: Books, names: Collection[str] | None = None) -> None:
+    """The same of parameters with these names alone, where any are given."""
+    if books.contents.mode == "none" or (names is not None and not names):
+        return
+    firsts, statistics = _Firsts(books), _Statistics(books)
+    for tensor in list(books.free_parameters()):
+        if names is not None and tensor.name not in names:
+            continue
+        samples = books.contents.originals.samples(tensor)
+        if samples is None or not tensor.shape or books.contents.originals.is_constant(tensor):
+            continue
+        # Whatever the axis and the order of axes, the first piece begins with the first element.
+        if not samples.size or not firsts.has(float(samples[0])):
+            continue
+        for axis in range(len(tensor.shape)):
+            slices = _fill(books, tensor, axis, statistics)
+            if slices and _is_whole(books, tensor, axis, slices):
+                _settle(books, tensor, axis, slices)
+                break
+
+
+def match_split_copies(books: Books) -> None:
+    """Explain free entries that make up, end to end, a tensor which the file holds elsewhere: a tied table, say."""
+    if books.contents.mode == "none" or not any(_is_free(entry) for entry in books.free_entries()):
+        return
+    firsts, statistics = _Firsts(books), _Statistics(books)
+    for tensor in books.manifest.parameters:
+        settled, samples = books.parameters.get(tensor.name), books.contents.originals.samples(tensor)
+        if settled is None or not settled.entries or samples is None or len(tensor.shape) < 2:
+            continue
+        is_known = samples.size > 0 and firsts.has(float(samples[0]))
+        if MEANINGS[settled.line].unbalanced or not is_known or books.contents.originals.is_constant(tensor):
+            continue
+        for axis in range(len(tensor.shape)):
+            slices = _fill(books, tensor, axis, statistics)
+            if slices and _is_whole(books, tensor, axis, slices):
+                for piece in slices:
+                    books.copy(tensor, piece.entry, f"{books.contents.evidence}:pieces")
+                break
+
+
+def _is_free(entry: Entry) -> bool:
+    return entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and len(entry.tensor.shape) > 1
+
+
+_FULL = 4
+"""Bytes of an element that is not rounded."""
+
+
+class _Firsts:
+    """The first elements of all free entries, by which most tensors are seen not to be in pieces."""
+
+    def __init__(self, books: Books) -> None:
+        values, rooms = [0.0], [-1.0]
+        for entry in (*books.free_entries(), *(suspect.entry for suspect in books.suspects)):
+            is_weight = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and books.contents.numel(entry) > 1
+            look = books.contents.at(entry, np.zeros(1, dtype=np.int64)) if is_weight else None
+            if look is not None and look[0].dtype.kind in "fiuV":
+                value = float(look[0].astype(np.float64)[0])
+                values.append(value)
+                rounding = 2.0**-20 if look[0].dtype.itemsize >= _FULL else 2.0**-6
+                rooms.append(abs(value) * rounding + 1e-7 if look[1] is None else float(look[1][0]) * 1.01)
+        self._values, self._rooms = np.array(values), np.array(rooms)
+
+    def has(self, value: float) -> bool:
+        """Whether an entry begins with a value, as it is, rounded or in codes."""
+        return bool((np.abs(self._values - value) <= self._rooms).any())
+
+
+def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -> list[_Slice]:
+    """The pieces in order; empty where at some place none fits."""
+    width = tensor.numel // tensor.shape[axis]
+    # The first piece may have kept the name of the whole.
+    own = [suspect.entry for suspect in books.suspects if suspect.tensor is tensor]
+    free = [
+        entry
+        for entry in (*own, *books.free_entries())
+        if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED)
+        and books.contents.changes(entry, tensor) is not None
+        and 0 < books.contents.numel(entry) < tensor.numel
+        and books.contents.numel(entry) % width == 0
+        and not _is_foreign(books, tensor, entry)
+    ]
+    found: list[_Slice] = []
+    used: set[Key] = set()
+    start = 0
+    while start < tensor.shape[axis]:
+        left = [entry for entry in free if entry.tensor.key not in used]
+        piece = _there(books, tensor, axis, start, left, statistics)
+        if piece is None:
+            return []
+        found.append(piece)
+        used.add(piece.entry.tensor.key)
+        start = piece.stop
+    return found
+
+
+def _is_foreign(books: Books, tensor: Parameter, entry: Entry) -> bool:
+    """Whether nodes say that only modules beside a matrix's own read a piece: another weight belongs there."""
+    modules, homes = books.reader_modules(entry), {module_of(name) for name in tensor.names}
+    if len(tensor.shape) < _PACKED or not modules:
+        return False
+    return not any(is_inside(one, home) or is_inside(home, one) for one in modules for home in homes)
+
+
+def _there(
+    books: Books, tensor: Parameter, axis: int, start: int, entries: list[Entry], statistics: _Statistics
+) -> _Slice | None:
+    """The entry that is the run of slices which begins here: by some elements; where none are known, the nearest."""
+    width = tensor.numel // tensor.shape[axis]
+    best: tuple[float, _Slice] | None = None
+    for entry in entries:
+        stop = start + books.contents.numel(entry) // width
+        if stop > tensor.shape[axis]:
+            continue
+        shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
+        known = _known(books, tensor, axis, start, stop)
+        for layout in layouts(shape, books.contents.shape(entry)):
+            if not layout.is_plain:
+                continue
+            piece = _Slice(entry, layout, axis, start, stop, books.contents.changes(entry, tensor) or ())
+            if known is not None:
+                if _agrees(books, entry, layout, *known) and statistics.allow(tensor, piece):
+                    return piece
+                continue
+            distance = statistics.distance(tensor, piece) if axis == 0 else None
+            if distance is not None and (best is None or distance < best[0]):
+                best = (distance, piece)
+    return None if best is None else best[1]
+
+
+def _known(
+    books: Books, tensor: Parameter, axis: int, start: int, stop: int
+) -> tuple[npt.NDArray[np.int64], Array] | None:
+    """Some positions in a run of slices, and the elements there; None where too few are known."""
+    shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
+    values = books.contents.originals.values(tensor)
+    if values is not None:
+        part = values[(slice(None),) * axis + (slice(start, stop),)]
+        flat = books.contents.originals.positions(part.size)
+        return flat, part[np.unravel_index(flat, part.shape)]
+    samples = books.contents.originals.samples(tensor)
+    index = np.unravel_index(books.contents.originals.positions(tensor.numel), tensor.shape)
+    inside = (index[axis] >= start) & (index[axis] < stop)
+    if samples is None or int(inside.sum()) < _FEWEST:
+        return None
+    within = [part[inside] - (start if number == axis else 0) for number, part in enumerate(index)]
+    return np.ravel_multi_index(tuple(within), shape).astype(np.int64), samples[inside]
+
+
+class _Statistics:
+    """Projection and norm of each slice of an entry, which tell slices apart where samples do not."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._found: dict[tuple[Key, Layout], tuple[Reals, Reals] | None] = {}
+
+    def allow(self, tensor: Parameter, piece: _Slice) -> bool:
+        """Whether a piece that agrees in some elements may be what PyTorch has there, by all of its elements."""
+        contents = self._books.contents
+        is_known = contents.mode == "full" and contents.originals.channel_statistics(tensor) is not None
+        return piece.axis != 0 or not is_known or self.distance(tensor, piece) is not None
+
+    def distance(self, tensor: Parameter, piece: _Slice) -> float | None:
+        """How far a piece is from what PyTorch has there, in its own rounding; None where that is too far."""
+        contents = self._books.contents
+        known = contents.originals.channel_statistics(tensor) if contents.mode == "full" else None
+        mine = None if known is None else self._of(piece)
+        if known is None or mine is None:
+            return None
+        projections, sizes = mine
+        slack = tolerance_of(contents, piece.entry) * sizes + 1e-12
+        encoded = contents.encoding(piece.entry)
+        if encoded is not None:
+            step = max((float(steps.max(initial=0.0)) for _, steps in encoded.bands()), default=0.0)
+            slack = slack + step * np.sqrt(tensor.numel // tensor.shape[0])
+        places = slice(piece.start, piece.stop)
+        errors = (
+            np.abs(known[1][places] - sizes) / slack,
+            np.abs(known[0][places] - projections) / (4 * slack),
+        )
+        distance = max(float(error.max(initial=0.0)) for error in errors)
+        return distance if distance <= 1 else None
+
+    def _of(self, piece: _Slice) -> tuple[Reals, Reals] | None:
+        key = (piece.entry.tensor.key, piece.layout)
+        if key not in self._found:
+            array = self._books.contents.array(piece.entry)
+            self._found[key] = None if array is None else channel_statistics(piece.layout.restore(array))
+        return self._found[key]
+
+
+def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int64], expected: Array) -> bool:
+    look = books.contents.at(entry, layout.positions(flat))
+    if look is None:
+        return False
+    if look[1] is None:
+        if look[0].dtype == expected.dtype:
+            return look[0].tobytes() == expected.tobytes()
+        mine = next(rounded(look[0], None))
+        return any(mine.tobytes() == way.tobytes() for way in rounded(expected, entry.tensor.dtype))
+    return is_like(look[0], expected.astype(np.float64), look[1])
+
+
+def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> bool:
+    """Whether all elements agree, where all are compared."""
+    if not _is_in_order(books, slices):
+        return False
+    is_open = any(books.contents.is_open(piece.entry, tensor, piece.layout) for piece in slices)
+    if books.contents.mode != "full" and not is_open:
+        return True
+    if any(Line.CAST not in piece.changed and piece.changed for piece in slices):
+        return _is_within_steps(books, tensor, slices, is_open=is_open)
+    arrays = [books.contents.array(piece.entry) for piece in slices]
+    if any(array is None for array in arrays):
+        return False
+    parts = [
+        piece.layout.restore(array) for piece, array in zip(slices, arrays, strict=True) if array is not None
+    ]
+    whole = np.concatenate(parts, axis=axis)
+    dtype = slices[0].entry.tensor.dtype
+    if dtype is tensor.dtype:
+        return digest(whole) == books.contents.originals.digest(tensor)
+    expected = books.contents.originals.cast_digest(tensor, dtype)
+    return cast_digest(whole, dtype) == expected if expected is not None else not is_open
+
+
+_BEFORE_JOINED = (MOVES | DECODES) - {"Concat"}
+
+
+def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
+    """Whether the file, where one node joins all pieces, joins them in this order."""
+    found = [books.ledger.wiring.readers(piece.entry.tensor, past=_BEFORE_JOINED) for piece in slices]
+    joined = [
+        {reader.node.place: reader.slot for reader in readers if reader.node.op_type == "Concat"}
+        for readers in found
+    ]
+    common = set(joined[0]).intersection(*joined[1:])
+    if not all((slots := [each[place] for each in joined]) == sorted(slots) for place in common):
+        return False
+    alike: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+    is_packed = len(slices[0].layout.shape) <= _PACKED and len(slices) <= _MOST_PARTS and not common
+    beside = [_weight_beside(books, piece.entry) for piece in slices] if is_packed else []
+    # MultiheadAttention with keys of another width has one bias, and three weights of these names.
+    named = [leaf for name in beside if (leaf := (name or "").rpartition(".")[2]) in _PROJECTIONS]
+    if len(named) == len(_PROJECTIONS):
+        return tuple(named) == _PROJECTIONS
+    for piece in slices if is_packed else ():
+        alike[piece.layout.shape].append(_meeting(books, piece.entry))
+    return all(places == sorted(places) for places in alike.values())
+
+
+_PROJECTIONS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+"""Weights that `MultiheadAttention` packs its bias in the order of."""
+
+
+def _weight_beside(books: Books, entry: Entry) -> str | None:
+    """Whose weight makes the product that a piece of a bias is added to, where one is held already."""
+    wiring = books.ledger.wiring
+    for node, _ in wiring.readers(entry.tensor, past=MOVES | DECODES):
+        for source in _before(wiring, node):
+            for slot in range(len(source.inputs)) if kind_of(source) is Kind.PRODUCT else ():
+                operand = find_origin(wiring, source, slot)
+                held = None if operand is None else books.entries.get(operand.key)
+                if operand is not entry.tensor and held is not None and held.parameter is not None:
+                    return held.parameter
+    return None
+
+
+def _before(wiring: Wiring, node: Node) -> list[Node]:
+    """A node, and those that provide what it reads, past what moves it or writes it as codes."""
+    found, open_ends = [node], [node]
+    while open_ends and len(found) < _MOST_STEPS:
+        parts = [part for part in wiring.producers(open_ends.pop(0)) if isinstance(part, Node)]
+        found += parts
+        open_ends += [part for part in parts if part.op_type in CARRIES]
+    return found
+
+
+_PACKED = 2
+"""Axes of a packed projection, or of its bias: its parts are no choice of experts, and each has a place of its own."""
+
+_MOST_PARTS = 4
+"""Parts of a packed projection: query, key and value; the gates of an LSTM."""
+
+_MOST_STEPS = 16
+
+
+def _meeting(books: Books, entry: Entry) -> tuple[int, int]:
+    """Where what is computed with a piece first meets something else that is computed: (position of the node, input).
+
+    Queries and keys meet in a product, in that order; values meet their weights behind it; a gate meets what it gates.
+    What meets nothing is in its place by the node that reads it.
+    """
+    wiring = books.ledger.wiring
+    readers = wiring.readers(entry.tensor, past=MOVES | DECODES)
+    first = min((reader.node.position for reader in readers), default=-1)
+    if len(readers) != 1:
+        return first, 0
+    node = readers[0].node
+    for _ in range(_MOST_STEPS):
+        onwards = wiring.readers(node, past=MOVES)
+        nodes = {reader.node.place: reader for reader in onwards}
+        if len(nodes) != 1:
+            return first, 0
+        node, slot = onwards[0]
+        others = [part for part in wiring.producers(node) if isinstance(part, Node)]
+        if len(others) > 1:
+            return node.position, slot
+    return first, 0
+
+
+def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice], *, is_open: bool) -> bool:
+    original = books.contents.originals.values(tensor)
+    if original is None:
+        known = books.contents.originals.channel_statistics(tensor)
+        answers = [None if known is None else _compare_sums(books, piece, known) for piece in slices]
+        # Without sums the samples were looked at, and there is nothing else.
+        return False not in answers and not (is_open and None in answers)
+    for piece in slices:
+        cut = (slice(None),) * piece.axis + (slice(piece.start, piece.stop),)
+        part = original[cut].astype(np.float64)
+        flat = np.arange(part.size, dtype=np.int64)
+        look = books.contents.at(piece.entry, piece.layout.positions(flat))
+        if look is None or look[1] is None:
+            return False
+        if not is_like(look[0], part.reshape(-1), look[1]):
+            return False
+    return True
+
+
+def _compare_sums(books: Books, piece: _Slice, known: tuple[Reals, Reals]) -> bool | None:
+    encoded = books.contents.encoding(piece.entry)
+    if encoded is None or piece.axis != 0:
+        return None
+    projections, norms = (found[piece.start : piece.stop] for found in known)
+    return compare_sums(encoded, piece.layout, (projections, norms))
+
+
+def _settle(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> None:
+    used = {piece.entry.tensor.key for piece in slices}
+    books.suspects = [suspect for suspect in books.suspects if suspect.entry.tensor.key not in used]
+    holdings = [
+        Holding(piece.entry.tensor.key, books.contents.numel(piece.entry), piece.entry.tensor.numel)
+        for piece in slices
+    ]
+    lines = [line for piece in slices for line in (*piece.layout.chain[:1], Line.SLICED, *piece.changed)]
+    moved = [line for line in dict.fromkeys(lines) if line is not Line.RESHAPED]
+    order = (
+        [line for line in moved if line is Line.TRANSPOSED],
+        [line for line in moved if line is not Line.TRANSPOSED],
+    )
+    chain = tuple(itertools.chain(*order))
+    pieces = tuple(
+        Piece(p.entry.tensor.key, p.layout.shape, p.layout.axes, put=(axis, p.start, p.stop)) for p in slices
+    )
+    is_coded = any(piece.changed and Line.CAST not in piece.changed for piece in slices)
+    stored = slices[0].entry.tensor.dtype
+    is_known = books.contents.originals.values(tensor) is not None
+    is_digested = stored is tensor.dtype or books.contents.originals.cast_digest(tensor, stored) is not None
+    is_whole = is_known or (is_digested and not is_coded)
+    evidence = "content" if books.contents.mode == "full" and is_whole else "sampled"
+    books.hold_parts(tensor, holdings, chain, f"{evidence}:pieces", None if is_coded else 0.0, pieces)
