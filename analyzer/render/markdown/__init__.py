@@ -24,7 +24,6 @@ _MAKERS = {
     "Comparison": "compare:show_comparison",
     "ExportReport": "reconcile:show_export",
     "FormulaReport": "formula:show_formula",
-    "Inspection": "inspect:show_inspection",
     "ReconcileReport": "reconcile:show_reconciliation",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
@@ -43,6 +42,12 @@ def render_markdown(report: Report, options: RenderOptions | None = None) -> str
         TypeError: it is no report.
     """
     options = options or RenderOptions()
+    if type(report).__name__ not in _MAKERS:
+        from analyzer.formats.markdown import write_markdown
+        from analyzer.pages.kinds import describe
+        from analyzer.render.json import to_record
+
+        return write_markdown(describe(to_record(report)), rows=options.rows, verbose=options.verbose)
     text = write_blocks(_blocks(report, options))
     rows = options.rows or _MANY
     is_cut = False

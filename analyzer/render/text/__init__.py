@@ -21,7 +21,6 @@ _MAKERS = {
     "Comparison": "compare:show_comparison",
     "ExportReport": "bridge:show_export",
     "FormulaReport": "formula:show_formula",
-    "Inspection": "inspect:show_inspection",
     "ReconcileReport": "bridge:show_reconciliation",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
@@ -38,6 +37,19 @@ def render_text(report: Report, options: RenderOptions | None = None) -> str:
         TypeError: it is no report.
     """
     options = options or RenderOptions()
+    if type(report).__name__ not in _MAKERS:
+        from analyzer.formats.text import write_text
+        from analyzer.pages.kinds import describe
+        from analyzer.render.json import to_record
+
+        return write_text(
+            describe(to_record(report)),
+            rows=options.rows,
+            width=options.width,
+            color=options.color,
+            verbose=options.verbose,
+            ascii=options.ascii,
+        )
     parts = find_maker(__name__, _MAKERS, report)(report, options)
     return _to_text(parts, options)
 

@@ -1,0 +1,1 @@
+"""Page -> text of one format each; a format knows no report."""

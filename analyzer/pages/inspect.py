@@ -1,0 +1,432 @@
+"""The page of `inspect`: what is in one model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from analyzer.documents.inspect import InspectDocument, Model, Quantization, Tensor, Value
+from analyzer.group.branches import fold_names
+from analyzer.pages.page import (
+    Block,
+    Chart,
+    Column,
+    Detail,
+    Fact,
+    Facts,
+    Figure,
+    Kind,
+    Notes,
+    Page,
+    Row,
+    Said,
+    Table,
+    Tone,
+)
+from analyzer.pages.shared import (
+    bytes_said,
+    count_said,
+    count_severities,
+    list_findings,
+    shares_said,
+    table_groups,
+    tell_reuse,
+    tell_rule,
+)
+from analyzer.units import format_bytes, format_count, format_many, format_shape, short_share
+
+__all__ = ["describe_inspection", "say_value"]
+
+TENSORS = "tensors"
+
+
+def describe_inspection(document: InspectDocument) -> Page:
+    """Headline, what is wrong, groups; by `-v` roles, bytes and tensors."""
+    totals = document.totals
+    errors = [finding for finding in document.findings if finding.severity == "error"]
+    blocks: list[Block] = [_ends(document.model)]
+    if wasted := _wasted(document):
+        blocks.append(Notes((wasted,), detail=Detail.FIRST))
+    blocks += [list_findings(document.findings), _chart(document)]
+    blocks += [_components(document)] if document.components else []
+    title = _heading(document.by, document.depth)
+    groups = table_groups(
+        document.tree, document.groups, document.group_balance, document.by, title, totals.parameters
+    )
+    blocks += [groups, Notes(tuple(_remarks(document))), *_more(document)]
+    return Page(
+        kind="inspect",
+        question="What is in this file",
+        subject=document.model.path,
+        about=_about(document),
+        answer=f"{count_severities(errors)}: what is counted here may not be all" if errors else "",
+        tone=Tone.BAD,
+        figures=tuple(_figures(document)),
+        blocks=tuple(blocks),
+    )
+
+
+def _about(document: InspectDocument) -> str:
+    model = document.model
+    parts = [format_many(len(document.components), "component")] if document.components else []
+    parts.append(model.producer or "unknown producer")
+    parts.append(f"opset {_opsets(model)}")
+    parts.append(format_bytes(document.totals.file_bytes))
+    if model.remote is not None:
+        read, requests = format_bytes(model.remote.bytes_read), format_many(model.remote.requests, "request")
+        parts.append(f"{read} of it read in {requests}")
+    return " · ".join(parts)
+
+
+def _opsets(model: Model) -> str:
+    return ", ".join(
+        f"{version}" if domain == "ai.onnx" else f"{domain} {version}"
+        for domain, version in sorted(model.opsets.items(), key=lambda item: (item[0] != "ai.onnx", item[0]))
+    ) or "none"
+
+
+def _figures(document: InspectDocument) -> Iterator[Figure]:
+    totals, model = document.totals, document.model
+    least, most = totals.parameters_at_least, totals.parameters_at_most
+    said = format_many(totals.parameters, "parameter")
+    yield Figure("Parameters", format_count(totals.parameters), count_said(totals.parameters), said)
+    if (least, most) != (totals.parameters, totals.parameters) and (most is not None or totals.parameters_unsettled):
+        bound = f"{format_count(least)} or more" if most is None else f"{format_count(least)} to {format_count(most)}"
+        yield Figure("In PyTorch", bound, "", f"{bound} in PyTorch")
+    precision = _precision(document)
+    if precision:
+        yield Figure("Precision", precision, "", precision)
+    nodes = format_many(model.nodes, "node")
+    operators = _operators(document)
+    yield Figure("Nodes", format_count(model.nodes), _nested(model), f"{nodes}{': ' if operators else ''}{operators}")
+    yield Figure("On disk", format_bytes(totals.file_bytes), _exact(totals.file_bytes))
+    yield Figure("Stored elements", format_count(totals.stored_elements), count_said(totals.stored_elements))
+    yield Figure("Tensors", format_count(totals.stored_tensors), format_bytes(totals.stored_bytes))
+
+
+def _exact(nbytes: int) -> str:
+    return format_many(nbytes, "byte") if nbytes >= 1024 else ""
+
+
+def _nested(model: Model) -> str:
+    said = [format_many(model.functions, "function")] if model.functions else []
+    said += [format_many(model.nested_graphs, "nested graph")] if model.nested_graphs else []
+    return ", ".join(said)
+
+
+_FEW = 4
+
+
+def _operators(document: InspectDocument) -> str:
+    known = sorted(document.operators, key=lambda each: (-each.nodes, each.op_type))
+    shown = [f"{each.nodes} {each.op_type}" for each in known if each.nodes and each.op_type]
+    return ", ".join(shown[: _FEW - 1]) + (", ..." if len(shown) >= _FEW else "")
+
+
+def _precision(document: InspectDocument) -> str:
+    """What learned elements are stored in, the most first, and how codes are decoded."""
+    held: dict[str, int] = defaultdict(int)
+    for tensor in document.tensors:
+        if tensor.parameters:
+            held[tensor.dtype] += tensor.parameters
+    schemes = []
+    for scheme in document.quantization:
+        if scheme.scheme == "block":
+            label = f"{scheme.bits} bits" + (f" in blocks of {scheme.block_size}" if scheme.block_size else "")
+            _move(held, label, scheme.parameters)
+        else:
+            schemes.append(_scheme(scheme))
+    said = shares_said(list(held.items()), sum(held.values()), 3)
+    return "; ".join(filter(None, (said, *dict.fromkeys(schemes))))
+
+
+_CODES = ("UINT8", "INT8", "UINT4", "INT4", "UINT2", "INT2")
+
+
+def _move(held: dict[str, int], label: str, count: int) -> None:
+    """Count elements as codes of blocks, and no longer as what the codes are stored in."""
+    for dtype in (*_CODES, *[each for each in held if each not in _CODES]):
+        taken = min(held.get(dtype, 0), count)
+        if taken:
+            held[dtype] -= taken
+            held[label] += taken
+            count -= taken
+
+
+_SCHEMES = {
+    "qdq": "quantize and dequantize (QDQ)",
+    "qoperator": "operators on codes (QOperator)",
+    "dynamic": "dynamic quantization",
+    "codes": "codes that nothing here decodes",
+}
+
+
+def _scheme(scheme: Quantization) -> str:
+    return f"{_SCHEMES.get(scheme.scheme, scheme.scheme)}"
+
+
+def _ends(model: Model) -> Facts:
+    """Inputs and outputs; those of one dtype and shape stand together."""
+    facts = [Fact("in", _values(model.inputs)), Fact("out", _values(model.outputs))]
+    return Facts(tuple(fact for fact in facts if fact.value), detail=Detail.FIRST)
+
+
+_MOST = 6
+
+
+def _values(values: Sequence[Value]) -> str:
+    alike: dict[str, list[str]] = {}
+    for value in values:
+        alike.setdefault(say_value(value), []).append(value.name)
+    said = []
+    for kind, names in alike.items():
+        shown = names if len(names) <= _MOST else [*names[:3], f"[{len(names) - 3} others]"]
+        said.append(f"{', '.join(shown)} {kind}")
+    if len(said) > _MOST:
+        said = [*said[:_MOST], f"[{len(said) - _MOST} other kinds]"]
+    return "; ".join(said)
+
+
+def say_value(value: Value) -> str:
+    """The dtype and the shape of an input or an output."""
+    if value.shape is None:
+        return f"{value.dtype} of any rank"
+    dims = " x ".join("?" if dim is None else str(dim) for dim in value.shape)
+    return f"{value.dtype} {dims or 'scalar'}"
+
+
+def _wasted(document: InspectDocument) -> str:
+    totals = document.totals
+    if not totals.wasted_bytes or not totals.file_bytes:
+        return ""
+    share = short_share(totals.wasted_bytes / totals.file_bytes)
+    return f"wasted {format_bytes(totals.wasted_bytes)} ({share} of the file), each byte once"
+
+
+def _heading(by: str, depth: int | None) -> str:
+    keys = by.replace(",", ", ")
+    return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
+
+
+def _remarks(document: InspectDocument) -> Iterator[str]:
+    """What there is to say of groups and counts."""
+    totals = document.totals
+    yield from tell_rule(document.match, document.groups_from)
+    if totals.parameters_unsettled and (totals.parameters_at_least, totals.parameters_at_most) != (
+        totals.parameters,
+        totals.parameters,
+    ):
+        yield f"PyTorch's count is not one number: {'; '.join(totals.parameters_unsettled)}"
+    if document.content == "none":
+        names = " under other names" if document.components else ""
+        yield f"Contents were not looked at: what is stored twice{names} counts twice (--content sampled)"
+    if document.overlap or document.ungrouped:
+        yield (
+            f"Overlap of groups: {format_count(document.overlap)} stored elements; in no group: "
+            f"{format_count(document.ungrouped)}"
+        )
+    if "block" in document.by.split(","):
+        yield from _blocks(document)
+    yield from tell_reuse(document.groups)
+
+
+def _blocks(document: InspectDocument) -> Iterator[str]:
+    """Which modules the blocks are."""
+    if document.blocks is None:
+        return
+    if not document.blocks:
+        yield "no repeated structure found"
+    for run in document.blocks:
+        modules = tuple(dict.fromkeys(run.modules))
+        if modules:
+            last = run.first + run.count - 1
+            verb = "is" if run.count == 1 else "are all" if len(modules) == 1 else "are"
+            numbers = f"{run.first}-{last}" if run.count > 1 else f"{run.first}"
+            yield f"block.{numbers} {verb} {', '.join(fold_names(modules))}"
+
+
+def _components(document: InspectDocument) -> Table:
+    columns = (
+        Column("component", Kind.NAME),
+        Column("file", Kind.NAME, room=0),
+        Column("parameters", Kind.COUNT, room=9),
+        Column("stored elements", Kind.COUNT, room=2),
+        Column("duplicated", Kind.BYTES, room=3),
+        Column("on disk", Kind.BYTES, room=4),
+    )
+    rows = tuple(
+        Row(
+            (
+                row.component,
+                row.path,
+                row.parameters,
+                row.stored_elements,
+                row.duplicated_bytes,
+                row.file_bytes,
+            )
+        )
+        for row in document.components
+    )
+    totals = document.totals
+    total = (
+        "all, each once",
+        "",
+        totals.parameters,
+        totals.stored_elements,
+        totals.duplicated_bytes,
+        totals.file_bytes,
+    )
+    return Table(columns, rows, total=total, is_whole=True)
+
+
+def _more(document: InspectDocument) -> Iterator[Block]:
+    """What `-v` adds: where the bytes are, roles, types, evidence, every tensor."""
+    totals, model = document.totals, document.model
+    if document.by != "bytes":
+        yield _accounts(document)
+    keys = ("parameters", "stored_elements", "tensors", "bytes")
+    kinds = (Kind.COUNT, Kind.COUNT, Kind.COUNT, Kind.BYTES)
+    columns = tuple(
+        Column(key.replace("_", " "), kind, room=5) for key, kind in zip(keys, kinds, strict=True)
+    )
+    roles = tuple(
+        Row((role, *(getattr(row, key) for key in keys)))
+        for role, row in sorted(document.roles.items(), key=lambda item: _ROLES.index(item[0]))
+    )
+    yield Table((Column("role"), *columns), roles, detail=Detail.MORE, is_whole=True, title="roles")
+    dtypes = tuple(Row((row.dtype, row.stored_elements, row.tensors, row.bytes)) for row in document.dtypes)
+    yield Table(
+        (Column("dtype"), *columns[1:]), dtypes, detail=Detail.MORE, is_whole=True, title="types"
+    )
+    yield _tensors(document)
+    basis = [(evidence, count) for evidence, count in document.totals.basis.items() if count]
+    told = shares_said([(str(each), count) for each, count in basis], totals.stored_elements, 9) or "nothing"
+    facts = [
+        Fact("Producer", model.producer or "unknown"),
+        Fact("IR version", str(model.ir_version)),
+        Fact("Opsets", ", ".join(f"{domain} {version}" for domain, version in sorted(model.opsets.items()))),
+        *(Fact(file.path, bytes_said(file.bytes, format_bytes(file.bytes))) for file in model.files),
+        *(Fact(f"SHA-256 of {file.path}", file.sha256) for file in model.files if isinstance(file.sha256, str)),
+        *_called(document),
+        Fact("Elements decided by", told),
+    ]
+    yield Facts(tuple(facts), title="About the file", detail=Detail.MORE)
+
+
+_ROLES = ("parameter", "buffer", "quantization", "constant", "unattributed")
+
+
+def _called(document: InspectDocument) -> Iterator[Fact]:
+    for call in document.model.calls[:_MOST]:
+        yield Fact(f"Function {call.function}", f"called by {format_many(call.sites, 'node')}")
+    if len(document.model.calls) > _MOST:
+        yield Fact("Functions", f"{len(document.model.calls) - _MOST} others")
+
+
+def _accounts(document: InspectDocument) -> Table:
+    whole = document.totals.file_bytes
+    rows = tuple(
+        Row((row.account, row.bytes, row.bytes / whole if whole else None)) for row in document.accounts
+    )
+    return Table(
+        (
+            Column("account", Kind.NAME),
+            Column("bytes", Kind.COUNT, room=9),
+            Column("share", Kind.SHARE, room=5, is_bar=True),
+        ),
+        rows,
+        title="every byte on disk",
+        total=("total", sum(row.bytes for row in document.accounts), 1.0 if whole else None),
+        detail=Detail.MORE,
+        is_whole=True,
+    )
+
+
+_TENSORS = (
+    Column("tensor", Kind.NAME),
+    Column("dtype", room=6),
+    Column("shape", room=7),
+    Column("role", room=3),
+    Column("parameters", Kind.COUNT, room=2),
+    Column("elements", Kind.COUNT, room=9),
+    Column("bytes", Kind.BYTES, room=1),
+    Column("scope", Kind.NAME, room=0),
+    Column("stored as", Kind.NAME, room=1),
+    Column("copy of", Kind.NAME, room=4),
+    Column("decided by", room=0),
+    Column("block", is_hidden=True),
+    Column("read by", is_hidden=True),
+    Column("layer role", is_hidden=True),
+)
+
+
+def _tensors(document: InspectDocument) -> Table:
+    totals = document.totals
+    sums = (totals.parameters, totals.stored_elements, totals.stored_bytes)
+    ordered = sorted(document.tensors, key=lambda each: (-each.stored_elements, each.graph_path, each.name))
+    return Table(
+        _TENSORS,
+        tuple(map(_tensor, ordered)),
+        title="tensors, the largest first",
+        total=("total", "", "", "", *sums, "", "", "", "", "", "", ""),
+        detail=Detail.MORE,
+        is_long=True,
+        key=TENSORS,
+    )
+
+
+def _tensor(tensor: Tensor) -> Row:
+    """A tensor under the name that PyTorch knows it by, where the file tells."""
+    own = f"{tensor.graph_path}/{tensor.name}" if tensor.graph_path else tensor.name
+    known = ", ".join(tensor.sources)
+    size: Said | int = tensor.bytes
+    if not tensor.bytes and tensor.logical_bytes:
+        size = Said(0, f"0 B of {format_bytes(tensor.logical_bytes)}")
+    return Row(
+        (
+            known or own,
+            tensor.dtype,
+            format_shape(tuple(tensor.shape)),
+            str(tensor.role),
+            tensor.parameters,
+            tensor.stored_elements,
+            size,
+            "[unscoped]" if tensor.scope is None else tensor.scope or "[root]",
+            own if known and known != own else "",
+            tensor.copy_of or "",
+            tensor.decided_by,
+            tensor.block or "",
+            tensor.read_by,
+            tensor.layer_role or "",
+        )
+    )
+
+
+_TENSOR, _DTYPE, _ROLE, _SCOPE = 0, 1, 3, 7
+_PARAMETERS, _ELEMENTS, _BYTES = 4, 5, 6
+_BLOCK, _READ_BY, _LAYER_ROLE = 11, 12, 13
+
+
+def _chart(document: InspectDocument) -> Chart:
+    """Tensors within their scopes, or in whatever else they may be grouped by."""
+    arrangements: list[tuple[str, int, str]] = [
+        ("scope", _SCOPE, "."),
+        ("block", _BLOCK, ""),
+        ("operator", _READ_BY, ""),
+        ("layer role", _LAYER_ROLE, ""),
+        ("role", _ROLE, ""),
+        ("dtype", _DTYPE, ""),
+    ]
+    named = any(tensor.scope for tensor in document.tensors)
+    blocked = any(tensor.block for tensor in document.tensors)
+    chosen = [each for each in arrangements if each[0] not in ("block", "layer role") or blocked]
+    first = document.by if document.by in [each[0] for each in chosen] else "scope" if named else "block"
+    chosen.sort(key=lambda each: each[0] != first)
+    data = {
+        "name": _TENSOR,
+        "arrangements": [[name, [column], between] for name, column, between in chosen],
+        "measures": [["parameters", _PARAMETERS], ["bytes", _BYTES], ["stored elements", _ELEMENTS]],
+        "colours": [["role", _ROLE], ["dtype", _DTYPE]],
+    }
+    summary = "A treemap: each rectangle is a group or a tensor, as large as its share."
+    return Chart(TENSORS, "Where the parameters and bytes are", "tree", data, summary)
