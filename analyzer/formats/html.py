@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.findings.catalog import EXPLANATIONS, Explanation
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -62,8 +62,9 @@ def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[ht
             yield html.Findings(tuple(map(_problem, block.problems)))
         case Table() if block.rows:
             yield _table(block, keys, beside)
-        case Chart() if block.table in keys:
-            data = {"grid": keys[block.table], "times": _times(beside), **block.data}
+        case Chart() if not block.table or block.table in keys:
+            grid = {"grid": keys[block.table], "times": _times(beside)} if block.table else {}
+            data = {**grid, **block.data}
             yield html.Chart(beside.keys.next(), block.title, block.kind, data, block.summary)
 
 
@@ -80,12 +81,18 @@ def _problem(problem: Problem) -> html.Finding:
         tuple(map(show, problem.subjects[:_SUBJECTS])),
         bytes_of(problem.nbytes) if problem.nbytes else "",
         explanation.title if explanation else "",
-        explanation.paragraphs if explanation else (),
+        tuple(_explained(explanation)) if explanation else (),
         show(problem.model),
     )
 
 
 _SUBJECTS = 1000
+"""Names of a finding that a page holds."""
+
+
+def _explained(known: Explanation) -> Iterator[tuple[str, str]]:
+    told = (("What it means", known.meaning), ("What it costs", known.cost), ("How to mend it", known.mend))
+    return ((heading, text) for heading, text in told if text)
 
 
 def _table(table: Table, keys: Mapping[str, str], beside: Beside) -> html.Block:

@@ -11,7 +11,9 @@ from analyzer.pages.page import Page
 __all__ = ["PAGES", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
+    "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
+    "ReconcileDocument": "reconcile:describe_reconciliation",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
 

@@ -206,7 +206,7 @@ class Chart:
     """A picture of the rows of a long table, for formats that can draw."""
 
     table: str
-    """The key of that table."""
+    """The key of that table; empty where the data are all there is."""
     title: str
     kind: str
     """`tree`, `waterfall`, `bars` or `lines`."""

@@ -13,7 +13,7 @@ from analyzer.errors import UsageError
 from analyzer.formats.html import make_section
 from analyzer.pages.kinds import PAGES, describe, is_described
 from analyzer.render.html.blocks import Section
-from analyzer.render.html.bridge import describe_export, describe_reconciliation, describe_recovery
+from analyzer.render.html.bridge import describe_recovery
 from analyzer.render.html.comparisons import describe_comparison, describe_time_comparison
 from analyzer.render.html.formulas import describe_formula
 from analyzer.render.html.inspection import describe_survey
@@ -32,8 +32,6 @@ __all__ = ["SECTIONS", "render_html"]
 
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
     "survey": describe_survey,
-    "reconcile": describe_reconciliation,
-    "export": describe_export,
     "recover": describe_recovery,
     "compare": describe_comparison,
     "compare_time": describe_time_comparison,

@@ -22,9 +22,7 @@ LONGEST = 60_000
 _MAKERS = {
     "BudgetReport": "check:show_budget",
     "Comparison": "compare:show_comparison",
-    "ExportReport": "reconcile:show_export",
     "FormulaReport": "formula:show_formula",
-    "ReconcileReport": "reconcile:show_reconciliation",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
     "Timing": "time:show_timing",

@@ -19,9 +19,7 @@ __all__ = ["RenderOptions", "render_text"]
 _MAKERS = {
     "BudgetReport": "budget:show_budget",
     "Comparison": "compare:show_comparison",
-    "ExportReport": "bridge:show_export",
     "FormulaReport": "formula:show_formula",
-    "ReconcileReport": "bridge:show_reconciliation",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
     "Timing": "time:show_timing",

@@ -1,0 +1,339 @@
+"""The pages of `reconcile` and `export`: whether the file holds the PyTorch model, and how each parameter got there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.checkpoints.statedict import BY_NAMES
+from analyzer.content import SAMPLES
+from analyzer.documents.reconcile import BridgeLine, ExportDocument, ReconcileDocument
+from analyzer.pages.page import (
+    Block,
+    Chart,
+    Column,
+    Detail,
+    Fact,
+    Facts,
+    Figure,
+    Kind,
+    Notes,
+    Page,
+    Row,
+    Said,
+    Table,
+    Tone,
+)
+from analyzer.pages.shared import count_said, list_findings, natural_list, table_groups, tell_reuse, tell_rule
+from analyzer.reconciliation.lines import UNBALANCED
+from analyzer.units import format_count, format_many, format_shape
+
+__all__ = ["describe_export", "describe_reconciliation"]
+
+PARAMETERS = "parameters"
+
+
+def describe_export(document: ExportDocument) -> Page:
+    """The files that were written, and their reconciliation."""
+    inner = document.reconcile
+    files = Notes(tuple(f"wrote {path}" for path in document.files), detail=Detail.FIRST)
+    return Page(
+        kind="export",
+        question="What was exported",
+        subject=_subject(inner),
+        answer=_answer(inner),
+        tone=Tone.GOOD if inner.balanced else Tone.BAD,
+        figures=tuple(_figures(inner)),
+        blocks=(files, *_blocks(inner)),
+    )
+
+
+def describe_reconciliation(document: ReconcileDocument) -> Page:
+    """The verdict, how far it was looked at, the bridge, groups in PyTorch's terms."""
+    return Page(
+        kind="reconcile",
+        question="Does it hold the PyTorch model?",
+        subject=_subject(document),
+        answer=_answer(document),
+        tone=Tone.GOOD if document.balanced else Tone.BAD,
+        figures=tuple(_figures(document)),
+        blocks=tuple(_blocks(document)),
+    )
+
+
+def _subject(document: ReconcileDocument) -> str:
+    """The file, and what stands for PyTorch's side."""
+    source = document.against
+    weights = source.get("weights")
+    if weights == "factory" and "seed" in source:
+        weights = f"weights as the factory makes them, seed {source['seed']}"
+    names = ", ".join(value for value in (source.get("class"), source.get("source"), weights) if value)
+    return f"{document.model.path}{f' against {names}' if names else ''}"
+
+
+def _answer(document: ReconcileDocument) -> str:
+    if not document.balanced:
+        lines = [row for row in document.bridge if row.line in UNBALANCED and row.tensors]
+        lines.sort(key=lambda row: -row.elements)
+        told = ", ".join(f"{row.line} {format_count(row.tensors)}" for row in lines)
+        return f"DOES NOT BALANCE{f': {told}' if told else ''}"
+    how = {"none": " by names and shapes only", "sampled": f" at {SAMPLES} positions of each tensor"}
+    many = len(document.parameters)
+    held = f"the one PyTorch parameter is {_held(document)}" if many == 1 else f"all {format_count(many)} PyTorch parameters are {_held(document)}"
+    return f"balanced{how.get(document.content, '')}, unexplained 0: {held}"
+
+
+def _held(document: ReconcileDocument) -> str:
+    """Where the parameters are, as far as all of them are in the file."""
+    left = [row.line for row in document.bridge if row.line in ("unused", "outside") and row.tensors]
+    return f"in the file or {' or '.join(left)}, and nothing else is" if left else "in the file, and nothing else is"
+
+
+def _figures(document: ReconcileDocument) -> Iterator[Figure]:
+    pytorch, onnx = document.pytorch, document.onnx
+    yield Figure("In PyTorch", format_count(pytorch.parameters), count_said(pytorch.parameters))
+    yield Figure("In the file", format_count(onnx.parameters), count_said(onnx.parameters))
+    yield Figure("Stored elements", format_count(onnx.stored_elements), count_said(onnx.stored_elements))
+    yield Figure("By the file alone", format_count(onnx.parameters_alone), count_said(onnx.parameters_alone))
+
+
+def _blocks(document: ReconcileDocument) -> Iterator[Block]:
+    yield Notes(tuple(_extent(document)), detail=Detail.FIRST)
+    yield list_findings(document.findings)
+    yield _waterfall(document)
+    yield _bridge(document)
+    yield _chart()
+    title = document.by.replace(",", ", ").replace("scope", "scope in PyTorch")
+    title = title if document.depth is None or (document.by, document.depth) == ("block", 1) else f"{title}, depth {document.depth}"
+    groups = table_groups(
+        document.tree,
+        document.groups,
+        document.group_balance,
+        document.by,
+        title,
+        document.onnx.parameters,
+    )
+    yield groups
+    yield Notes((*tell_rule(document.match, document.groups_from), *_trained(document), *tell_reuse(document.groups)))
+    yield _evaluated(document)
+    yield _nearest(document)
+    yield _parameters(document)
+    yield _tensors(document)
+    yield Facts(
+        tuple(Fact(key, value) for key, value in document.against.items()),
+        title="compared with",
+        detail=Detail.MORE,
+    )
+    yield Notes(
+        tuple(f"tied: {', '.join(names)}" for names in document.pytorch.tied), "", detail=Detail.MORE
+    )
+
+
+def _extent(document: ReconcileDocument) -> Iterator[str]:
+    """How far contents and wiring were compared, and what that does not prove."""
+    compared = document.compared
+    parts = []
+    if compared.whole:
+        all_ = not compared.sampled and not compared.none
+        parts.append(f"every value of {format_count(compared.whole)}" if all_ else f"every value of {format_many(compared.whole, 'element')}")
+    if compared.sampled:
+        parts.append(f"{format_many(compared.sampled, 'element')} at {SAMPLES} positions and by sums")
+    if compared.none:
+        parts.append(f"{format_many(compared.none, 'element')} by name and shape only")
+    told = f"compared: {', '.join(parts) or 'nothing'}"
+    if document.against.get("parameters_by") == BY_NAMES:
+        told += "; parameters told from buffers by their names"
+    yield told
+    yield f"wiring: {_wiring(document)}"
+    is_differing = any(row.line == "differing" and row.tensors for row in document.bridge)
+    if is_differing and document.against.get("weights") == "factory":
+        yield "PyTorch's weights are those that the factory makes: does it load the checkpoint?"
+
+
+def _wiring(document: ReconcileDocument) -> str:
+    wiring = document.wiring
+    whole = len(document.parameters)
+    placed = wiring.checked - wiring.misplaced
+    told = f"{format_count(placed)} of {format_many(whole, 'parameter')} read where PyTorch reads them"
+    if not wiring.checked:
+        told = "where parameters are read was not compared"
+    if document.reads == "as-exported":
+        return f"{told}; wired as exported"
+    if document.reads == "differs":
+        first = f", first in {wiring.first}" if wiring.first else ""
+        return f"{told}; wiring differs from the export{first}"
+    return f"{told}; not a proof that it computes the same"
+
+
+def _waterfall(document: ReconcileDocument) -> Block:
+    """Stacked steps from PyTorch's parameters to the file's."""
+    measures = []
+    ends = (
+        ("parameters", "parameter_delta", document.onnx.parameters),
+        ("stored elements", "stored_delta", document.onnx.stored_elements),
+    )
+    for label, key, end in ends:
+        steps = [[str(row.line), getattr(row, key)] for row in document.bridge if getattr(row, key)]
+        measures.append([label, steps, end])
+    measures.sort(key=lambda each: not each[1])
+    data = {"start": document.pytorch.parameters, "measures": measures, "from": "PyTorch", "to": "ONNX"}
+    summary = "A waterfall from PyTorch's parameters over each line of the bridge to what the file holds."
+    return Chart("", "The bridge, step by step", "waterfall", data, summary)
+
+
+_BRIDGE = (
+    Column("bridge"),
+    Column("tensors", Kind.COUNT, room=3),
+    Column("elements", Kind.COUNT, room=4),
+    Column("parameters", Kind.SIGNED, room=9),
+    Column("stored", Kind.SIGNED, room=8),
+    Column("bytes", Kind.BYTES, room=1),
+)
+
+
+def _bridge(document: ReconcileDocument) -> Table:
+    start = document.pytorch.parameters
+    whole = Said(start, format_count(start))
+    first = Row(("PyTorch", len(document.parameters), start, whole, whole, None))
+    rows = [_line(row) for row in document.bridge if row.tensors or row.line == "unexplained"]
+    onnx = document.onnx
+    total = (
+        "ONNX",
+        len(document.tensors),
+        onnx.stored_elements,
+        Said(onnx.parameters, format_count(onnx.parameters)),
+        Said(onnx.stored_elements, format_count(onnx.stored_elements)),
+        None,
+    )
+    return Table(_BRIDGE, (first, *rows), title="bridge", total=total, is_whole=True)
+
+
+def _line(row: BridgeLine) -> Row:
+    tone = Tone.BAD if row.line in UNBALANCED and row.tensors else Tone.PLAIN
+    cells = (str(row.line), row.tensors, row.elements, row.parameter_delta, row.stored_delta, row.bytes)
+    return Row(cells, tone=tone)
+
+
+def _trained(document: ReconcileDocument) -> Iterator[str]:
+    """How many parameters are frozen, where some are."""
+    frozen = document.pytorch.parameters - document.pytorch.trainable
+    if frozen:
+        groups = [
+            (each.group or "[root]", each.frozen)
+            for each in document.groups
+            if isinstance(each.frozen, int) and each.frozen
+        ]
+        groups.sort(key=lambda each: (-each[1], each[0]))
+        named = natural_list([f"{name} {format_count(count)}" for name, count in groups], 5)
+        yield f"{format_many(frozen, 'parameter')} frozen (requires_grad is false){f': {named}' if named else ''}"
+
+
+def _evaluated(document: ReconcileDocument) -> Table:
+    """Each stored tensor that PyTorch's program computes of no input, with what it computes."""
+    rows = tuple(
+        Row((_path(each.graph_path, each.name), each.expression or ""))
+        for each in document.tensors
+        if each.line == "evaluated"
+    )
+    columns = (Column("computed in advance", Kind.NAME), Column("by PyTorch's own program", Kind.PROSE, room=9))
+    return Table(columns, rows, title="computed in advance")
+
+
+def _path(graph: str, name: str) -> str:
+    return f"{graph}/{name}" if graph else name
+
+
+def _nearest(document: ReconcileDocument) -> Table:
+    """What each unexplained tensor is most like."""
+    rows = tuple(
+        Row(
+            (
+                each.tensor,
+                each.parameter,
+                f"{format_count(each.equal)} of {format_many(each.compared, 'element')}",
+                each.max_abs_error,
+            )
+        )
+        for each in document.nearest
+    )
+    columns = (
+        Column("nothing explains", Kind.NAME),
+        Column("nearest to it", Kind.NAME, room=9),
+        Column("equal", room=9),
+        Column("off by", Kind.ERROR, room=5),
+    )
+    return Table(columns, rows, title="nothing explains")
+
+
+_PARAMETERS = (
+    Column("parameter", Kind.NAME),
+    Column("shape", room=4),
+    Column("elements", Kind.COUNT, room=6),
+    Column("trainable", room=0),
+    Column("line", room=9),
+    Column("by way of", room=1),
+    Column("error", Kind.ERROR, room=7),
+    Column("compared", room=3),
+    Column("held by", Kind.NAME, room=2),
+    Column("why", room=5),
+    Column("decided by", room=3),
+)
+
+
+def _parameters(document: ReconcileDocument) -> Table:
+    rows = tuple(
+        Row(
+            (
+                each.name,
+                format_shape(tuple(each.shape)),
+                each.elements,
+                "" if each.trainable else "frozen",
+                str(each.line),
+                ", ".join(map(str, each.chain)) if len(each.chain) > 1 else "",
+                each.max_abs_error,
+                str(each.compared),
+                ", ".join(each.entries),
+                str(each.why or ""),
+                each.decided_by,
+            ),
+            tone=Tone.BAD if each.line in UNBALANCED else Tone.PLAIN,
+        )
+        for each in document.parameters
+    )
+    total = ("total", "", sum(each.elements for each in document.parameters), *[""] * 3, Said(None, ""), *[""] * 4)
+    return Table(
+        _PARAMETERS,
+        rows,
+        title="parameters of PyTorch",
+        total=total,
+        detail=Detail.MORE,
+        is_long=True,
+        key=PARAMETERS,
+    )
+
+
+def _tensors(document: ReconcileDocument) -> Table:
+    rows = tuple(
+        Row((_path(each.graph_path, each.name), str(each.line), each.parameter or "", each.decided_by))
+        for each in document.tensors
+    )
+    columns = (
+        Column("stored tensor", Kind.NAME),
+        Column("line", room=9),
+        Column("holds", Kind.NAME, room=8),
+        Column("decided by", room=3),
+    )
+    return Table(columns, rows, title="stored tensors", detail=Detail.MORE, is_long=True, key="stored")
+
+
+def _chart() -> Chart:
+    """PyTorch's parameters within their modules."""
+    data = {
+        "name": 0,
+        "arrangements": [["module", [0], "."], ["line", [4], ""]],
+        "measures": [["elements", 2]],
+        "colours": [["line", 4]],
+    }
+    summary = "A treemap: each rectangle is a module or a parameter, as large as its share."
+    return Chart(
+        PARAMETERS, "Where PyTorch's parameters are, and what became of them", "tree", data, summary
+    )
