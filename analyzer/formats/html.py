@@ -41,13 +41,13 @@ def make_section(page: Page, beside: Beside) -> html.Section:
     if page.answer:
         made.append(html.Answer(page.tone is Tone.GOOD, show(page.answer), is_plain=page.tone is Tone.PLAIN))
     if page.figures:
-        tiles = [
-            html.Tile(figure.label, show(figure.value), show(figure.note)) for figure in page.figures
-        ]
+        tiles = [html.Tile(figure.label, show(figure.value), show(figure.note)) for figure in page.figures]
         made.append(html.Tiles(tuple(tiles)))
     ordered = sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST)
     made += [each for block in ordered for each in _block(block, keys, beside)]
-    subject = show(f"{page.subject} · {page.about}" if page.subject and page.about else page.subject or page.about)
+    subject = show(
+        f"{page.subject} · {page.about}" if page.subject and page.about else page.subject or page.about
+    )
     return html.Section(page.kind, page.question, subject, tuple(made))
 
 
@@ -128,9 +128,9 @@ _EXACT = (Kind.COUNT, Kind.BYTES, Kind.SIGNED, Kind.SIGNED_BYTES)
 def _cells(cells: tuple[Cell, ...], columns: tuple[Column, ...], *, exact: bool) -> Iterator[html.Cell]:
     for cell, column in zip(cells, columns, strict=True):
         value = number_of(cell)
-        if exact and value is not None and column.kind in _EXACT:
-            yield round(value)
-        elif column.kind is Kind.BYTES and value is not None and not isinstance(cell, Said):
+        is_exact = exact and column.kind in _EXACT
+        is_size = column.kind is Kind.BYTES and not isinstance(cell, Said)
+        if value is not None and (is_exact or is_size):
             yield round(value)
         else:
             yield show(say(cell, column.kind))

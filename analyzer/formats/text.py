@@ -83,7 +83,7 @@ def write_text(
     return text.translate(_PLAIN) if ascii else text
 
 
-_PLAIN = str.maketrans({"…": "~", "█": "#", "▌": "#", "·": "-", "×": "x"})
+_PLAIN = str.maketrans({"…": "~", "█": "#", "▌": "#", "·": "-"})
 """What stands for characters beyond ASCII that are ours."""
 
 
@@ -213,7 +213,9 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
     bar_room = min(room - _GAP, _LONGEST_BAR) if bar is not None and room >= _BAR + _GAP else 0
     if table.title and table.title != columns[0][1].title:
         yield pen.dye(printable(table.title), "bold")
-    yield from _lines([column.title for _, column in columns], columns, widths, bar_room, pen, "bold", bar=None)
+    yield from _lines(
+        [column.title for _, column in columns], columns, widths, bar_room, pen, "bold", bar=None
+    )
     shown = [at for at, column in enumerate(table.columns) if not column.is_hidden]
     places = {at: place for place, at in enumerate(shown)}
     for row in rows:
@@ -247,7 +249,9 @@ def _fit(
         tight = sum(natural[place] for place in kept if place not in loose) + _GAP * (len(kept) - 1)
         least = sum(min(natural[place], _LEAST) for place in loose)
         bar = _GAP + _BAR if any(columns[place][1].is_bar for place in kept) else 0
-        going = [place for place in kept[1:] if columns[place][1].room < (9 if tight + least > pen.width else 3)]
+        going = [
+            place for place in kept[1:] if columns[place][1].room < (9 if tight + least > pen.width else 3)
+        ]
         if tight + least + bar <= pen.width or not going:
             break
         kept.remove(min(going, key=lambda place: (columns[place][1].room, -place)))

@@ -79,10 +79,15 @@ def _about(document: InspectDocument) -> str:
 
 
 def _opsets(model: Model) -> str:
-    return ", ".join(
-        f"{version}" if domain == "ai.onnx" else f"{domain} {version}"
-        for domain, version in sorted(model.opsets.items(), key=lambda item: (item[0] != "ai.onnx", item[0]))
-    ) or "none"
+    return (
+        ", ".join(
+            f"{version}" if domain == "ai.onnx" else f"{domain} {version}"
+            for domain, version in sorted(
+                model.opsets.items(), key=lambda item: (item[0] != "ai.onnx", item[0])
+            )
+        )
+        or "none"
+    )
 
 
 def _figures(document: InspectDocument) -> Iterator[Figure]:
@@ -90,15 +95,23 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
     least, most = totals.parameters_at_least, totals.parameters_at_most
     said = format_many(totals.parameters, "parameter")
     yield Figure("Parameters", format_count(totals.parameters), count_said(totals.parameters), said)
-    if (least, most) != (totals.parameters, totals.parameters) and (most is not None or totals.parameters_unsettled):
-        bound = f"{format_count(least)} or more" if most is None else f"{format_count(least)} to {format_count(most)}"
+    if (least, most) != (totals.parameters, totals.parameters) and (
+        most is not None or totals.parameters_unsettled
+    ):
+        bound = (
+            f"{format_count(least)} or more"
+            if most is None
+            else f"{format_count(least)} to {format_count(most)}"
+        )
         yield Figure("In PyTorch", bound, "", f"{bound} in PyTorch")
     precision = _precision(document)
     if precision:
         yield Figure("Precision", precision, "", precision)
     nodes = format_many(model.nodes, "node")
     operators = _operators(document)
-    yield Figure("Nodes", format_count(model.nodes), _nested(model), f"{nodes}{': ' if operators else ''}{operators}")
+    yield Figure(
+        "Nodes", format_count(model.nodes), _nested(model), f"{nodes}{': ' if operators else ''}{operators}"
+    )
     yield Figure("On disk", format_bytes(totals.file_bytes), _exact(totals.file_bytes))
     yield Figure("Stored elements", format_count(totals.stored_elements), count_said(totals.stored_elements))
     yield Figure("Tensors", format_count(totals.stored_tensors), format_bytes(totals.stored_bytes))
@@ -132,7 +145,9 @@ def _precision(document: InspectDocument) -> str:
     schemes = []
     for scheme in document.quantization:
         if scheme.scheme == "block":
-            label = f"{scheme.bits} bits" + (f" in blocks of {scheme.block_size}" if scheme.block_size else "")
+            label = f"{scheme.bits} bits" + (
+                f" in blocks of {scheme.block_size}" if scheme.block_size else ""
+            )
             _move(held, label, scheme.parameters)
         else:
             schemes.append(_scheme(scheme))
@@ -295,9 +310,7 @@ def _more(document: InspectDocument) -> Iterator[Block]:
     )
     yield Table((Column("role"), *columns), roles, detail=Detail.MORE, is_whole=True, title="roles")
     dtypes = tuple(Row((row.dtype, row.stored_elements, row.tensors, row.bytes)) for row in document.dtypes)
-    yield Table(
-        (Column("dtype"), *columns[1:]), dtypes, detail=Detail.MORE, is_whole=True, title="types"
-    )
+    yield Table((Column("dtype"), *columns[1:]), dtypes, detail=Detail.MORE, is_whole=True, title="types")
     yield _tensors(document)
     basis = [(evidence, count) for evidence, count in document.totals.basis.items() if count]
     told = shares_said([(str(each), count) for each, count in basis], totals.stored_elements, 9) or "nothing"
@@ -306,7 +319,11 @@ def _more(document: InspectDocument) -> Iterator[Block]:
         Fact("IR version", str(model.ir_version)),
         Fact("Opsets", ", ".join(f"{domain} {version}" for domain, version in sorted(model.opsets.items()))),
         *(Fact(file.path, bytes_said(file.bytes, format_bytes(file.bytes))) for file in model.files),
-        *(Fact(f"SHA-256 of {file.path}", file.sha256) for file in model.files if isinstance(file.sha256, str)),
+        *(
+            Fact(f"SHA-256 of {file.path}", file.sha256)
+            for file in model.files
+            if isinstance(file.sha256, str)
+        ),
         *_called(document),
         Fact("Elements decided by", told),
     ]

@@ -11,6 +11,7 @@ from analyzer.pages.page import Page
 __all__ = ["PAGES", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
+    "CompareDocument": "compare:describe_comparison",
     "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
     "ReconcileDocument": "reconcile:describe_reconciliation",

@@ -308,7 +308,9 @@ def _close(table: Table, rows: int) -> Table:
     closed = len(table.rows) - len(shown)
     note = f"{format_doing(closed, 'row', 'are')} under these and not shown; -n 0 shows all"
     told = replace(table, rows=shown, notes=(*table.notes, note))
-    return told if len(shown) <= rows else replace(cut_table(replace(told, rows=shown), rows), notes=told.notes)
+    return (
+        told if len(shown) <= rows else replace(cut_table(replace(told, rows=shown), rows), notes=told.notes)
+    )
 
 
 def _sum_others(table: Table, left: Sequence[Row]) -> Row:

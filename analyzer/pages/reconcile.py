@@ -9,6 +9,7 @@ from analyzer.content import SAMPLES
 from analyzer.documents.reconcile import BridgeLine, ExportDocument, ReconcileDocument
 from analyzer.pages.page import (
     Block,
+    Cell,
     Chart,
     Column,
     Detail,
@@ -78,14 +79,22 @@ def _answer(document: ReconcileDocument) -> str:
         return f"DOES NOT BALANCE{f': {told}' if told else ''}"
     how = {"none": " by names and shapes only", "sampled": f" at {SAMPLES} positions of each tensor"}
     many = len(document.parameters)
-    held = f"the one PyTorch parameter is {_held(document)}" if many == 1 else f"all {format_count(many)} PyTorch parameters are {_held(document)}"
+    held = (
+        f"the one PyTorch parameter is {_held(document)}"
+        if many == 1
+        else f"all {format_count(many)} PyTorch parameters are {_held(document)}"
+    )
     return f"balanced{how.get(document.content, '')}, unexplained 0: {held}"
 
 
 def _held(document: ReconcileDocument) -> str:
     """Where the parameters are, as far as all of them are in the file."""
     left = [row.line for row in document.bridge if row.line in ("unused", "outside") and row.tensors]
-    return f"in the file or {' or '.join(left)}, and nothing else is" if left else "in the file, and nothing else is"
+    return (
+        f"in the file or {' or '.join(left)}, and nothing else is"
+        if left
+        else "in the file, and nothing else is"
+    )
 
 
 def _figures(document: ReconcileDocument) -> Iterator[Figure]:
@@ -103,7 +112,11 @@ def _blocks(document: ReconcileDocument) -> Iterator[Block]:
     yield _bridge(document)
     yield _chart()
     title = document.by.replace(",", ", ").replace("scope", "scope in PyTorch")
-    title = title if document.depth is None or (document.by, document.depth) == ("block", 1) else f"{title}, depth {document.depth}"
+    title = (
+        title
+        if document.depth is None or (document.by, document.depth) == ("block", 1)
+        else f"{title}, depth {document.depth}"
+    )
     groups = table_groups(
         document.tree,
         document.groups,
@@ -113,7 +126,9 @@ def _blocks(document: ReconcileDocument) -> Iterator[Block]:
         document.onnx.parameters,
     )
     yield groups
-    yield Notes((*tell_rule(document.match, document.groups_from), *_trained(document), *tell_reuse(document.groups)))
+    yield Notes(
+        (*tell_rule(document.match, document.groups_from), *_trained(document), *tell_reuse(document.groups))
+    )
     yield _evaluated(document)
     yield _nearest(document)
     yield _parameters(document)
@@ -123,9 +138,7 @@ def _blocks(document: ReconcileDocument) -> Iterator[Block]:
         title="compared with",
         detail=Detail.MORE,
     )
-    yield Notes(
-        tuple(f"tied: {', '.join(names)}" for names in document.pytorch.tied), "", detail=Detail.MORE
-    )
+    yield Notes(tuple(f"tied: {', '.join(names)}" for names in document.pytorch.tied), "", detail=Detail.MORE)
 
 
 def _extent(document: ReconcileDocument) -> Iterator[str]:
@@ -134,7 +147,11 @@ def _extent(document: ReconcileDocument) -> Iterator[str]:
     parts = []
     if compared.whole:
         all_ = not compared.sampled and not compared.none
-        parts.append(f"every value of {format_count(compared.whole)}" if all_ else f"every value of {format_many(compared.whole, 'element')}")
+        parts.append(
+            f"every value of {format_count(compared.whole)}"
+            if all_
+            else f"every value of {format_many(compared.whole, 'element')}"
+        )
     if compared.sampled:
         parts.append(f"{format_many(compared.sampled, 'element')} at {SAMPLES} positions and by sums")
     if compared.none:
@@ -234,7 +251,10 @@ def _evaluated(document: ReconcileDocument) -> Table:
         for each in document.tensors
         if each.line == "evaluated"
     )
-    columns = (Column("computed in advance", Kind.NAME), Column("by PyTorch's own program", Kind.PROSE, room=9))
+    columns = (
+        Column("computed in advance", Kind.NAME),
+        Column("by PyTorch's own program", Kind.PROSE, room=9),
+    )
     return Table(columns, rows, title="computed in advance")
 
 
@@ -299,7 +319,8 @@ def _parameters(document: ReconcileDocument) -> Table:
         )
         for each in document.parameters
     )
-    total = ("total", "", sum(each.elements for each in document.parameters), *[""] * 3, Said(None, ""), *[""] * 4)
+    elements = sum(each.elements for each in document.parameters)
+    total: tuple[Cell, ...] = ("total", "", elements, "", "", "", Said(None, ""), "", "", "", "")
     return Table(
         _PARAMETERS,
         rows,
@@ -334,6 +355,4 @@ def _chart() -> Chart:
         "colours": [["line", 4]],
     }
     summary = "A treemap: each rectangle is a module or a parameter, as large as its share."
-    return Chart(
-        PARAMETERS, "Where PyTorch's parameters are, and what became of them", "tree", data, summary
-    )
+    return Chart(PARAMETERS, "Where PyTorch's parameters are, and what became of them", "tree", data, summary)

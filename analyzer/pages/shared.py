@@ -133,7 +133,9 @@ def _group(row: TreeRow, parameters: int) -> Row:
 
 
 def _without_parameters(rows: Sequence[TreeRow]) -> Row:
-    sums = [sum(getattr(row, key) for row in rows) for key in ("stored_elements", "bytes", "tensors", "nodes")]
+    sums = [
+        sum(getattr(row, key) for row in rows) for key in ("stored_elements", "bytes", "tensors", "nodes")
+    ]
     groups = sum(row.count for row in rows)
     return Row((Said(None, f"[{format_many(groups, 'group')} without parameters]"), 0, 0.0, *sums))
 
@@ -186,7 +188,9 @@ def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
     reused.sort(key=lambda group: group.parameters - group.unshared_parameters)
     for group in reused[:_FEW]:
         times = (
-            f"is used {format_count(group.applications)} times" if group.applications > 1 else "is used several times"
+            f"is used {format_count(group.applications)} times"
+            if group.applications > 1
+            else "is used several times"
         )
         yield (
             f"{group.group or '[root]'} {times}: {format_many(group.parameters, 'parameter')}, "

@@ -23,7 +23,15 @@ from analyzer.schemas import SCHEMAS, schema_name
 from analyzer.units import printable, printable_name, shorten
 from analyzer.wiring import Wiring
 
-__all__ = ["decode", "is_report", "is_saved_report", "load_report", "read_any_report", "read_report", "to_typed"]
+__all__ = [
+    "decode",
+    "is_report",
+    "is_saved_report",
+    "load_report",
+    "read_any_report",
+    "read_report",
+    "to_typed",
+]
 
 
 def is_saved_report(path: Path) -> bool:

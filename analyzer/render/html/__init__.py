@@ -14,7 +14,7 @@ from analyzer.formats.html import make_section
 from analyzer.pages.kinds import PAGES, describe, is_described
 from analyzer.render.html.blocks import Section
 from analyzer.render.html.bridge import describe_recovery
-from analyzer.render.html.comparisons import describe_comparison, describe_time_comparison
+from analyzer.render.html.comparisons import describe_time_comparison
 from analyzer.render.html.formulas import describe_formula
 from analyzer.render.html.inspection import describe_survey
 from analyzer.render.html.page import make_page
@@ -33,7 +33,6 @@ __all__ = ["SECTIONS", "render_html"]
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
     "survey": describe_survey,
     "recover": describe_recovery,
-    "compare": describe_comparison,
     "compare_time": describe_time_comparison,
     "compare_sweep": describe_time_comparison,
     "check": describe_check,
@@ -96,6 +95,8 @@ def _section(document: Head | Mapping[str, Any], beside: Beside) -> Section:
 def _kind(document: Mapping[str, Any]) -> str:
     kind = schema_name(document)
     if kind not in SECTIONS and not (kind in DOCUMENTS and DOCUMENTS[kind].__name__ in PAGES):
-        known = ", ".join(sorted({*SECTIONS, *(each for each, kind in DOCUMENTS.items() if kind.__name__ in PAGES)}))
+        known = ", ".join(
+            sorted({*SECTIONS, *(each for each, kind in DOCUMENTS.items() if kind.__name__ in PAGES)})
+        )
         raise UsageError(f"a report of `{kind}` has no place in a page; it shows those of {known}")
     return kind

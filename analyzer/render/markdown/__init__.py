@@ -21,7 +21,6 @@ LONGEST = 60_000
 
 _MAKERS = {
     "BudgetReport": "check:show_budget",
-    "Comparison": "compare:show_comparison",
     "FormulaReport": "formula:show_formula",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",

@@ -18,7 +18,6 @@ __all__ = ["RenderOptions", "render_text"]
 
 _MAKERS = {
     "BudgetReport": "budget:show_budget",
-    "Comparison": "compare:show_comparison",
     "FormulaReport": "formula:show_formula",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",

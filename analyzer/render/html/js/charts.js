@@ -259,7 +259,7 @@ const addWaterfall = (host, data) => {
 
 const addBars = (host, data, grid) => {
   const largest = (sides) => {
-    const value = (row) => Math.max(...sides.map(([, column]) => numeric(row[column])));
+    const value = (row) => Math.max(...sides.map(([, column]) => Math.abs(numeric(row[column]))));
     return grid.rows.filter((row) => value(row) > 0).sort((a, b) => value(b) - value(a)).slice(0, data.most);
   };
   const options = (chosen) => {
@@ -274,7 +274,10 @@ const addBars = (host, data, grid) => {
       series: sides.map(([name, column], side) => ({
         type: "bar", name, barMaxWidth: 22, barGap: "10%", itemStyle: bar(side ? "c1" : "c0"),
         label: { show: true, position: "right", color: colour("ink"), formatter: (event) => `${sides.length > 1 ? `${name} ` : ""}${count(rows[event.dataIndex][column])}` },
-        data: rows.map((row) => Math.max(0, numeric(row[column]))),
+        data: rows.map((row) => {
+          const value = numeric(row[column]); // a change may be to either side of nothing
+          return value < 0 ? { value, itemStyle: bar("c2"), label: { position: "insideLeft" } } : value;
+        }),
       })),
     };
   };

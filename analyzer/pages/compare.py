@@ -1,0 +1,341 @@
+"""The page of `compare` on two models: what changed on the way from the old one to the new one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from analyzer.documents.compare import CompareDocument, GroupPair, Pair, TensorPair, TensorSide
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Detail,
+    Fact,
+    Facts,
+    Figure,
+    Kind,
+    Notes,
+    Page,
+    Row,
+    Said,
+    Table,
+)
+from analyzer.pages.shared import tell_rule
+from analyzer.units import (
+    format_bytes,
+    format_change,
+    format_count,
+    format_many,
+    format_shape,
+    format_signed,
+    format_signed_bytes,
+)
+
+__all__ = ["describe_comparison"]
+
+GROUPS, TENSORS = "groups", "tensors"
+
+
+def describe_comparison(document: CompareDocument) -> Page:
+    """A line that says what happened, groups, and the tensors that differ, the largest change first."""
+    sides = Facts((Fact("old", document.a), Fact("new", document.b)), detail=Detail.FIRST)
+    return Page(
+        kind="compare",
+        question="What changed",
+        subject="",
+        answer=_answer(document),
+        figures=tuple(_figures(document)),
+        blocks=(sides, *_blocks(document)),
+    )
+
+
+def _blocks(document: CompareDocument) -> Iterator[Block]:
+    yield Notes(tuple(_remarks(document)), detail=Detail.FIRST)
+    yield Notes(tuple(tell_rule(document.match, document.groups_from.a, document.groups_from.b)))
+    groups = _groups(document)
+    if any(row.cells[4] for row in groups.rows):
+        yield _chart()
+    yield groups
+    yield _tensors(document)
+    yield _totals(document)
+
+
+def _answer(document: CompareDocument) -> str:
+    """What happened, in one line."""
+    if _is_same(document):
+        return "the same file" if document.a == document.b else "no difference in what was compared"
+    totals = document.totals
+    told = [_parameters(totals.parameters), _size(totals.bytes), *_recoded(document.tensors)]
+    return "; ".join(filter(None, told))
+
+
+def _is_same(document: CompareDocument) -> bool:
+    totals = document.totals
+    pairs = (totals.parameters, totals.stored_elements, totals.stored_bytes, totals.bytes, totals.tensors)
+    apart = document.wiring is not None and not document.wiring.alike
+    tensors = document.changes.tensors
+    return not (
+        any(pair.change for pair in pairs) or tensors.added or tensors.removed or tensors.changed or apart
+    )
+
+
+def _parameters(pair: Pair) -> str:
+    if not pair.change:
+        return f"same {format_many(pair.a, 'parameter')}"
+    share = f" ({format_change(pair.change / pair.a)})" if pair.a else ""
+    return f"{format_count(pair.a)} -> {format_many(pair.b, 'parameter')}{share}"
+
+
+def _size(pair: Pair) -> str:
+    if not pair.change:
+        return f"same size, {format_many(pair.a, 'byte')}"
+    exact = f"{format_count(pair.a)} -> {format_many(pair.b, 'byte')}"
+    share = format_change(abs(pair.change) / pair.a).lstrip("+") if pair.a else ""
+    word = "larger" if pair.change > 0 else "smaller"
+    return f"{share} {word} ({exact})" if share else exact
+
+
+_FEW = 3
+
+
+def _recoded(tensors: Sequence[TensorPair]) -> Iterator[str]:
+    """Which types became which, and what came and went."""
+    types = Counter(
+        (pair.a.dtype, pair.b.dtype)
+        for pair in tensors
+        if pair.a is not None and pair.b is not None and pair.a.dtype != pair.b.dtype
+    )
+    for (old, new), count in types.most_common(_FEW):
+        yield f"{format_many(count, 'tensor')} {old} -> {new}"
+    for word, sides in (
+        ("added", [p.b for p in tensors if p.a is None]),
+        ("gone", [p.a for p in tensors if p.b is None]),
+    ):
+        known = [side for side in sides if side is not None]
+        scales = sum(side.role == "quantization" for side in known)
+        learned = sum(side.role == "parameter" for side in known)
+        others = len(known) - scales - learned
+        if learned:
+            yield f"{format_many(learned, 'learned tensor')} {word}"
+        if scales:
+            yield f"{format_count(scales)} {'scale or zero point' if scales == 1 else 'scales and zero points'} {word}"
+        if others and not (scales or learned):
+            yield f"{format_many(others, 'other tensor')} {word}"
+    renamed = sum(1 for p in tensors if p.a is not None and p.b is not None and p.a.name != p.b.name)
+    if renamed:
+        yield f"{format_many(renamed, 'tensor')} under other names"
+
+
+def _figures(document: CompareDocument) -> Iterator[Figure]:
+    totals = document.totals
+    for label, pair in (("Parameters", totals.parameters), ("Stored elements", totals.stored_elements)):
+        yield Figure(label, format_signed(pair.change), f"{format_count(pair.a)} -> {format_count(pair.b)}")
+    size = totals.bytes
+    yield Figure(
+        "On disk", format_signed_bytes(size.change), f"{format_bytes(size.a)} -> {format_bytes(size.b)}"
+    )
+    tensors = totals.tensors
+    yield Figure(
+        "Tensors", format_signed(tensors.change), f"{format_count(tensors.a)} -> {format_count(tensors.b)}"
+    )
+
+
+def _remarks(document: CompareDocument) -> Iterator[str]:
+    """How far the two were compared."""
+    values = document.values_compared
+    if values is not None:
+        where = "whole" if values.content == "full" else "at fixed positions"
+        unknown = f", {format_many(values.unknown, 'tensor')} could not be" if values.unknown else ""
+        alike = format_many(values.equal + values.differing, "tensor")
+        apart = sum(
+            pair.status == "changed" and list(pair.changed) != ["values"] for pair in document.tensors
+        )
+        others = (
+            f"; not those of {format_many(apart, 'tensor')} of another type, shape, role or size"
+            if apart
+            else ""
+        )
+        yield f"values compared {where}: {alike}, {format_count(values.differing)} differ{unknown}{others}"
+    elif document.changes.tensors.unchanged and document.a != document.b:
+        yield "values were not compared (--content full): unchanged is the same type, shape, role and size"
+    if document.wiring is not None and document.wiring.alike:
+        yield "wiring: both compute the same with their weights"
+    elif document.wiring is not None:
+        first = f", first in {document.wiring.first}" if document.wiring.first else ""
+        yield f"wiring: the new one computes otherwise than the old one{first}"
+    if document.totals.nodes is None:
+        yield "nodes: not compared, as a saved report does not say how many there were"
+    contents = (document.content.a, document.content.b)
+    if len(set(contents)) > 1 and "none" in contents:
+        side = ("old", "new")[contents.index("none")]
+        yield f"contents of the {side} one were not looked at: what is stored twice counts twice there, once here"
+
+
+def _share(pair: Pair) -> float | None:
+    return pair.change / pair.a if pair.a else None
+
+
+def _changed(pair: Pair, status: str) -> Cell:
+    """The change in percent; in words where there is no old one, or none."""
+    if status in ("added", "removed"):
+        return Said(_share(pair), status)
+    share = _share(pair)
+    return Said(0.0, "unchanged") if not pair.change else Said(share, format_change(share))
+
+
+_GROUPS = (
+    Column("", Kind.NAME),
+    Column("parameters", Kind.COUNT, room=9),
+    Column("change", Kind.SIGNED, room=7),
+    Column("bytes", Kind.BYTES, room=6),
+    Column("change", Kind.SIGNED_BYTES, room=5),
+    Column("change", Kind.RATIO, room=9),
+    Column("old parameters", Kind.COUNT, is_hidden=True),
+    Column("old bytes", Kind.BYTES, is_hidden=True),
+)
+
+
+def _groups(document: CompareDocument) -> Table:
+    keys = document.by.replace(",", ", ")
+    title = (
+        keys
+        if document.depth is None or (document.by, document.depth) == ("block", 1)
+        else f"{keys}, depth {document.depth}"
+    )
+    known = [
+        pair
+        for pair in document.groups
+        if any((pair.parameters.a, pair.parameters.b, pair.bytes.a, pair.bytes.b))
+    ]
+    rows = [_group(pair) for pair in known]
+    for pair, sign in ((document.ungrouped, 1), (document.overlap, -1)):
+        if pair.group and (pair.bytes.a or pair.bytes.b):
+            rows.append(_group(pair, sign))
+    totals = document.totals
+    stored = totals.stored_bytes
+    total = (
+        "total",
+        totals.parameters.b,
+        totals.parameters.change,
+        stored.b,
+        stored.change,
+        Said(_share(stored), "unchanged" if not stored.change else format_change(_share(stored))),
+        totals.parameters.a,
+        stored.a,
+    )
+    columns = (Column(title, Kind.NAME), *_GROUPS[1:])
+    return Table(columns, tuple(rows), title=title, total=total, is_long=True, key=GROUPS)
+
+
+def _group(pair: GroupPair, sign: int = 1) -> Row:
+    parameters, size = pair.parameters, pair.bytes
+    return Row(
+        (
+            pair.group,
+            sign * parameters.b,
+            sign * parameters.change,
+            sign * size.b,
+            sign * size.change,
+            _changed(size, pair.status),
+            sign * parameters.a,
+            sign * size.a,
+        )
+    )
+
+
+def _tensors(document: CompareDocument) -> Table:
+    differing = [pair for pair in document.tensors if pair.status != "unchanged"]
+    columns = (
+        Column("tensors that differ", Kind.NAME),
+        Column("", room=7),
+        Column("what", Kind.PROSE, room=8),
+        Column("bytes", Kind.BYTES, room=1),
+        Column("change", Kind.SIGNED_BYTES, room=9),
+        Column("was", Kind.NAME, room=0),
+        Column("found by", room=0),
+    )
+    rows = tuple(
+        Row(
+            (
+                pair.name,
+                str(pair.status),
+                "; ".join(_notes(pair)),
+                pair.bytes.b,
+                pair.bytes.change,
+                _old_name(pair),
+                str(pair.matched_by or ""),
+            )
+        )
+        for pair in differing
+    )
+    return Table(columns, rows, title="tensors that differ", is_long=True, key=TENSORS)
+
+
+def _notes(pair: TensorPair) -> Iterator[str]:
+    """What differs between the two, or what the one is that is there."""
+    a, b = pair.a, pair.b
+    if a is None or b is None:
+        one = a or b
+        assert one is not None  # a pair has a side
+        yield f"{one.dtype} {format_shape(tuple(one.shape))}"
+        yield from _copies((("", one),))
+        return
+    if a.dtype != b.dtype:
+        yield f"{a.dtype} -> {b.dtype}"
+    if a.shape != b.shape:
+        yield f"{format_shape(tuple(a.shape))} -> {format_shape(tuple(b.shape))}"
+    if a.role != b.role:
+        yield f"{a.role} -> {b.role}"
+    if "values" in pair.changed:
+        yield "other values"
+    if "parameters" in pair.changed and a.shape == b.shape:
+        yield f"{format_count(pair.parameters.a)} -> {format_many(pair.parameters.b, 'parameter')}"
+    if "parameters" in pair.changed:
+        yield from _copies(((" in the old one", a), (" in the new one", b)))
+
+
+def _old_name(pair: TensorPair) -> str:
+    return pair.a.name if pair.a is not None and pair.b is not None and pair.a.name != pair.b.name else ""
+
+
+def _copies(sides: Sequence[tuple[str, TensorSide]]) -> Iterator[str]:
+    for where, side in sides:
+        if side.copy_of is not None:
+            yield f"copy of {side.copy_of}{where}"
+
+
+def _totals(document: CompareDocument) -> Table:
+    totals = document.totals
+    pairs = (
+        ("parameters", totals.parameters),
+        ("stored elements", totals.stored_elements),
+        ("stored bytes", totals.stored_bytes),
+        ("bytes on disk", totals.bytes),
+        ("tensors", totals.tensors),
+        ("nodes", totals.nodes),
+    )
+    rows = tuple(
+        Row((name, pair.a, pair.b, pair.change, Said(_share(pair), format_change(_share(pair)))))
+        for name, pair in pairs
+        if pair is not None
+    )
+    columns = (
+        Column("totals"),
+        Column("old", Kind.COUNT, room=8),
+        Column("new", Kind.COUNT, room=8),
+        Column("change", Kind.SIGNED, room=9),
+        Column("", Kind.RATIO, room=9),
+    )
+    return Table(columns, rows, title="totals", detail=Detail.MORE, is_whole=True)
+
+
+def _chart() -> Chart:
+    """The largest changes, to both sides of nothing."""
+    measures = [["change of bytes", [["change", 4]]], ["change of parameters", [["change", 2]]]]
+    data = {"name": 0, "most": 30, "measures": measures}
+    summary = (
+        "Bars to both sides of nothing: how much more or less each group has; the table has the numbers."
+    )
+    return Chart(GROUPS, "What changed, by group", "bars", data, summary)
