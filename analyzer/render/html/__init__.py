@@ -10,7 +10,6 @@ import msgspec
 from analyzer.documents.base import Head
 from analyzer.documents.kinds import DOCUMENTS
 from analyzer.errors import UsageError
-from analyzer.formats.html import make_section
 from analyzer.pages.kinds import PAGES, describe, is_described
 from analyzer.render.html.blocks import Section
 from analyzer.render.html.bridge import describe_recovery
@@ -22,6 +21,7 @@ from analyzer.render.html.parts import Beside
 from analyzer.render.html.reading import View
 from analyzer.render.html.timings import describe_sweep, describe_timing, find_times
 from analyzer.render.html.verdicts import describe_check
+from analyzer.render.html.writer import make_section
 from analyzer.render.json import to_record
 from analyzer.render.options import RenderOptions
 from analyzer.report import Report

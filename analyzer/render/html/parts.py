@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from analyzer.findings.catalog import EXPLANATIONS
-from analyzer.render.html.blocks import Block, Cell, Column, Fact, Facts, Finding, Findings, Grid
+from analyzer.render.html.blocks import Block, Column, Fact, Facts, Finding
 from analyzer.render.html.reading import View
-from analyzer.render.html.wording import bytes_of, cell, ms, share, show, texts
+from analyzer.render.html.wording import bytes_of, show, texts
 from analyzer.render.sentences.findings import worst_first
 
 __all__ = [
     "Beside",
     "Keys",
     "compact",
-    "describe_findings",
-    "describe_groups",
     "facts",
     "list_findings",
     "name",
@@ -63,70 +61,6 @@ def compact(blocks: Iterable[Block | None]) -> tuple[Block, ...]:
 def facts(*pairs: tuple[str, str | None], title: str = "") -> Facts:
     """Those of the names and values that have one."""
     return Facts(tuple(Fact(label, show(value)) for label, value in pairs if value), title)
-
-
-def describe_groups(view: View, beside: Beside, parameters: int | None, *, is_pytorch: bool = False) -> Grid:
-    """The groups of a document, PyTorch's own or the file's, with times where a timing has groups of these names."""
-    rows = view.rows("groups")
-    known = any(row.has("trainable") for row in rows)
-    times = beside.times if any((row.text("group") or "") in beside.times for row in rows) else {}
-    columns = (
-        name(_group_title(view, is_pytorch=is_pytorch)),
-        number("parameters"),
-        number("share"),
-        *((number("trainable"), number("frozen")) if known else ()),
-        number("stored elements"),
-        number("bytes"),
-        number("tensors"),
-        number("nodes"),
-        *((number("ms"),) if times else ()),
-    )
-    return Grid(
-        beside.keys.next(),
-        "Groups",
-        columns,
-        tuple(_group_row(row, parameters, known, times) for row in rows),
-        _group_total(view, rows, parameters, known, times),
-    )
-
-
-def _group_title(view: View, *, is_pytorch: bool) -> str:
-    by, depth = view.text("by"), view.count("depth")
-    by = "scope in PyTorch" if is_pytorch and by == "scope" else by
-    return "group" if not by else f"{show(by)}, depth {depth}" if depth is not None else show(by)
-
-
-def _group_row(
-    row: View, parameters: int | None, known: bool, times: Mapping[str, float]
-) -> tuple[Cell, ...]:
-    group, mine = row.text("group"), row.count("parameters")
-    cells: list[Cell] = [show(group), cell(mine), share(mine, parameters)]
-    if known:
-        cells += [cell(row.count("trainable")), cell(row.count("frozen"))]
-    cells += [cell(row.count(key)) for key in ("stored_elements", "bytes", "tensors", "nodes")]
-    if times:
-        cells.append(ms(times.get(group or "")))
-    return tuple(cells)
-
-
-def _group_total(
-    view: View, rows: Sequence[View], parameters: int | None, known: bool, times: Mapping[str, float]
-) -> tuple[Cell, ...]:
-    """Sums, where no tensor is in several groups; none otherwise, for they would be too large."""
-    if view.count("overlap") or view.count("ungrouped"):
-        return ()
-    keys = ["stored_elements", "bytes", "tensors", "nodes"]
-    sums = [
-        sum(row.count(key) or 0 for row in rows) for key in (["trainable", "frozen"] if known else []) + keys
-    ]
-    whole = sum(row.count("parameters") or 0 for row in rows)
-    timed = ms(sum(times.values())) if set(times) <= {row.text("group") for row in rows} else ""
-    return ("total", whole, share(whole, parameters), *sums, *((timed,) if times else ()))
-
-
-def describe_findings(view: View) -> tuple[Block, ...]:
-    """The findings of a document."""
-    return (Findings(list_findings(view.rows("findings"))),)
 
 
 def list_findings(rows: Iterable[View], model: str = "") -> tuple[Finding, ...]:

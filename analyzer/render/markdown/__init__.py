@@ -40,9 +40,9 @@ def render_markdown(report: Report, options: RenderOptions | None = None) -> str
     """
     options = options or RenderOptions()
     if type(report).__name__ not in _MAKERS:
-        from analyzer.formats.markdown import write_markdown
         from analyzer.pages.kinds import describe
         from analyzer.render.json import to_record
+        from analyzer.render.markdown.pages import write_markdown
 
         return write_markdown(describe(to_record(report)), rows=options.rows, verbose=options.verbose)
     text = write_blocks(_blocks(report, options))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from analyzer.findings.catalog import EXPLANATIONS
-from analyzer.group.tree import TreeRow, build_tree, cut_rows, sum_groups
-from analyzer.ledger import Finding, Group, Grouping
-from analyzer.render.pieces import Block, Cell, Code, Column, Fold, Items, Line, Piece, Row, Strong, Table
+from analyzer.ledger import Finding
+from analyzer.render.pieces import Block, Cell, Code, Column, Fold, Items, Piece, Row, Strong
 from analyzer.render.sentences.findings import count_severities, worst_first
-from analyzer.render.sentences.groups import heading
-from analyzer.units import format_bytes, format_count, format_many, format_share
+from analyzer.units import format_bytes, format_count, format_many
 
 __all__ = [
     "columns",
@@ -21,7 +18,6 @@ __all__ = [
     "name",
     "others",
     "show_findings",
-    "show_group_table",
     "show_sides",
     "text_row",
 ]
@@ -67,45 +63,6 @@ def show_sides(a: str, b: str) -> Iterator[Block]:
 
 
 # groups
-
-
-def show_group_table(
-    grouping: Grouping, parameters: int, limit: int, *, is_pytorch: bool = False
-) -> Iterator[Block]:
-    """Groups under each other; those of the outermost level and what is in brackets sum to the total."""
-    is_own = grouping.by == "group"
-    counted = replace(grouping, groups=tuple(group for group in grouping.groups if group.tensors or is_own))
-    shown, closed = cut_rows(build_tree(counted), limit)
-    rows = [_group_row(row, parameters) for row in shown]
-    if is_own:
-        rows += [
-            _total_row(grouping.ungrouped, parameters),
-            _total_row(grouping.overlap, parameters, sign=-1),
-        ]
-    total = sum_groups("total", (*grouping.groups, grouping.ungrouped), grouping.overlap)
-    rows.append(_total_row(total, parameters, is_total=True))
-    titles = (heading(grouping, is_pytorch=is_pytorch), "parameters", "share", "stored", "bytes", "tensors")
-    yield Table(columns(*titles), tuple(rows))
-    if closed:
-        yield Line((f"{format_many(closed, 'row')} under these are not shown.",))
-
-
-def _group_row(row: TreeRow, parameters: int) -> Row:
-    cells = _group_cells(row.total, parameters)
-    each = f" ({format_count(row.count)} x {format_count(row.parameters)})" if row.count > 1 else ""
-    return Row(((name(row.title), each), *cells), row.level)
-
-
-def _total_row(group: Group, parameters: int, *, sign: int = 1, is_total: bool = False) -> Row:
-    return Row(((group.name,), *_group_cells(group, parameters, sign)), is_total=is_total)
-
-
-def _group_cells(group: Group, parameters: int, sign: int = 1) -> Iterator[Cell]:
-    yield (format_count(sign * group.parameters),)
-    yield (format_share(sign * group.parameters, parameters),)
-    yield (format_count(sign * group.stored_elements),)
-    yield (format_bytes(sign * group.nbytes),)
-    yield (format_count(sign * group.tensors),)
 
 
 # findings

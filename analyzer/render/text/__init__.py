@@ -35,9 +35,9 @@ def render_text(report: Report, options: RenderOptions | None = None) -> str:
     """
     options = options or RenderOptions()
     if type(report).__name__ not in _MAKERS:
-        from analyzer.formats.text import write_text
         from analyzer.pages.kinds import describe
         from analyzer.render.json import to_record
+        from analyzer.render.text.writer import write_text
 
         return write_text(
             describe(to_record(report)),

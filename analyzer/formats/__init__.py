@@ -1,1 +1,0 @@
-"""Page -> text of one format each; a format knows no report."""
