@@ -20,7 +20,7 @@ from analyzer.cost.algebra import (
     smallest,
     subtract,
 )
-from analyzer.cost.values import MOST, Element, Rule, Step, Unshaped, Value
+from analyzer.cost.values import MOST, Element, Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 
 __all__ = ["LAYOUT", "axis_of", "broadcast", "fold"]
@@ -30,10 +30,10 @@ def axis_of(axis: int, rank: int) -> int:
     """An axis counted from the front.
 
     Raises:
-        Unshaped: there is no such axis.
+        UnshapedError: there is no such axis.
     """
     if not -rank <= axis < max(rank, 1):
-        raise Unshaped(f"axis {axis} of {rank} axes")
+        raise UnshapedError(f"axis {axis} of {rank} axes")
     return axis + rank if axis < 0 else axis
 
 
@@ -78,7 +78,7 @@ def _reshape(step: Step) -> list[Value]:
     wanted = step.sizes(1) if step.has(1) else step.numbers("shape")
     if wanted is None:
         length = step.inputs[1].shape if step.has(1) else None
-        raise Unshaped(
+        raise UnshapedError(
             f"Reshape to {'a computed shape' if length is None else 'sizes that are computed from values'}"
         )
     source = value.shape
@@ -86,12 +86,12 @@ def _reshape(step: Step) -> list[Value]:
     for place, size in enumerate(wanted):
         if size == 0 and not step.number("allowzero", 0):
             if source is None or place >= len(source):
-                raise Unshaped("Reshape keeps a size that is not known")
+                raise UnshapedError("Reshape keeps a size that is not known")
             size = source[place]
         dims.append(size)
     if -1 in dims:
         if source is None:
-            raise Unshaped(value.why or "Reshape of what has no known size")
+            raise UnshapedError(value.why or "Reshape of what has no known size")
         at = dims.index(-1)
         dims[at] = _rest(source, [*dims[:at], *dims[at + 1 :]])
     return [Value(value.dtype, tuple(dims), value.data)]
@@ -124,7 +124,7 @@ def _axes(step: Step, slot: int = 1) -> tuple[int, ...] | None:
     if step.has(slot):
         sizes = step.sizes(slot)
         if sizes is None or not all(isinstance(size, int) for size in sizes):
-            raise Unshaped("axes that are computed from values")
+            raise UnshapedError("axes that are computed from values")
         return tuple(size for size in sizes if isinstance(size, int))
     return step.numbers("axes")
 
@@ -151,7 +151,7 @@ def _transpose(step: Step) -> list[Value]:
     dims = step.shape(0)
     order = step.numbers("perm") or tuple(reversed(range(len(dims))))
     if len(order) != len(dims):
-        raise Unshaped(f"Transpose of {len(dims)} axes by {len(order)}")
+        raise UnshapedError(f"Transpose of {len(dims)} axes by {len(order)}")
     data = step.value(0).data if len(dims) < 2 else None
     return [Value(step.value(0).dtype, tuple(dims[place] for place in order), data)]
 
@@ -182,7 +182,7 @@ def _split(step: Step) -> list[Value]:
     axis = axis_of(step.number("axis", 0), len(dims))
     sizes = step.sizes(1) if step.has(1) else step.numbers("split")
     if step.has(1) and sizes is None:
-        raise Unshaped("Split into sizes that are computed from values")
+        raise UnshapedError("Split into sizes that are computed from values")
     if sizes is None:
         each = floor_div(add(dims[axis], count - 1), count)
         sizes = (*(each for _ in range(count - 1)), subtract(dims[axis], multiply(each, count - 1)))
@@ -208,7 +208,7 @@ def _slice(step: Step) -> list[Value]:
     axes = _axes(step, 3)
     steps = step.sizes(4) if step.has(4) else None
     if step.has(4) and steps is None:
-        raise Unshaped("Slice by a step that is computed from values")
+        raise UnshapedError("Slice by a step that is computed from values")
     count = _length(step, 1, starts, ends, axes)
     axes = axes if axes is not None else tuple(range(count))
     data = value.data
@@ -234,7 +234,7 @@ def _length(step: Step, slot: int, *known: Sequence[Size] | None) -> int:
     found = step.inputs[slot].shape
     if found is not None and len(found) == 1 and isinstance(found[0], int):
         return found[0]
-    raise Unshaped("Slice along axes that are not known")
+    raise UnshapedError("Slice along axes that are not known")
 
 
 _FAR = (1 << 31) - 1
@@ -279,19 +279,19 @@ def _gather(step: Step) -> list[Value]:
     value, dims, index = step.value(0), step.shape(0), step.shape(1)
     axis = axis_of(step.number("axis", 0), len(dims))
     picks, data = step.inputs[1].data, None
-    if value.data is not None and len(dims) == 1 and picks is not None:
-        if all(isinstance(each, int) for each in picks):
-            try:
-                data = tuple(value.data[int(each)] for each in picks)  # type: ignore[arg-type]
-            except IndexError as error:
-                raise Unshaped("Gather beyond the end") from error
+    is_known = value.data is not None and len(dims) == 1 and picks is not None
+    if is_known and all(isinstance(each, int) for each in picks or ()):
+        try:
+            data = tuple((value.data or ())[int(each)] for each in picks or ())  # type: ignore[arg-type]
+        except IndexError as error:
+            raise UnshapedError("Gather beyond the end") from error
     return [Value(value.dtype, (*dims[:axis], *index, *dims[axis + 1 :]), data)]
 
 
 def _gather_nd(step: Step) -> list[Value]:
     dims, index, batch = step.shape(0), step.shape(1), step.number("batch_dims", 0)
     if not isinstance(index[-1], int):
-        raise Unshaped("GatherND by as many axes as values say")
+        raise UnshapedError("GatherND by as many axes as values say")
     return [Value(step.value(0).dtype, (*index[:-1], *dims[batch + index[-1] :]))]
 
 
@@ -302,7 +302,7 @@ def _gather_elements(step: Step) -> list[Value]:
 def _expand(step: Step) -> list[Value]:
     sizes = step.sizes(1)
     if sizes is None:
-        raise Unshaped("Expand to sizes that are computed from values")
+        raise UnshapedError("Expand to sizes that are computed from values")
     shape = broadcast([step.shape(0), sizes])
     value = step.value(0)
     data = None
@@ -316,7 +316,7 @@ def _tile(step: Step) -> list[Value]:
     dims = step.shape(0)
     repeats = step.sizes(1)
     if repeats is None or len(repeats) != len(dims):
-        raise Unshaped("Tile by numbers that are computed from values")
+        raise UnshapedError("Tile by numbers that are computed from values")
     shape = tuple(multiply(dim, each) for dim, each in zip(dims, repeats, strict=True))
     return [Value(step.value(0).dtype, shape)]
 
@@ -325,7 +325,7 @@ def _pad(step: Step) -> list[Value]:
     dims = list(step.shape(0))
     pads = step.sizes(1) if step.has(1) else step.numbers("pads") or step.numbers("paddings")
     if pads is None:
-        raise Unshaped("Pad by sizes that are computed from values")
+        raise UnshapedError("Pad by sizes that are computed from values")
     axes = _axes(step, 3) if step.has(3) else None
     places = [axis_of(axis, len(dims)) for axis in axes] if axes is not None else list(range(len(dims)))
     half = len(pads) // 2
@@ -337,7 +337,7 @@ def _pad(step: Step) -> list[Value]:
 def _constant_of_shape(step: Step) -> list[Value]:
     sizes = step.sizes(0)
     if sizes is None:
-        raise Unshaped("ConstantOfShape of sizes that are computed from values")
+        raise UnshapedError("ConstantOfShape of sizes that are computed from values")
     fill = step.attached.get("value", Value(DType.FLOAT, (1,), (0.0,)))
     data = None
     if fill.data and all(isinstance(size, int) for size in sizes):

@@ -10,7 +10,7 @@ from analyzer.cost.algebra import Hidden, Poly, Size, product, symbol
 from analyzer.dtypes import DType
 from analyzer.model import Node
 
-__all__ = ["MOST", "NOTHING", "Element", "Rule", "Step", "Unshaped", "Value", "scalar", "sizes_of"]
+__all__ = ["MOST", "NOTHING", "Element", "Rule", "Step", "UnshapedError", "Value", "scalar", "sizes_of"]
 
 MOST = 1024
 """Numbers of a value that are followed, as shapes are made of few."""
@@ -59,7 +59,7 @@ NOTHING = Value(DType.UNDEFINED, None)
 """An optional input that is left out."""
 
 
-class Unshaped(Exception):
+class UnshapedError(Exception):
     """The shape of what a node makes cannot be known; the text says why."""
 
 
@@ -85,21 +85,21 @@ class Step:
         """An input.
 
         Raises:
-            Unshaped: it is left out.
+            UnshapedError: it is left out.
         """
         if not self.has(slot):
-            raise Unshaped(f"input {slot} is left out")
+            raise UnshapedError(f"input {slot} is left out")
         return self.inputs[slot]
 
     def shape(self, slot: int) -> tuple[Size, ...]:
         """The sizes of an input.
 
         Raises:
-            Unshaped: not even its rank is known.
+            UnshapedError: not even its rank is known.
         """
         value = self.value(slot)
         if value.shape is None:
-            raise Unshaped(value.why or f"the rank of input {slot} is not known")
+            raise UnshapedError(value.why or f"the rank of input {slot} is not known")
         return value.shape
 
     def sizes(self, slot: int) -> tuple[Size, ...] | None:
