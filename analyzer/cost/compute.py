@@ -395,123 +395,32 @@ def _gather_block(step: Step) -> list[Value]:
     return [Value(step.value(2).dtype, (*index, *table[1:-1], multiply(table[-1], packed)))]
 
 
-_UNARY = [
-    "Abs",
-    "Acos",
-    "Acosh",
-    "Asin",
-    "Asinh",
-    "Atan",
-    "Atanh",
-    "Ceil",
-    "Cos",
-    "Cosh",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Floor",
-    "HardSigmoid",
-    "HardSwish",
-    "Hardmax",
-    "IsInf",
-    "IsNaN",
-    "LeakyRelu",
-    "Log",
-    "LogSoftmax",
-    "LpNormalization",
-    "MeanVarianceNormalization",
-    "Mish",
-    "Neg",
-    "Not",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Selu",
-    "Shrink",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Sinh",
-    "Softmax",
-    "Softplus",
-    "Softsign",
-    "Sqrt",
-    "Tan",
-    "Tanh",
-    "ThresholdedRelu",
-    "Gelu",
-    "Swish",
-    "FastGelu",
-    "QuickGelu",
-    "BiasGelu",
-    "BiasSoftmax",
-    "Celu",
-    "CumSum",
-    "Clip",
-    "InstanceNormalization",
-    "GroupNormalization",
-    "LRN",
-    "RotaryEmbedding",
-    "QLinearSigmoid",
-    "QLinearLeakyRelu",
-    "QLinearSoftmax",
-    "BitwiseNot",
-    "Bernoulli",
-    "ReverseSequence",
-    "Inverse",
-    "BiasAdd",
-    "GroupNorm",
-    "SkipGroupNorm",
-    "RMSNormalization",
-    "SimplifiedLayerNormalization",
-    "Trilu",
-    "ImageScaler",
-    "Scaler",
-    "Normalizer",
-    "ScaledTanh",
-    "ParametricSoftplus",
-    "Affine",
-    "ReorderInput",
-    "ReorderOutput",
-]
+_UNARY = """
+Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish Hardmax IsInf IsNaN
+LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not Reciprocal Relu Round Selu
+Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Tan Tanh ThresholdedRelu Gelu Swish FastGelu
+QuickGelu BiasGelu BiasSoftmax Celu CumSum Clip InstanceNormalization GroupNormalization LRN RotaryEmbedding
+QLinearSigmoid QLinearLeakyRelu QLinearSoftmax BitwiseNot Bernoulli ReverseSequence Inverse BiasAdd GroupNorm
+SkipGroupNorm RMSNormalization SimplifiedLayerNormalization Trilu ImageScaler Scaler Normalizer ScaledTanh
+ParametricSoftplus Affine ReorderInput ReorderOutput
+"""
 
-_BINARY = [
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Pow",
-    "Mod",
-    "PRelu",
-    "Max",
-    "Min",
-    "Sum",
-    "Mean",
-    "BitShift",
-    "BitwiseAnd",
-    "BitwiseOr",
-    "BitwiseXor",
-]
-_TRUTH = ["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor"]
-_REDUCE = [
-    "ReduceMean",
-    "ReduceSum",
-    "ReduceMax",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceSumSquare",
-    "QLinearReduceMean",
-]
+_BINARY = """
+Add Sub Mul Div Pow Mod PRelu Max Min Sum Mean BitShift BitwiseAnd BitwiseOr BitwiseXor
+"""
+_TRUTH = """
+Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor
+"""
+_REDUCE = """
+ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
+ReduceSumSquare QLinearReduceMean
+"""
 
 COMPUTE: dict[str, Rule] = {
-    **dict.fromkeys(_UNARY, _unary),
-    **dict.fromkeys(_BINARY, _elementwise),
-    **dict.fromkeys(_TRUTH, _truth),
-    **dict.fromkeys(_REDUCE, _reduce),
+    **dict.fromkeys(_UNARY.split(), _unary),
+    **dict.fromkeys(_BINARY.split(), _elementwise),
+    **dict.fromkeys(_TRUTH.split(), _truth),
+    **dict.fromkeys(_REDUCE.split(), _reduce),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg),
     **dict.fromkeys(("MatMul", "MatMulInteger", "FusedMatMul", "TransposeMatMul", "QLinearMatMul"), _product),
     **dict.fromkeys(("MatMulIntegerToFloat", "DynamicQuantizeMatMul"), _product),
