@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from analyzer.cost.algebra import (
     Poly,
@@ -431,7 +432,7 @@ def _one_hot(step: Step) -> list[Value]:
     return [Value(step.value(2).dtype, tuple(dims))]
 
 
-Number = Callable[[Element, Element], Element | None]
+Number: TypeAlias = "Callable[[Element, Element], Element | None]"
 
 
 def _integers(function: Callable[[Size, Size], Size]) -> Number:

@@ -1,4 +1,4 @@
-"""Model -> each node with the shapes that it reads and makes, in an order in which everything is made before it is read.
+"""Model -> each node with the shapes that it reads and makes, everything made before it is read.
 
 Nested graphs see the values around them; bodies of functions are walked at each call; nothing of a payload is read but
 the numbers of small tensors, which shapes are made of.
@@ -19,7 +19,7 @@ from analyzer.cost.layout import LAYOUT
 from analyzer.cost.values import MOST, NOTHING, Element, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 from analyzer.functions import called_bodies
-from analyzer.model import Carrier, Graph, GraphPath, Model, Node, Place, StoredTensor, ValueType
+from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor, ValueType
 from analyzer.model.operators import is_own
 
 __all__ = ["Axis", "Visit", "Walk"]
