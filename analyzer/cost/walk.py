@@ -21,6 +21,7 @@ from analyzer.dtypes import DType
 from analyzer.functions import called_bodies
 from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor, ValueType
 from analyzer.model.operators import is_own
+from analyzer.wiring import NAMED
 
 __all__ = ["Axis", "Visit", "Walk"]
 
@@ -127,11 +128,7 @@ class Walk:
     def _graph(self, graph: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
         attached: dict[int, dict[str, Value]] = {}
         for tensor in graph.tensors:
-            if tensor.node is None or tensor.carrier in (
-                Carrier.CONSTANT,
-                Carrier.SPARSE_CONSTANT,
-                Carrier.CONSTANT_LIST,
-            ):
+            if tensor.carrier in NAMED:
                 if tensor.name not in scope or not graph.overridable:
                     scope[tensor.name] = self._stored(tensor)
             else:
