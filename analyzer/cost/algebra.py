@@ -29,6 +29,7 @@ __all__ = [
     "power",
     "product",
     "remainder",
+    "sign_of",
     "smallest",
     "subtract",
     "symbol",
@@ -282,6 +283,19 @@ def _compare(a: Size, b: Size) -> int:
     if signed or not factors:
         return 0
     return 1 if min(factors) > 0 else -1 if max(factors) < 0 else 0
+
+
+def sign_of(size: Size) -> int | None:
+    """1 where it is above 0 whatever sizes the axes have, -1 where below, 0 where nothing; None where that depends."""
+    if isinstance(size, int):
+        return (size > 0) - (size < 0)
+    number = dict(size.terms).get((), 0)
+    factors = [factor for _, factor in size.terms]
+    if any(isinstance(atom, Hidden) or _may_be_negative(atom) for atom in atoms_of(size)):
+        return None
+    if min(factors) > 0 and number > 0:
+        return 1
+    return -1 if max(factors) < 0 and number < 0 else None
 
 
 def _may_be_negative(atom: Atom) -> bool:

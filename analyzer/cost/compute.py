@@ -202,7 +202,7 @@ def _reduce(step: Step) -> list[Value]:
     gone = set(range(len(x))) if axes is None else {axis_of(axis, len(x)) for axis in axes}
     kept = step.number("keepdims", 1)
     shape = tuple(1 if place in gone else dim for place, dim in enumerate(x) if kept or place not in gone)
-    return [Value(step.value(0).dtype, shape, _reduced(step) if len(gone) == len(x) == 1 else None)]
+    return [Value(step.value(0).dtype, shape, _reduced(step) if len(gone) == len(x) else None)]
 
 
 def _reduced(step: Step) -> tuple[Size, ...] | None:

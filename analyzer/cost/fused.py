@@ -192,11 +192,17 @@ def _embed_rotary(step: Step) -> list[Value]:
     return [Value(step.value(0).dtype, step.shape(0))]
 
 
+_BLOCK = 16
+"""Channels in a block of NCHWc: 8 or 16, as the machine has it."""
+
+
 def _reorder_input(step: Step) -> list[Value]:
     """NCHW -> NCHWc: channels are filled up to whole blocks."""
     dims = list(step.shape(0))
     if step.number("channels_last", 0):
         dims = [dims[0], dims[-1], *dims[1:-1]]
+    if not isinstance(dims[1], int) or dims[1] % _BLOCK:
+        dims[1] = step.fresh("channels in blocks of a size that depends on the machine")
     return [Value(step.value(0).dtype, tuple(dims))]
 
 

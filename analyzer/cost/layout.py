@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from analyzer.cost.algebra import (
     Poly,
@@ -18,6 +20,7 @@ from analyzer.cost.algebra import (
     multiply,
     product,
     remainder,
+    sign_of,
     smallest,
     subtract,
 )
@@ -25,6 +28,10 @@ from analyzer.cost.values import MOST, Element, Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 
 __all__ = ["LAYOUT", "axis_of", "broadcast", "fold"]
+
+
+Grid: TypeAlias = "npt.NDArray[Any]"
+"""Numbers and expressions in a shape."""
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -55,6 +62,23 @@ def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
         else:
             result.append(min(named, key=lambda dim: (len(str(dim)), str(dim))))  # equal, or one is 1
     return tuple(result)
+
+
+def _grid(value: Value) -> Grid | None:
+    """The numbers of a value in its shape, for numpy to move; None where they are not known."""
+    shape = value.shape
+    if value.data is None or shape is None or not all(isinstance(dim, int) for dim in shape):
+        return None
+    dims = tuple(dim for dim in shape if isinstance(dim, int))
+    if math.prod(dims) != len(value.data):
+        return None
+    grid = np.empty(len(value.data), dtype=object)
+    grid[:] = value.data
+    return grid.reshape(dims)
+
+
+def _flat(grid: Grid | None) -> tuple[Element, ...] | None:
+    return None if grid is None or grid.size > MOST else tuple(grid.reshape(-1).tolist())
 
 
 def _shape(step: Step) -> list[Value]:
@@ -153,7 +177,8 @@ def _transpose(step: Step) -> list[Value]:
     order = step.numbers("perm") or tuple(reversed(range(len(dims))))
     if len(order) != len(dims):
         raise UnshapedError(f"Transpose of {len(dims)} axes by {len(order)}")
-    data = step.value(0).data if len(dims) < 2 else None
+    grid = _grid(step.value(0))
+    data = None if grid is None else _flat(grid.transpose(order))
     return [Value(step.value(0).dtype, tuple(dims[place] for place in order), data)]
 
 
@@ -164,11 +189,10 @@ def _concat(step: Step) -> list[Value]:
     for place in range(len(dims)):
         column = [shape[place] for shape in shapes]
         dims[place] = _sum(column) if place == axis else min(column, key=lambda dim: not isinstance(dim, int))
-    parts = [value.data for value in step.inputs]
-    data = None
-    if len(dims) == 1 and all(part is not None for part in parts):
-        data = tuple(itertools.chain.from_iterable(part for part in parts if part is not None))
-    return [Value(step.value(0).dtype, tuple(dims), data if data is None or len(data) <= MOST else None)]
+    grids = [_grid(value) for value in step.inputs]
+    known = [grid for grid in grids if grid is not None]
+    data = _flat(np.concatenate(known, axis)) if len(known) == len(grids) else None
+    return [Value(step.value(0).dtype, tuple(dims), data)]
 
 
 def _sum(sizes: Sequence[Size]) -> Size:
@@ -212,20 +236,24 @@ def _slice(step: Step) -> list[Value]:
         raise UnshapedError("Slice by a step that is computed from values")
     count = _length(step, 1, starts, ends, axes)
     axes = axes if axes is not None else tuple(range(count))
-    data = value.data
+    grid = _grid(value)
     for at, axis in enumerate(axes):
         place = axis_of(axis, len(dims))
         stride = steps[at] if steps is not None else 1
         if starts is None or ends is None or not isinstance(stride, int) or not stride:
-            dims[place], data = step.fresh("Slice from or to a place that is computed from values"), None
+            dims[place], grid = step.fresh("Slice from or to a place that is computed from values"), None
             continue
         start, end = _bound(starts[at], dims[place], stride), _bound(ends[at], dims[place], stride)
-        if data is not None and len(dims) == 1 and all(isinstance(each, int) for each in (start, end)):
-            data = data[slice(start, None if end == -1 and stride < 0 else end, stride)]  # type: ignore[misc]
-        else:
-            data = None
+        grid = _cut(grid, place, start, end, stride)
         dims[place] = _steps(start, end, stride)
-    return [Value(value.dtype, tuple(dims), data)]
+    return [Value(value.dtype, tuple(dims), _flat(grid))]
+
+
+def _cut(grid: Grid | None, place: int, start: Size, end: Size, stride: int) -> Grid | None:
+    if grid is None or not isinstance(start, int) or not isinstance(end, int):
+        return None
+    stop = None if end == -1 and stride < 0 else end
+    return grid[(*[slice(None)] * place, slice(start, stop, stride))]
 
 
 def _length(step: Step, slot: int, *known: Sequence[Size] | None) -> int:
@@ -279,11 +307,11 @@ def _steps(start: Size, end: Size, stride: int) -> Size:
 def _gather(step: Step) -> list[Value]:
     value, dims, index = step.value(0), step.shape(0), step.shape(1)
     axis = axis_of(step.number("axis", 0), len(dims))
-    picks, data = step.inputs[1].data, None
-    is_known = value.data is not None and len(dims) == 1 and picks is not None
-    if is_known and all(isinstance(each, int) for each in picks or ()):
+    grid, picks = _grid(value), _grid(step.inputs[1])
+    data = None
+    if grid is not None and picks is not None and all(isinstance(each, int) for each in picks.reshape(-1)):
         try:
-            data = tuple((value.data or ())[int(each)] for each in picks or ())  # type: ignore[arg-type]
+            data = _flat(np.take(grid, picks.astype(np.int64), axis))
         except IndexError as error:
             raise UnshapedError("Gather beyond the end") from error
     return [Value(value.dtype, (*dims[:axis], *index, *dims[axis + 1 :]), data)]
@@ -374,17 +402,16 @@ def _range(step: Step) -> list[Value]:
 def _where(step: Step) -> list[Value]:
     shape = broadcast([step.shape(slot) for slot in range(3)])
     dtype = step.value(1).dtype
-    parts = [step.inputs[slot].data for slot in range(3)]
+    grids = [_grid(step.inputs[slot]) for slot in range(3)]
+    known = [grid for grid in grids if grid is not None]
     data = None
-    if (
-        all(part is not None for part in parts)
-        and all(isinstance(dim, int) for dim in shape)
-        and len(shape) <= 1
-    ):
-        count = math.prod(dim for dim in shape if isinstance(dim, int))
-        spread = [part * count if len(part) == 1 else part for part in parts if part is not None]
-        if all(isinstance(flag, (int, float)) for flag in spread[0]):
-            data = tuple(a if flag else b for flag, a, b in zip(*spread, strict=True))
+    if len(known) == 3:
+        flags, ours, others = np.broadcast_arrays(*known)
+        picked = [
+            (a if flag else b) if isinstance(flag, (int, float)) else a if a == b else None
+            for flag, a, b in zip(flags.flat, ours.flat, others.flat, strict=True)
+        ]
+        data = None if None in picked or len(picked) > MOST else tuple(picked)
     return [Value(dtype, shape, data)]
 
 
@@ -457,8 +484,10 @@ def _mod(a: Element, b: Element) -> Element | None:
 def _compare(function: Callable[[float, float], bool]) -> Number:
     def apply(a: Element, b: Element) -> Element | None:
         if isinstance(a, Poly) or isinstance(b, Poly):
-            known = None if isinstance(a, float) or isinstance(b, float) else subtract(a, b)
-            return int(function(known, 0)) if isinstance(known, int) else None
+            if isinstance(a, float) or isinstance(b, float):
+                return None
+            known = sign_of(subtract(a, b))
+            return None if known is None else int(function(known, 0))
         return int(function(a, b))
 
     return apply
@@ -529,10 +558,11 @@ def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
     function = NUMBERS.get(op_type)
     if function is None or len(values) != 2 or values[0].data is None or values[1].data is None:
         return None
-    a, b = values[0].data, values[1].data
-    if len(a) != len(b):
-        if len(a) != 1 and len(b) != 1:
-            return None
-        a, b = (a * len(b), b) if len(a) == 1 else (a, b * len(a))
-    made = tuple(function(x, y) for x, y in zip(a, b, strict=True))
-    return None if any(each is None for each in made) else made  # type: ignore[return-value]
+    left, right = _grid(values[0]), _grid(values[1])
+    if left is None or right is None:
+        return None
+    ours, others = np.broadcast_arrays(left, right)
+    if ours.size > MOST:
+        return None
+    made = [function(x, y) for x, y in zip(ours.flat, others.flat, strict=True)]
+    return None if None in made else tuple(each for each in made if each is not None)
