@@ -311,7 +311,7 @@ def _gather(step: Step) -> list[Value]:
     data = None
     if grid is not None and picks is not None and all(isinstance(each, int) for each in picks.reshape(-1)):
         try:
-            data = _flat(np.take(grid, picks.astype(np.int64), axis))
+            data = _flat(np.asarray(np.take(grid, picks.astype(np.int64), axis), dtype=object))
         except IndexError as error:
             raise UnshapedError("Gather beyond the end") from error
     return [Value(value.dtype, (*dims[:axis], *index, *dims[axis + 1 :]), data)]
