@@ -211,7 +211,7 @@ def _rank(size: Size) -> int:
 class _Some(dict[str, int]):
     """Every axis has the same size."""
 
-    def get(self, key: str, default: object = None) -> int:  # type: ignore[override]
+    def get(self, key: str, default: object = None) -> int:
         return 64
 
 

@@ -185,7 +185,8 @@ def divide(a: Size, b: Size) -> Size | None:
         if all(factor % b == 0 for _, factor in _terms(a)):
             return _normal({mono: factor // b for mono, factor in _terms(a)})
         return None
-    left, quotient = a, []
+    left: Size = a
+    quotient: list[Size] = []
     lead, by = b.terms[0]
     for _ in range(200):
         if left == 0:

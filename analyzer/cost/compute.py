@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from analyzer.cost.algebra import Size, add, ceil_div, floor_div, multiply, subtract, total
+from analyzer.cost.algebra import Poly, Size, add, ceil_div, floor_div, multiply, subtract, total
 from analyzer.cost.layout import axis_of, broadcast, fold
-from analyzer.cost.values import NOTHING, Rule, Step, UnshapedError, Value
+from analyzer.cost.values import NOTHING, Element, Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 
 __all__ = ["COMPUTE", "einsum_axes", "window"]
@@ -32,30 +32,37 @@ def _truth(step: Step) -> list[Value]:
 
 
 def _unary(step: Step) -> list[Value]:
-    value, data = step.value(0), None
-    if value.data is not None and step.node.op_type in _NUMBERS:
-        function = _NUMBERS[step.node.op_type]
-        if all(isinstance(each, (int, float)) for each in value.data):
-            made = tuple(function(each) for each in value.data)  # type: ignore[arg-type]
-            data = made if all(math.isfinite(each) for each in made) else None
-        elif step.node.op_type == "Neg":
-            data = tuple(multiply(each, -1) for each in value.data if not isinstance(each, float))
-        elif step.node.op_type in ("Ceil", "Floor", "Round", "Abs"):
-            data = value.data  # sizes are whole, and not below 0
-    dtype = DType.BOOL if step.node.op_type in ("IsNaN", "IsInf", "Not") else value.dtype
-    return [Value(dtype, value.shape, data, value.why)]
+    value, op_type = step.value(0), step.node.op_type
+    dtype = DType.BOOL if op_type in ("IsNaN", "IsInf", "Not") else value.dtype
+    return [Value(dtype, value.shape, _applied(op_type, value.data), value.why)]
+
+
+def _applied(op_type: str, data: tuple[Element, ...] | None) -> tuple[Element, ...] | None:
+    """The numbers that an operator makes of numbers; None where they are not known."""
+    if data is None or op_type not in _NUMBERS:
+        return None
+    numbers = [each for each in data if not isinstance(each, Poly)]
+    if len(numbers) == len(data):
+        made = [_NUMBERS[op_type](each) for each in numbers]
+        return tuple(made) if all(map(math.isfinite, made)) else None
+    sizes = [each for each in data if not isinstance(each, float)]
+    if len(sizes) < len(data):
+        return None
+    if op_type == "Neg":
+        return tuple(multiply(each, -1) for each in sizes)
+    return data if op_type in ("Ceil", "Floor", "Round") else None  # sizes are whole
 
 
 def _root(value: float) -> float:
     return math.sqrt(value) if value >= 0 else math.nan
 
 
-_NUMBERS = {
+_NUMBERS: dict[str, Callable[[float], float]] = {
     "Neg": lambda value: -value,
     "Abs": abs,
-    "Ceil": lambda value: float(math.ceil(value)) if isinstance(value, float) else value,
-    "Floor": lambda value: float(math.floor(value)) if isinstance(value, float) else value,
-    "Round": lambda value: float(round(value)) if isinstance(value, float) else value,
+    "Ceil": math.ceil,
+    "Floor": math.floor,
+    "Round": round,
     "Sqrt": _root,
     "Not": lambda value: int(not value),
 }
@@ -280,9 +287,10 @@ def _resize(step: Step) -> list[Value]:
             x[axis] = size
         return [Value(step.value(0).dtype, tuple(x))]
     factors = step.inputs[scales].data if step.has(scales) else step.node.settings.get("scales")
-    if not isinstance(factors, tuple) or not all(isinstance(each, (int, float)) for each in factors):
+    known = [each for each in factors if isinstance(each, (int, float))] if isinstance(factors, tuple) else []
+    if len(known) != len(axes):
         raise UnshapedError("Resize to sizes that are computed from values")
-    for axis, factor in zip(axes, factors, strict=True):
+    for axis, factor in zip(axes, known, strict=True):
         x[axis] = _scaled(x[axis], float(factor))
     return [Value(step.value(0).dtype, tuple(x))]
 

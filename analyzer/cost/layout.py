@@ -407,12 +407,19 @@ def _where(step: Step) -> list[Value]:
     data = None
     if len(known) == 3:
         flags, ours, others = np.broadcast_arrays(*known)
-        picked = [
-            (a if flag else b) if isinstance(flag, (int, float)) else a if a == b else None
-            for flag, a, b in zip(flags.flat, ours.flat, others.flat, strict=True)
-        ]
-        data = None if None in picked or len(picked) > MOST else tuple(picked)
+        picked = [_pick(*each) for each in zip(flags.flat, ours.flat, others.flat, strict=True)]
+        data = (
+            None
+            if None in picked or len(picked) > MOST
+            else tuple(each for each in picked if each is not None)
+        )
     return [Value(dtype, shape, data)]
+
+
+def _pick(flag: Element, a: Element, b: Element) -> Element | None:
+    if isinstance(flag, (int, float)):
+        return a if flag else b
+    return a if a == b else None
 
 
 def _trilu(step: Step) -> list[Value]:
@@ -441,6 +448,8 @@ def _cast(step: Step) -> list[Value]:
     data = value.data
     if data is not None and not dtype.is_floating and dtype is not DType.BOOL:
         data = tuple(int(each) if isinstance(each, float) and math.isfinite(each) else each for each in data)
+    elif data is not None and dtype.is_floating:
+        data = tuple(float(each) if isinstance(each, int) else each for each in data)
     elif data is not None and dtype is DType.BOOL:
         data = tuple(int(bool(each)) if isinstance(each, (int, float)) else each for each in data)
         data = data if all(isinstance(each, int) for each in data) else None
@@ -470,11 +479,23 @@ def _integers(function: Callable[[Size, Size], Size]) -> Number:
 
 
 def _div(a: Element, b: Element) -> Element | None:
-    if isinstance(a, Poly) or isinstance(b, Poly):
-        return None if isinstance(a, float) or isinstance(b, float) or b == 0 else floor_div(a, b)
     if not b:
         return None
-    return a // b if isinstance(a, int) and isinstance(b, int) else a / b
+    if isinstance(a, float) or isinstance(b, float):
+        if isinstance(a, Poly) or isinstance(b, Poly):
+            ours, others = _whole(a), _whole(b)
+            return None if ours is None or others is None else divide(ours, others)
+        return a / b
+    if isinstance(a, int) and isinstance(b, int):
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # towards 0
+    return floor_div(a, b)
+
+
+def _whole(value: Element) -> Size | None:
+    """A number without a fraction; None of one with."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value
 
 
 def _mod(a: Element, b: Element) -> Element | None:
@@ -496,7 +517,10 @@ def _compare(function: Callable[[float, float], bool]) -> Number:
 def _plain(integer: Callable[[Size, Size], Size], real: Callable[[float, float], float]) -> Number:
     def apply(a: Element, b: Element) -> Element | None:
         if isinstance(a, float) or isinstance(b, float):
-            return None if isinstance(a, Poly) or isinstance(b, Poly) else real(a, b)
+            if isinstance(a, Poly) or isinstance(b, Poly):
+                ours, others = _whole(a), _whole(b)
+                return None if ours is None or others is None else integer(ours, others)
+            return real(a, b)
         return integer(a, b)
 
     return apply
@@ -553,6 +577,16 @@ LAYOUT: dict[str, Rule] = {
 """By operator."""
 
 
+def _is_named(*grids: Grid) -> bool:
+    return any(isinstance(each, Poly) for grid in grids for each in grid.flat)
+
+
+def _exactly(a: Element, b: Element) -> Element | None:
+    """The quotient of numbers with fractions, as far as it has none."""
+    ours, others = _whole(a), _whole(b)
+    return None if ours is None or others is None else divide(ours, others)
+
+
 def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
     """The numbers that an element-wise operator of two makes; None where one is not known."""
     function = NUMBERS.get(op_type)
@@ -564,5 +598,7 @@ def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
     ours, others = np.broadcast_arrays(left, right)
     if ours.size > MOST:
         return None
+    if op_type == "Div" and values[0].dtype.is_floating and _is_named(ours, others):
+        function = _exactly
     made = [function(x, y) for x, y in zip(ours.flat, others.flat, strict=True)]
     return None if None in made else tuple(each for each in made if each is not None)

@@ -99,7 +99,8 @@ class CostReport:
     stamp: str | None = None
 
     def __repr__(self) -> str:
-        return f"<CostReport {printable(self.path)}: {self.total.macs} MACs, {format_many(len(self.unknown), 'node')} unknown>"
+        unknown = format_many(len(self.unknown), "node")
+        return f"<CostReport {printable(self.path)}: {self.total.macs} MACs, {unknown} unknown>"
 
     @property
     def is_complete(self) -> bool:

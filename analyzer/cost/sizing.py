@@ -34,8 +34,8 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
     symbols: dict[str, list[Slot]] = defaultdict(list)
     roles: dict[str, list[Slot]] = defaultdict(list)
     for number, part in enumerate(parts):
-        for position, (dim, role) in enumerate(zip(part.dims, part.roles, strict=True)):
-            roles[role].append((number, position))
+        for position, (dim, own) in enumerate(zip(part.dims, part.roles, strict=True)):
+            roles[own].append((number, position))
             if isinstance(dim, str):
                 symbols[dim].append((number, position))
     names = Names(parts, symbols, roles)
@@ -45,13 +45,10 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
         by_role = [slot for slot in (roles[role] if role is not None else []) if slot not in slots]
         for number, position in (*slots, *by_role):
             dim, given = parts[number].dims[position], parts[number].given.name
-            if isinstance(dim, int) and dim >= 0:
-                if dim != size and (number, position) in slots:
-                    raise UsageError(
-                        f"--shape {printable(key)}: {printable(given)} has {dim} there, in the file"
-                    )
-                continue
-            sizes.setdefault(dim if isinstance(dim, str) and dim else f"{given}.{position}", size)
+            if not isinstance(dim, int) or dim < 0:
+                sizes.setdefault(dim if isinstance(dim, str) and dim else f"{given}.{position}", size)
+            elif dim != size and (number, position) in slots:
+                raise UsageError(f"--shape {printable(key)}: {printable(given)} has {dim} there, in the file")
     return sizes
 
 

@@ -133,7 +133,9 @@ class Walk:
                     scope[tensor.name] = self._stored(tensor)
             else:
                 name = tensor.name.rpartition(".")[2]
-                attached.setdefault(tensor.node, {})[name] = self._stored(tensor)
+                attached.setdefault(-1 if tensor.node is None else tensor.node, {})[name] = self._stored(
+                    tensor
+                )
         for node in _in_order(graph):
             yield from self._node(node, scope, where, attached.get(node.position, {}))
         if not where.is_body:
