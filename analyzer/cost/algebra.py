@@ -6,7 +6,6 @@ objects, and prints them as Python that `eval` takes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -373,8 +372,3 @@ def text_of(size: Size) -> str:
         joined = "*".join(parts)
         said = f"{said} {sign} {joined}" if said else f"{'-' if factor < 0 else ''}{joined}"
     return said
-
-
-def greatest_common(size: Size) -> int:
-    """The largest number that divides every coefficient."""
-    return math.gcd(*(factor for _, factor in _terms(size)))

@@ -27,11 +27,8 @@ class Heads:
     """Elements of a query."""
     value_head: Size
     """Elements of a value."""
-    is_causal: bool
     projected: Size = 0
     """Multiply-accumulates of projections that are part of the operator."""
-    window: int = -1
-    """Keys that a query sees at most; -1 is all."""
 
 
 def attention_of(step: Step) -> Heads:
@@ -61,7 +58,6 @@ def _packed(step: Step) -> Heads:
         add(x[1], held),
         floor_div(hidden, heads),
         floor_div(values, heads),
-        bool(step.number("unidirectional", 0)),
         projected,
     )
 
@@ -70,7 +66,7 @@ def _multi_head(step: Step) -> Heads:
     """`MultiHeadAttention`: query (B, S, D) or packed (B, S, N, 3, H); key (B, L, D) or (B, N, L, H)."""
     query, heads = step.shape(0), step.number("num_heads", 1)
     if len(query) == 5:
-        return Heads(query[0], heads, heads, query[1], query[1], query[4], query[4], _causal(step))
+        return Heads(query[0], heads, heads, query[1], query[1], query[4], query[4])
     key = step.shape(1) if step.has(1) else query
     keys = key[2] if len(key) == 4 else key[1]
     value = step.shape(2) if step.has(2) else key
@@ -78,11 +74,7 @@ def _multi_head(step: Step) -> Heads:
         keys = add(keys, step.shape(6)[2])
     head = floor_div(query[2], heads)
     values = value[3] if len(value) == 4 else floor_div(value[-1], heads) if len(value) == 3 else head
-    return Heads(query[0], heads, heads, query[1], keys, head, values, _causal(step))
-
-
-def _causal(step: Step) -> bool:
-    return bool(step.number("unidirectional", 0))
+    return Heads(query[0], heads, heads, query[1], keys, head, values)
 
 
 def _grouped(step: Step) -> Heads:
@@ -94,8 +86,7 @@ def _grouped(step: Step) -> Heads:
         keys = query[1]
     else:
         keys = _total_length(step) or add(query[1], held[2])
-    window = step.number("local_window_size", -1)
-    return Heads(query[0], heads, groups, query[1], keys, head, head, True, 0, window)
+    return Heads(query[0], heads, groups, query[1], keys, head, head, 0)
 
 
 def _total_length(step: Step) -> Size | None:
@@ -117,8 +108,7 @@ def _standard(step: Step) -> Heads:
         heads, groups = step.number("q_num_heads", 1), step.number("kv_num_heads", 1)
         head, values = floor_div(query[2], heads), floor_div(value[2], groups)
         queries, keys = query[1], key[1]
-    causal = bool(step.number("is_causal", 0))
-    return Heads(query[0], heads, groups, queries, add(keys, past), head, values, causal)
+    return Heads(query[0], heads, groups, queries, add(keys, past), head, values)
 
 
 _ATTENTIONS = {

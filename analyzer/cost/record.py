@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from analyzer.cost.algebra import Size, add, evaluate
+from analyzer.cost.algebra import Size, evaluate
 from analyzer.units import format_many, printable
 
 __all__ = ["AxisBound", "CostReport", "GroupCost", "OperatorCost", "Sums", "UnknownNode"]
@@ -23,15 +23,6 @@ class Sums:
     """Bytes of weights and activations that nodes read."""
     written: Size = 0
     """Bytes that nodes write."""
-
-    def plus(self, other: Sums) -> Sums:
-        """The sum."""
-        return Sums(
-            add(self.macs, other.macs),
-            add(self.flops, other.flops),
-            add(self.read, other.read),
-            add(self.written, other.written),
-        )
 
 
 @dataclass(frozen=True, slots=True)

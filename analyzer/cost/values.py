@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from analyzer.cost.algebra import Hidden, Poly, Size, product, symbol
@@ -159,8 +159,3 @@ def sizes_of(value: Value) -> tuple[Size, ...] | None:
     if any(isinstance(each, float) and not each.is_integer() for each in value.data):
         return None
     return tuple(int(each) if isinstance(each, float) else each for each in value.data)
-
-
-def without_data(value: Value) -> Value:
-    """The same, its numbers forgotten."""
-    return replace(value, data=None, is_stored=False)
