@@ -28,7 +28,7 @@ def default_order(steps: Sequence[Step]) -> tuple[int, ...]:
 
 
 def priority_order(steps: Sequence[Step]) -> tuple[int, ...]:
-    """Return the order of `ExecutionOrder::PRIORITY_BASED`: what is ready, Shape and Size first, then as in the file."""
+    """Return that of `ExecutionOrder::PRIORITY_BASED`: what is ready, Shape and Size first, else as in the file."""
     sources, readers = _edges(steps)
     missing = [len(each) for each in sources]
     ready = [(_rank(steps[index]), index) for index in range(len(steps)) if not missing[index]]

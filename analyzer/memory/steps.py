@@ -40,6 +40,8 @@ class Value:
 
     is_tensor: bool = True
     is_string: bool = False
+    dtype: int = 0
+    """Its number in `TensorProto.DataType`; 0 where nobody says it."""
 
     def fits(self, other: Value) -> bool:
         """Whether the planner knows that both take the same number of bytes."""

@@ -1,0 +1,83 @@
+"""What inference says of a graph, as it passes from the process that infers to the one that asked."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Asked", "Described", "DescribedNode", "DescribedTensor", "DescribedValue", "Sizes"]
+
+Dim = int | str | None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What is asked of a file."""
+
+    path: str
+    """Of the main file."""
+
+    at: tuple[dict[str, int], ...] = ()
+    """For each answer of sizes, the sizes of the axes of the inputs."""
+
+
+class DescribedValue(msgspec.Struct, frozen=True):
+    """The type of a value."""
+
+    dtype: int
+    """Its number in `TensorProto.DataType`; 0 where nothing says it."""
+
+    dims: tuple[Dim, ...] | None
+    """A size, an axis that the file names, or None; None where not even the rank is known."""
+
+    is_tensor: bool = True
+
+
+class DescribedTensor(msgspec.Struct, frozen=True):
+    """A stored tensor of the main graph."""
+
+    dtype: int
+    dims: tuple[int, ...]
+    is_external: bool = False
+    is_constant: bool = True
+    """Whether nobody may feed another value for it."""
+
+
+class DescribedNode(msgspec.Struct, frozen=True):
+    """A node of the main graph."""
+
+    op_type: str
+    domain: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    implicit: tuple[str, ...] = ()
+    """What its nested graphs read of the main graph."""
+
+    nested: int = 0
+    """How many nodes its nested graphs have."""
+
+    integers: dict[str, int] = {}
+    """Attributes that are one integer."""
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A main graph, its functions expanded."""
+
+    nodes: tuple[DescribedNode, ...]
+    inputs: dict[str, DescribedValue]
+    outputs: tuple[str, ...]
+    values: dict[str, DescribedValue]
+    """What is known of each value without values: the file's own word, and inference node by node."""
+
+    tensors: dict[str, DescribedTensor]
+    expanded: int = 0
+    """Calls of the file's own functions, which stand as their nodes now."""
+
+    why: str = ""
+    """Why inference failed, where it did: `values` has only the file's own word then."""
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The shapes of all values where the axes have certain sizes."""
+
+    dims: dict[str, tuple[Dim, ...] | None]
+    why: str = ""
