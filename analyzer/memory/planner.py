@@ -122,7 +122,7 @@ class _Planner:
         taken = None
         if not is_output:
             taken = self._of_an_input(step, number, name)
-            if taken is None and self._value(name).is_tensor:
+            if taken is None and self._value(name).is_tensor and self.uses[name] > 1:  # somebody reads it
                 taken = self._of_the_dead(name)
         if taken is None:
             self.original[name] = name
@@ -166,21 +166,20 @@ class _Planner:
         return self.program.values.get(name, _UNKNOWN)
 
     def buffers(self) -> Iterator[Buffer]:
-        """What was asked for, from first to last tenant: given back after the last step that reads one of them."""
+        """What was asked for: given back after the last step that reads one of its tenants."""
         tenants: dict[str, list[str]] = {owner: [] for owner in self.asked}
         for name, owner in self.original.items():
             if owner in tenants:
                 tenants[owner].append(name)
-        last: dict[str, int] = {}
-        for position, index in enumerate(self.order):
-            step = self.program.steps[index]
-            for name in (*step.inputs, *step.implicit):
-                if name:
-                    last[self._owner(name)] = position
+        last = {
+            self._owner(name): position
+            for position, index in enumerate(self.order)
+            for name in (*self.program.steps[index].inputs, *self.program.steps[index].implicit)
+            if name
+        }
         kept = frozenset(self.program.outputs)
         for owner, first in self.asked.items():
-            end = None if owner in kept else last.get(owner)
-            yield Buffer(tuple(tenants[owner]), first, end)
+            yield Buffer(tuple(tenants[owner]), first, None if owner in kept else last.get(owner))
 
 
 _UNKNOWN = Value(0, None)
