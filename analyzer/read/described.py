@@ -15,9 +15,6 @@ class Asked(msgspec.Struct, frozen=True):
     path: str
     """Of the main file."""
 
-    at: tuple[dict[str, int], ...] = ()
-    """For each answer of sizes, the sizes of the axes of the inputs."""
-
 
 class DescribedValue(msgspec.Struct, frozen=True):
     """The type of a value."""
@@ -80,4 +77,3 @@ class Sizes(msgspec.Struct, frozen=True):
     """The shapes of all values where the axes have certain sizes."""
 
     dims: dict[str, tuple[Dim, ...] | None]
-    why: str = ""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 import onnx
@@ -21,8 +20,9 @@ from analyzer.read.described import (
     Dim,
     Sizes,
 )
+from analyzer.read.sized import Sizer
 
-__all__ = ["describe", "serve", "size"]
+__all__ = ["describe", "serve"]
 
 _KEPT = 1024
 """Bytes up to which a stored tensor may hold a shape, and stays in what is inferred from."""
@@ -31,25 +31,19 @@ _TENSORS = ("tensor_type", "sparse_tensor_type")
 
 
 def serve() -> None:
-    """Answer one question that comes on stdin: a `Described`, and `Sizes` for each set of sizes that is asked for."""
+    """Answer questions that come on stdin: to the first, a path, a `Described`; to each set of sizes after it `Sizes`."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print
     question = read_frame(sys.stdin.buffer)
     if question is None:
         return
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     asked = msgspec.json.decode(question, type=Asked)
     model = _load(asked.path)
     write_frame(answers, msgspec.json.encode(describe(model)))
-    for sizes in asked.at:
-        write_frame(answers, msgspec.json.encode(size(model, sizes)))
-    os._exit(0)
-
-
-def _end_with_parent() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(1)
+    sizer = Sizer(model)
+    while (question := read_frame(sys.stdin.buffer)) is not None:
+        sizes = msgspec.json.decode(question, type=dict[str, int])
+        write_frame(answers, msgspec.json.encode(Sizes(sizer.dims(sizes))))
 
 
 def _load(path: str) -> onnx.ModelProto:
@@ -102,6 +96,12 @@ def describe(model: onnx.ModelProto) -> Described:
     propagated, _ = _infer(model, data_prop=True)
     for name, better in _values(propagated.graph, named).items():
         values[name] = _with_sizes(values.get(name), better)
+    for name, dims in Sizer(model).dims(None).items():
+        if name in values or why:
+            known = values.get(name) or DescribedValue(0, None)
+            values[name] = DescribedValue(
+                known.dtype, _better(known.dims, _own(dims, named)), known.is_tensor
+            )
     tensors = dict(_tensors(graph))
     return Described(
         nodes=tuple(_node(node) for node in graph.node if not _is_constant(node)),
@@ -116,34 +116,6 @@ def describe(model: onnx.ModelProto) -> Described:
         expanded=expanded,
         why=why,
     )
-
-
-def size(model: onnx.ModelProto, sizes: Mapping[str, int]) -> Sizes:
-    """Infer the shapes of all values where the axes of the inputs have these sizes."""
-    bound = onnx.ModelProto()
-    bound.CopyFrom(model)
-    for value in (*bound.graph.input, *bound.graph.output):
-        if value.type.WhichOneof("value") not in _TENSORS:
-            continue
-        for dim in getattr(value.type, value.type.WhichOneof("value")).shape.dim:
-            if dim.HasField("dim_param"):
-                name = dim.dim_param
-                dim.ClearField("dim_param")
-                if name in sizes:
-                    dim.dim_value = sizes[name]
-    types = {value.name: _value(value, frozenset(sizes)) for value in bound.graph.value_info}
-    del bound.graph.value_info[:]
-    inferred, why = _infer(bound, data_prop=True)
-    found = _values(inferred.graph, frozenset())
-    dims: dict[str, tuple[Dim, ...] | None] = {name: value.dims for name, value in found.items()}
-    for name, value in types.items():
-        stated = None if value.dims is None else tuple(_at(dim, sizes) for dim in value.dims)
-        dims[name] = _better(dims.get(name), stated)
-    return Sizes(dims, why)
-
-
-def _at(dim: Dim, sizes: Mapping[str, int]) -> Dim:
-    return sizes.get(dim) if isinstance(dim, str) else dim
 
 
 def _better(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
@@ -185,6 +157,12 @@ def _dim(dim: onnx.TensorShapeProto.Dimension, named: frozenset[str]) -> Dim:
     if dim.HasField("dim_value"):
         return int(dim.dim_value)
     return str(dim.dim_param) if dim.dim_param in named else None
+
+
+def _own(dims: tuple[Dim, ...] | None, named: frozenset[str]) -> tuple[Dim, ...] | None:
+    if dims is None:
+        return None
+    return tuple(dim if isinstance(dim, int) or dim in named else None for dim in dims)
 
 
 def _with_sizes(known: DescribedValue | None, better: DescribedValue) -> DescribedValue:
