@@ -121,7 +121,7 @@ def _with_own_dequantizers(steps: Sequence[Step], program: Program) -> tuple[lis
         name = step.outputs[0]
         is_kept = name in program.outputs or held[name] > 0
         for number, (index, place) in enumerate(readers[name] if is_kept else readers[name][1:]):
-            own = f"{name}/{number}"
+            own = f"{name}\0{number}"
             changed.append(replace(step, outputs=(own,), name=f"{step.name}/duplicated"))
             reader = changed[index]
             inputs = (*reader.inputs[:place], own, *reader.inputs[place + 1 :])

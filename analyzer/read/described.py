@@ -66,6 +66,9 @@ class Described(msgspec.Struct, frozen=True):
     """What is known of each value without values: the file's own word, and inference node by node."""
 
     tensors: dict[str, DescribedTensor]
+    nested_nbytes: int = 0
+    """Bytes of the tensors that nested graphs store."""
+
     expanded: int = 0
     """Calls of the file's own functions, which stand as their nodes now."""
 

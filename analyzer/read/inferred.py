@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import msgspec
 import onnx
 from onnx import shape_inference
 
+from analyzer.dtypes import DType
 from analyzer.process.child import read_frame, write_frame
 from analyzer.read.described import (
     Asked,
@@ -31,7 +33,7 @@ _TENSORS = ("tensor_type", "sparse_tensor_type")
 
 
 def serve() -> None:
-    """Answer questions that come on stdin: to the first, a path, a `Described`; to each set of sizes after it `Sizes`."""
+    """Answer what comes on stdin: to the first, a path, a `Described`; to each set of sizes after it `Sizes`."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print
     question = read_frame(sys.stdin.buffer)
@@ -113,6 +115,7 @@ def describe(model: onnx.ModelProto) -> Described:
         outputs=tuple(value.name for value in graph.output),
         values=values,
         tensors=tensors,
+        nested_nbytes=sum(map(_nested_nbytes, graph.node)),
         expanded=expanded,
         why=why,
     )
@@ -197,6 +200,24 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, DescribedTensor]]:
                 node.output[0],
                 DescribedTensor(0, ()) if held is None else DescribedTensor(held.data_type, tuple(held.dims)),
             )
+
+
+def _nested_nbytes(node: onnx.NodeProto) -> int:
+    graphs = [
+        inner
+        for attribute in node.attribute
+        for nested in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
+        for inner in _graphs(nested)
+    ]
+    stored = [tensor for graph in graphs for tensor in graph.initializer]
+    stored += [
+        attribute.t
+        for graph in graphs
+        for each in graph.node
+        for attribute in each.attribute
+        if attribute.HasField("t")
+    ]
+    return sum(DType.from_onnx(tensor.data_type).nbytes(math.prod(tensor.dims)) for tensor in stored)
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:
