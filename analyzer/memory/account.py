@@ -157,7 +157,7 @@ class Account:
             sizes = [self._nbytes(name, dims) for name in names]
             if names:
                 known = None if None in sizes else sum(size or 0 for size in sizes)
-                yield Line(line, known, Basis.EXACT, fits and fits.total(names))
+                yield Line(line, known, Basis.EXACT, _polynomial(fits, names))
 
     def _at_peak(self, peak: Peak, nbytes: Mapping[str, int], fits: _Formulas | None) -> Iterator[Line]:
         """What is asked for in the run."""
@@ -170,7 +170,7 @@ class Account:
         for line, names in lines:
             if names or line == "activations":
                 total = sum(nbytes[name] for name in names)
-                yield Line(line, total, Basis.MODELLED, fits and fits.total(names))
+                yield Line(line, total, Basis.MODELLED, _polynomial(fits, names))
         rounded = sum(-nbytes[each.owner] % _CHUNK for each in buffers)
         yield Line("arena rounding", rounded, Basis.MODELLED, note=f"whole chunks of {_CHUNK} bytes")
 
@@ -215,7 +215,7 @@ class Account:
             position,
             self.program.steps[self.plan.order[position]],
             lives[position],
-            fits and fits.total([each.owner for each in buffers]),
+            _polynomial(fits, [each.owner for each in buffers]),
             tuple(live),
         )
 
@@ -255,6 +255,10 @@ def _last(buffer: Buffer, account: Account, position: int) -> str:
 
 def _constant(line: str, nbytes: int, basis: Basis, note: str = "") -> Line:
     return Line(line, nbytes, basis, Polynomial.constant(nbytes), note)
+
+
+def _polynomial(fits: _Formulas | None, names: Sequence[str]) -> Polynomial | None:
+    return None if fits is None else fits.total(names)
 
 
 class _Formulas:

@@ -87,12 +87,23 @@ def axis_name(axis: str) -> str:
 
 
 def sample_points(bound: Point) -> tuple[dict[str, int], ...]:
-    """Return points around one: it, one more for each axis, and two that nothing is made of but held against."""
+    """Return points around one: it, one more for each axis, and two that nothing is made of but held against.
+
+    They are smaller where there is room, as more than what was asked for may be more than a graph can take.
+    """
+    steps = {axis: -1 if size > _ROOM else 1 for axis, size in bound.items()}
     points = [dict(bound)]
-    points += [{**bound, axis: size + 1} for axis, size in bound.items()]
-    points.append({axis: size + 1 + number for number, (axis, size) in enumerate(bound.items())})
-    points.append({axis: max(1, size - 1 - number) for number, (axis, size) in enumerate(bound.items())})
+    points += [{**bound, axis: size + steps[axis]} for axis, size in bound.items()]
+    for distance in (2, 3):
+        points.append({axis: size + distance * steps[axis] for axis, size in bound.items()})
+    points[-1] = {
+        axis: size + (2 + number % 3) * steps[axis] for number, (axis, size) in enumerate(points[0].items())
+    }
     return tuple(points)
+
+
+_ROOM = 5
+"""A size from which one can go down a few steps."""
 
 
 def fit_size(sizes: Sequence[int], points: Sequence[Point]) -> Polynomial | None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Asked", "Described", "DescribedNode", "DescribedTensor", "DescribedValue", "Sizes"]
+__all__ = [
+    "Asked",
+    "Described",
+    "DescribedNode",
+    "DescribedTensor",
+    "DescribedValue",
+    "Dim",
+    "Optimizing",
+    "Sizes",
+]
 
 Dim = int | str | None
 
@@ -14,6 +23,19 @@ class Asked(msgspec.Struct, frozen=True):
 
     path: str
     """Of the main file."""
+
+
+class Optimizing(msgspec.Struct, frozen=True):
+    """What is asked of onnxruntime."""
+
+    path: str
+    """Of the main file."""
+
+    folder: str
+    """An empty folder, for what it writes: the graph that it would run is left there as `optimized.onnx`."""
+
+    level: str
+    """Of `onnxruntime.GraphOptimizationLevel`."""
 
 
 class DescribedValue(msgspec.Struct, frozen=True):

@@ -45,7 +45,10 @@ def serve() -> None:
     sizer = Sizer(model)
     while (question := read_frame(sys.stdin.buffer)) is not None:
         sizes = msgspec.json.decode(question, type=dict[str, int])
-        write_frame(answers, msgspec.json.encode(Sizes(sizer.dims(sizes))))
+        write_frame(
+            answers,
+            msgspec.json.encode(Sizes({name: dims for name, (_, dims) in sizer.types(sizes).items()})),
+        )
 
 
 def _load(path: str) -> onnx.ModelProto:
@@ -98,12 +101,10 @@ def describe(model: onnx.ModelProto) -> Described:
     propagated, _ = _infer(model, data_prop=True)
     for name, better in _values(propagated.graph, named).items():
         values[name] = _with_sizes(values.get(name), better)
-    for name, dims in Sizer(model).dims(None).items():
-        if name in values or why:
-            known = values.get(name) or DescribedValue(0, None)
-            values[name] = DescribedValue(
-                known.dtype, _better(known.dims, _own(dims, named)), known.is_tensor
-            )
+    for name, (dtype, dims) in Sizer(model).types(None).items():
+        known = values.get(name) or DescribedValue(dtype, None)
+        joined = _better(known.dims, _own(dims, named))
+        values[name] = DescribedValue(known.dtype or dtype, joined, known.is_tensor)
     tensors = dict(_tensors(graph))
     return Described(
         nodes=tuple(_node(node) for node in graph.node if not _is_constant(node)),

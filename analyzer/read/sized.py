@@ -89,8 +89,8 @@ class Sizer:
             if value.type.tensor_type.HasField("shape")
         }
 
-    def dims(self, sizes: Mapping[str, int] | None) -> dict[str, Dims | None]:
-        """Return the shape of every value where the axes of the inputs have these sizes.
+    def types(self, sizes: Mapping[str, int] | None) -> dict[str, Typed]:
+        """Return the type of every value where the axes have these sizes, with 0 for an element that is not known.
 
         Without sizes, as onnxruntime knows it before it runs: axes keep their names, and of values only those that it
         follows through operators on shapes are known.
@@ -106,7 +106,7 @@ class Sizer:
                 run.typed[value.name] = (typed.elem_type, dims)
         for node in self.model.graph.node:
             run.take(node)
-        return {name: dims for name, (_, dims) in run.typed.items()}
+        return run.typed
 
 
 @dataclass
@@ -115,6 +115,8 @@ class _Run:
     sizes: Mapping[str, int] | None
     values: dict[str, np.ndarray[Any, Any]]
     typed: dict[str, Typed]
+    pieces: dict[str, Typed] = field(default_factory=dict)
+    """What sequences hold, if all of it is alike."""
 
     @cached_property
     def imports(self) -> list[onnx.OperatorSetIdProto]:
@@ -126,6 +128,8 @@ class _Run:
 
     def take(self, node: onnx.NodeProto) -> None:
         """Enter the outputs of a node."""
+        if node.op_type == "SplitToSequence":
+            self._split(node)
         for name, typed in self._infer(node).items():
             self.typed[name] = typed
         for name in filter(None, node.output):
@@ -146,12 +150,14 @@ class _Run:
             )
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, Typed]:
-        domain = node.domain.replace("ai.onnx", "") if node.domain == "ai.onnx" else node.domain
+        domain = "" if node.domain == "ai.onnx" else node.domain
         shapes = [self.typed.get(name) for name in node.input]
         if domain or node.op_type in RUNTIME_ONLY:
             return dict(zip(node.output, contributed_dims(node, shapes), strict=False))
         if node.op_type == "Shape" and shapes[0] is not None:
             return {node.output[0]: (onnx.TensorProto.INT64, (self._span(node, len(shapes[0][1])),))}
+        if node.op_type == "SequenceAt" and node.input[0] in self.pieces:
+            return {node.output[0]: self.pieces[node.input[0]]}
         try:
             schema = defs.get_schema(node.op_type, self.of.opsets.get("", 1), "")
             types = {name: _type(self.typed[name]) for name in node.input if name in self.typed}
@@ -164,6 +170,25 @@ class _Run:
         except Exception:  # noqa: BLE001 - of a node that is wrong nothing is known, whatever says so
             return {}
         return {name: _typed(proto) for name, proto in made.items() if proto.tensor_type.HasField("shape")}
+
+    def _split(self, node: onnx.NodeProto) -> None:
+        """A tensor in pieces of one size."""
+        source = self.typed.get(node.input[0])
+        split = self.values.get(node.input[1]) if len(node.input) > 1 and node.input[1] else np.array(1)
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        if source is None or split is None or not -len(source[1]) <= axis < len(source[1]):
+            return
+        sizes = {int(size) for size in np.ravel(split)}
+        whole = source[1][axis]
+        size = sizes.pop()
+        if sizes or not isinstance(whole, int) or (not split.ndim and (size < 1 or whole % size)):
+            return
+        dims = list(source[1])
+        dims[axis] = size
+        keeps = next((each.i for each in node.attribute if each.name == "keepdims"), 1)
+        if len(node.input) < 2 and not keeps:
+            del dims[axis]
+        self.pieces[node.output[0]] = (source[0], tuple(dims))
 
     def _span(self, node: onnx.NodeProto, rank: int) -> int:
         start, end = (next((a.i for a in node.attribute if a.name == key), None) for key in ("start", "end"))
@@ -201,7 +226,8 @@ class _Run:
 
         given = {name: self.values[name] for name in node.input if name}
         try:
-            made = ReferenceEvaluator(node, opsets=self.of.opsets).run(None, given)[0]
+            outputs: Any = ReferenceEvaluator(node, opsets=self.of.opsets).run(None, given)
+            made = outputs[0]
         except Exception:  # noqa: BLE001 - of a node that is wrong nothing is known, whatever says so
             return
         if isinstance(made, np.ndarray | np.generic):

@@ -32,11 +32,11 @@ def main() -> None:
     in_place: Learnt = {}
     ran: set[tuple[str, str]] = set()
     for opset in _OPSETS:
-        found = learn(opset)
-        for whole, part in zip((aliases, in_place), found, strict=False):
+        given_on, taken, these = learn(opset)
+        for whole, part in ((aliases, given_on), (in_place, taken)):
             for key, pairs in part.items():
                 whole.setdefault(key, set()).update(pairs)
-        ran |= found[2]
+        ran |= these
     if not ran:
         sys.exit(f"onnxruntime {onnxruntime.__version__} does not tell what nodes ask for")
     table[version] = {
