@@ -119,13 +119,9 @@ class Account:
             CostError: the process that infers shapes has ended.
         """
         dims = self.inference.dims(sizes)
-        nbytes, unknown = {}, []
-        for buffer in self.plan.buffers:
-            size = self._nbytes(buffer.owner, dims)
-            if size is None:
-                unknown.append(buffer.owner)
-            else:
-                nbytes[buffer.owner] = size
+        told = self.sizes(sizes)
+        unknown = [name for name, size in told.items() if size is None]
+        nbytes = {name: size for name, size in told.items() if size is not None}
         fits = _Formulas(self, sizes) if formulas else None
         fixed = tuple(self._fixed(dims, fits))
         if unknown:
@@ -135,6 +131,15 @@ class Account:
             )
         peak = self._peak(nbytes, fits)
         return Needed((*fixed, *self._at_peak(peak, nbytes, fits), *self._untold()), peak, ())
+
+    def sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int | None]:
+        """Return the bytes of every buffer by its owner, None where they are not known.
+
+        Raises:
+            CostError: the process that infers shapes has ended.
+        """
+        dims = self.inference.dims(sizes)
+        return {buffer.owner: self._nbytes(buffer.owner, dims) for buffer in self.plan.buffers}
 
     def _fixed(self, dims: Dims, fits: _Formulas | None) -> Iterator[Line]:
         """What is there for as long as the session is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from analyzer.errors import LedgerError
 from analyzer.memory.account import Account, Line
@@ -41,7 +42,7 @@ class Fit:
     largest: int | None
     """0 where not even 1 fits; None where nothing that was tried is too much, or nobody knows."""
 
-    reason: str
+    reason: Literal["memory", "shapes", "none", "unknown"]
     """`memory`; `shapes` where the graph's own shapes contradict each other beyond it; `none` where nothing ends it;
     `unknown`."""
 
@@ -96,7 +97,9 @@ def find_fits(
         yield Fit(memory, name, tuple(others.items()), largest, reason)
 
 
-def _largest(needed: Callable[[int], int | None], memory: int) -> tuple[int | None, str]:
+def _largest(
+    needed: Callable[[int], int | None], memory: int
+) -> tuple[int | None, Literal["memory", "shapes", "none", "unknown"]]:
     """The largest size of which what is needed is known and fits; what is needed is taken to grow with it."""
 
     def fits(size: int) -> bool:
