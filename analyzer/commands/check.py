@@ -31,9 +31,10 @@ from analyzer.errors import UsageError
 from analyzer.process.deadline import within
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.budget.record import BudgetReport, Rule
+    from analyzer.budget.record import BudgetReport, Rule, Verdict
     from analyzer.config import Config
     from analyzer.ledger import Ledger
+    from analyzer.memory.judged import MemoryLimit
     from analyzer.reconciliation import ContentMode
 
 __all__ = ["check"]
@@ -137,6 +138,12 @@ _settling = bundle(
 @_settling
 @judging
 @click.option(
+    "--max-memory",
+    multiple=True,
+    metavar="LIMIT",
+    help="Of one run: 'batch=8,sequence=512: 6GiB'. Repeatable.",
+)
+@click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
     help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
@@ -149,6 +156,7 @@ def check(
     limited: _Limited,
     settled: _Settled,
     judged: Judged,
+    max_memory: tuple[str, ...],
     content: ContentMode | None,
     bounded: Bounded,
     written: Written,
@@ -168,7 +176,8 @@ def check(
     check_artifact(bounded, models if len(models) == 1 else ())
     config = settled.read()
     rules = override(config.rules, limited.rules())
-    if not rules and not judged.strict:
+    room = _room(max_memory)
+    if not rules and not judged.strict and not room:
         raise UsageError(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
         )
@@ -193,8 +202,34 @@ def check(
     )
     is_any = settled.baseline_any or config.baseline_any
     report = _ask(rules, ledgers, lost, baseline, config, reader, judged, is_any_baseline=is_any)
+    report = dataclasses.replace(report, verdicts=(*report.verdicts, *_judge_memory(room, ledgers, lost)))
     emit(report, output, written, judged.ignore)
     _leave(report, output)
+
+
+def _room(texts: Iterable[str]) -> tuple[MemoryLimit, ...]:
+    """What each `--max-memory` says; of what `--help` does not need, only where it is given."""
+    if not texts:
+        return ()
+    from analyzer.memory.judged import parse_memory_limit
+
+    return tuple(map(parse_memory_limit, texts))
+
+
+def _judge_memory(
+    limits: Iterable[MemoryLimit], ledgers: dict[str, Ledger], lost: dict[str, str]
+) -> Iterator[Verdict]:
+    """A verdict of each limit on each model, those that cannot be read as well."""
+    for limit in limits:
+        from analyzer.budget.evaluate import skip
+        from analyzer.budget.record import Skipped, Unit
+        from analyzer.memory.judged import judge_memory
+
+        for name, ledger in ledgers.items():
+            yield judge_memory(limit, name, ledger)
+        for name in lost:
+            why = "the model cannot be read"
+            yield skip(limit.rule, Unit.BYTES, name, Skipped.NOT_EVALUATED, why)
 
 
 def _baselines(rules: Iterable[Rule], models: Iterable[str], baseline: str | None) -> list[str]:
