@@ -48,6 +48,10 @@ class RemoteFile:
         return self.first.total
 
     @property
+    def mark(self) -> str:
+        return next(filter(None, self.first.marks), "")
+
+    @property
     def traffic(self) -> Traffic:
         return Traffic(self.store.meter.requests, self.store.meter.bytes_read, self.redirected_to)
 
