@@ -129,10 +129,12 @@ def make_tables(rows: Iterable[Mapping[str, list[dict[str, Any]]]]) -> Tables:
 def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
 
-    columns = [
-        pa.array((_value(row.get(field.name), field.type) for row in rows), type=field.type, size=len(rows))
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        if pa.types.is_nested(field.type):
+            values = [_value(value, field.type) for value in values]
+        columns.append(pa.array(values, type=field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -141,6 +143,10 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     import pyarrow as pa
 
     if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_list(kind) and not (
+        pa.types.is_string(kind.value_type) or pa.types.is_nested(kind.value_type)
+    ):
         return value
     if pa.types.is_map(kind):
         return list(value.items())

@@ -50,7 +50,7 @@ class _Known:
     digests: tuple[tuple[str, str], ...]
     """(file, SHA-256) of all its files; none where not all are known."""
     lacks_data: bool
-    """Whether external data was not there: it may be now."""
+    """Whether external data was not there when a URL was read: it may be now."""
 
     @property
     def is_stale(self) -> bool:
@@ -151,7 +151,9 @@ class Earlier:
         for row in files:
             by_model[row["model"]].append(row)
         names = self._lake.read("models", shard, ["model"])["model"].to_pylist()
-        return {name: _known(shard, by_model.get(name, []), name in lacking) for name in names}
+        return {
+            name: _known(shard, by_model.get(name, []), name in lacking and is_url(name)) for name in names
+        }
 
 
 def _known(shard: str, files: list[dict[str, Any]], lacks_data: bool) -> _Known:

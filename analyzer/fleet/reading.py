@@ -143,10 +143,15 @@ def _files(ledger: Any) -> list[Row]:
                 "place": _utf8(source.key) if is_here else None,
             }
         )
-        source_check = getattr(source, "check", None)
-        if is_here and source_check is not None:
-            source_check()
-    return rows
+        if is_here:
+            source.check()
+    return rows + [_missing(ledger.model, location) for location in ledger.model.missing]
+
+
+def _missing(model: Any, location: str) -> Row:
+    """The row of a file that is not there; once it is, the model is read again."""
+    place = None if model.traffic else str(Path(model.files[0].key).parent / location)
+    return {"path": _utf8(location), "place": place and _utf8(place)}
 
 
 def _own_file(model: str) -> list[Row]:
