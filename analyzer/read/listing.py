@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzer.errors import MissingExtraError, ModelReadError, UsageError
-from analyzer.read.source import open_source
 
 __all__ = ["is_many", "list_models", "mark_of"]
 
@@ -89,8 +88,12 @@ def _walk(filesystem: Any, root: str, pattern: str) -> Iterator[str]:
 
 def mark_of(url: str) -> str:
     """What tells this version of a remote file from the next, for one small request; "" where nothing does."""
+    if url.lower().startswith("file://"):
+        return ""
+    from analyzer.read.remote import open_remote  # fsspec, which only a URL needs
+
     try:
-        source = open_source(url)
+        source = open_remote(url, first=1)
     except (ModelReadError, MissingExtraError):
         return ""  # who reads it says why
     return f"{source.nbytes}:{source.mark}" if source.mark else ""
