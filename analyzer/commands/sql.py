@@ -40,7 +40,7 @@ __all__ = ["sql"]
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="PATH",
-    help="Also write the answer here: .csv .json .md .parquet .txt. Repeatable.",
+    help="Also write the answer here: .csv .html .json .md .parquet .txt. Repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print no answer.")
 @click.option("--verbose", is_flag=True, help="Tracebacks.")
@@ -60,11 +60,16 @@ def sql(
 
     QUERY is one SELECT of DuckDB's SQL over the tables models, files, tensors,
     groups, operators and findings. It sees nothing else, and writes nothing.
+    Without one, -o PAGE.html is a page of the whole lake.
     """
     from analyzer.fleet.lake import open_lake
     from analyzer.fleet.questions import answer_question, list_questions
     from analyzer.fleet.sql import ask
 
+    is_page = bool(outputs) and all(path.suffix == ".html" for path in outputs)
+    if query is None and question is None and is_page:
+        _write_page(lake, outputs)
+        return
     if (query is None) == (question is None):
         raise UsageError("QUERY: give one SELECT, or a --question; `--question list` lists them")
     for path in outputs:
@@ -79,9 +84,16 @@ def sql(
         answer = answer_question(opened, question, earlier=baseline, variables=variables)
     else:
         answer = ask(opened, query or "", earlier=baseline, variables=variables)
-    write_files([(path, _content(answer, path.suffix)) for path in outputs])
+    write_files([(path, _content(answer, path.suffix, question or query or "")) for path in outputs])
     if not quiet:
         click.echo(_shown(answer, style, rows), nl=False)
+
+
+def _write_page(lake: str, outputs: tuple[Path, ...]) -> None:
+    from analyzer.fleet.page import render_lake
+
+    page = render_lake(lake)
+    write_files([(path, page) for path in outputs])
 
 
 def _variables(memory: str | None) -> dict[str, int | str]:
@@ -90,7 +102,7 @@ def _variables(memory: str | None) -> dict[str, int | str]:
     return {} if memory is None else {"memory": parse_size("--memory", memory)}
 
 
-_SUFFIXES = (".csv", ".json", ".md", ".parquet", ".txt")
+_SUFFIXES = (".csv", ".html", ".json", ".md", ".parquet", ".txt")
 
 
 def _check_suffix(path: Path) -> None:
@@ -118,7 +130,14 @@ def _width() -> int:
     return max(80, shutil.get_terminal_size((80, 24)).columns)
 
 
-def _content(answer: Answer, suffix: str) -> str | bytes:
+def _content(answer: Answer, suffix: str, title: str) -> str | bytes:
+    if suffix == ".html":
+        from analyzer.render import FORMATS
+
+        FORMATS["html"].check()
+        from analyzer.render.html.lake import page_of_answer  # after the check: it needs jinja2
+
+        return page_of_answer(title, answer)
     from analyzer.fleet.parquet import answer_as_parquet
 
     if suffix == ".parquet":

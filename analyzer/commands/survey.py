@@ -28,7 +28,7 @@ __all__ = ["survey"]
     multiple=True,
     required=True,
     metavar="LAKE",
-    help="The folder of the tables; and a .json file for the summary. Repeatable.",
+    help="The folder of the tables; also a page, .html, or the summary, .json. Repeatable.",
 )
 @click.option(
     "--engine",
@@ -120,10 +120,14 @@ def _split(outputs: tuple[Path, ...]) -> tuple[Path, list[Path]]:
     return lakes[0], files
 
 
-_SUFFIXES = (".json", ".txt")
+_SUFFIXES = (".html", ".json", ".txt")
 
 
 def _summary(done: Survey, path: Path) -> str:
+    if path.suffix == ".html":
+        from analyzer.fleet.page import render_lake
+
+        return render_lake(done.lake)
     from analyzer.render.lake import summary_as_json, summary_as_text
 
     return summary_as_json(done) if path.suffix == ".json" else summary_as_text(done)
