@@ -176,7 +176,7 @@ class _Families:
     def _find(self, number: int) -> tuple[_Kin, ...] | None:
         """What a model comes of: the one before it with which it has most in common, or two that it was merged from."""
         found = [kin for each in self._near(number) if (kin := self._hold(number, each)) is not None]
-        found.sort(key=lambda kin: (-kin.elements, kin.other))
+        found.sort(key=lambda kin: (kin.relation != "same", -kin.elements, kin.other))
         best = found[0] if found else None
         if best is not None and best.relation in ("same", "part", "quantized", "cast"):
             return (best,)

@@ -35,6 +35,9 @@ _FEW = 8
 _SORTED = 1 << 16
 """Elements up to which the digest is of the sorted values; above, of sums of their hashes."""
 
+_LEAST_SKETCHED = 256
+"""Elements below which a likeness may be an accident."""
+
 _BAND = 1 << 18
 
 Floats = npt.NDArray[np.float32]
@@ -47,7 +50,7 @@ class Print:
     digest: str
     """Of its elements as they are stored, whatever their order: 128 bits in hexadecimal."""
     sketch: tuple[float, ...] | None
-    """`WIDTH` sums of the values that it stands for; None where these are not known, or not finite."""
+    """`WIDTH` sums of the values that it stands for; None of few, of a vector, and where one is not known."""
     elements: int
     """How many values these are."""
     code_bits: int | None
@@ -118,10 +121,13 @@ def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def _sketch(values: Array) -> tuple[float, ...] | None:
     """Sums of a tensor's values: what all rows add up to in fixed weights of their sum 0, and all columns.
 
-    A constant that is added to all values changes nothing, so that gains around 1 are not all alike.
+    A constant that is added to all values changes nothing. A vector has none: of two that only rise, as tables of
+    frequencies do, the sums would be alike.
     """
     shape = [size for size in values.shape if size != 1] or [1]
     rows, columns = shape[0], math.prod(shape[1:])
+    if values.size < _LEAST_SKETCHED or columns == 1:
+        return None
     matrix = values.reshape(rows, columns)
     across, down = _weights(columns), _weights(rows)
     by_column = np.zeros(columns, dtype=np.float64)
@@ -131,13 +137,8 @@ def _sketch(values: Array) -> tuple[float, ...] | None:
         for top in range(0, rows, height):
             band: Floats = matrix[top : top + height].astype(np.float32, copy=False)
             by_column += down[top : top + height] @ band
-            if columns > 1:
-                sums[top : top + height] = band @ across
-        if columns == 1:  # one vector, of which nothing is summed but what folds
-            flat = matrix.reshape(-1).astype(np.float64)
-            folded = _fold(flat - flat.mean())
-        else:
-            folded = _fold(sums) + _fold(by_column)
+            sums[top : top + height] = band @ across
+    folded = _fold(sums) + _fold(by_column)
     result = folded.astype(np.float32)
     return tuple(result.tolist()) if bool(np.isfinite(result).all()) else None
 
