@@ -117,7 +117,7 @@ clean:  ## remove build outputs and caches, not .venv
 	@echo "setting up .venv: this downloads PyTorch and takes minutes" >&2
 	@$(PYTHON) -m venv .venv
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --no-deps torch
-	@$(PIP) -e ".[export,time,report,remote,dev]"
+	@$(PIP) -e ".[export,time,report,remote,fleet,dev]"
 	@touch $@
 
 # The other tools live apart, so that none of their dependencies reaches .venv. Without them the benchmark still runs,

@@ -23,6 +23,8 @@ from analyzer.commands.inspect import inspect
 from analyzer.commands.reconcile import reconcile
 from analyzer.commands.recover import recover
 from analyzer.commands.show import show
+from analyzer.commands.sql import sql
+from analyzer.commands.survey import survey
 from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
 from analyzer.commands.time import time
 from analyzer.errors import ConfigError, OnnxLedgerError
@@ -96,5 +98,20 @@ def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 
 
-for _each in (export, inspect, reconcile, recover, compare, check, formula, cost, time, graph, show, explain):
+for _each in (
+    export,
+    inspect,
+    reconcile,
+    recover,
+    compare,
+    check,
+    formula,
+    cost,
+    time,
+    graph,
+    survey,
+    sql,
+    show,
+    explain,
+):
     command.add_command(_each)

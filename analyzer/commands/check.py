@@ -166,12 +166,14 @@ def check(
 
     Budgets are given here, and in the config's [[rules]]; a flag wins over a rule
     that limits the same of the whole model.
-    MODEL is a model, a folder of models, or a saved JSON report. The exit code
-    is 1 where a rule fails, and 2 where one could not be evaluated.
+    MODEL is a model, a folder of models, a saved JSON report, or a lake that
+    survey has written; --baseline is then an earlier lake. The exit code is 1
+    where a rule fails, and 2 where one could not be evaluated.
     """
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")
     from analyzer.budget.flags import override
+    from analyzer.fleet.lake import is_lake
 
     check_artifact(bounded, models if len(models) == 1 else ())
     config = settled.read()
@@ -181,6 +183,9 @@ def check(
         raise UsageError(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
         )
+    if any(map(is_lake, models)):
+        _check_lake(models, rules, config, settled, judged, bounded, content, written, output)
+        return
     baseline = settled.baseline or config.baseline
     _check_baselines(rules, baseline, settled)
     names, lost = find_models(models, bounded)
@@ -230,6 +235,46 @@ def _judge_memory(
         for name in lost:
             why = "the model cannot be read"
             yield skip(limit.rule, Unit.BYTES, name, Skipped.NOT_EVALUATED, why)
+
+
+def _check_lake(
+    models: Sequence[str],
+    rules: Sequence[Rule],
+    config: Config,
+    settled: _Settled,
+    judged: Judged,
+    bounded: Bounded,
+    content: ContentMode | None,
+    written: Written,
+    output: Output,
+) -> None:
+    """Check all models of a lake, relative rules against an earlier one.
+
+    Raises:
+        UsageError: it is not alone, or the baseline is no lake.
+    """
+    from analyzer.fleet.checking import check_lake
+    from analyzer.fleet.lake import open_lake
+
+    if len(models) > 1:
+        raise UsageError("MODEL: a lake is checked alone; name nothing beside it")
+    baseline = settled.baseline or config.baseline
+    _check_baselines(rules, baseline, settled)
+    earlier = None if baseline is None else open_lake(baseline)
+    report = check_lake(
+        rules,
+        open_lake(models[0]),
+        earlier=earlier,
+        read=ModelReader(bounded, content, output.quiet).read,
+        groups=config.groups,
+        is_any_baseline=settled.baseline_any or config.baseline_any,
+        strict=judged.strict,
+        ignore=judged.ignore,
+        stamp=time_stamp() if judged.stamp else None,
+    )
+    check_outputs(written, [Path(models[0])], report="BudgetReport")
+    emit(report, output, written, judged.ignore)
+    _leave(report, output)
 
 
 def _baselines(rules: Iterable[Rule], models: Iterable[str], baseline: str | None) -> list[str]:

@@ -13,6 +13,7 @@ from analyzer.documents.explain import ExplainDocument
 from analyzer.documents.formula import FormulaDocument
 from analyzer.documents.graph import GraphDocument
 from analyzer.documents.inspect import InspectDocument
+from analyzer.documents.lake import LakeDocument
 from analyzer.documents.reconcile import ExportDocument, ReconcileDocument
 from analyzer.documents.recover import RecoverDocument
 from analyzer.documents.survey import SurveyDocument
@@ -31,6 +32,7 @@ DOCUMENTS: Mapping[str, type[Head]] = {
     "formula": FormulaDocument,
     "graph": GraphDocument,
     "inspect": InspectDocument,
+    "lake": LakeDocument,
     "reconcile": ReconcileDocument,
     "recover": RecoverDocument,
     "survey": SurveyDocument,

@@ -1,0 +1,167 @@
+"""Learned tensors -> by what their weights are known again, under any name and in any orientation, type or coding.
+
+The digest is of the values as a multiset: equal where two tensors hold the same elements, however they are ordered. The
+sketch is a few sums of the values with fixed signs, along rows and along columns: it is linear, the same for a matrix
+and its transpose, and moves by no more than the rounding of a cast or of a quantization.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array, channel_direction, is_constant_filled
+from analyzer.decoding.encodings import find_encoding
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry, Role
+from analyzer.wiring import Wiring
+
+__all__ = ["LEAST", "WIDTH", "Print", "take_print"]
+
+LEAST = 32
+"""Elements below which a tensor says nothing of where it comes from."""
+
+WIDTH = 32
+"""Numbers of a sketch."""
+
+_FEW = 8
+"""Different values below which a tensor of floats is a mask, an identity or the like."""
+
+_SORTED = 1 << 16
+"""Elements up to which the digest is of the sorted values; above, of sums of their hashes."""
+
+_LEAST_SKETCHED = 256
+"""Elements below which a likeness may be an accident."""
+
+_BAND = 1 << 18
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """By what the weights of one tensor are known again."""
+
+    digest: str
+    """Of its elements as they are stored, whatever their order: 128 bits in hexadecimal."""
+    sketch: tuple[float, ...] | None
+    """`WIDTH` sums of the values that it stands for; None of few, of a vector, and where one is not known."""
+    elements: int
+    """How many values these are."""
+    code_bits: int | None
+    """Bits of each code, where it is stored as codes; None where its elements stand for themselves."""
+
+
+def take_print(entry: Entry, wiring: Wiring) -> Print | None:
+    """The print of a learned tensor; None where it is too small, constant or regular to tell anything."""
+    tensor = entry.tensor
+    if entry.role is not Role.PARAMETER or tensor.numel < LEAST or tensor.dtype is DType.STRING:
+        return None
+    array = tensor.payload.array()
+    if array is None or array.dtype.itemsize not in _LANES or is_constant_filled(array):
+        return None
+    encoded = find_encoding(tensor, wiring)
+    lanes = np.ascontiguousarray(array).reshape(-1).view(_LANES[array.dtype.itemsize])
+    if encoded is None and _is_regular(array.reshape(-1)):
+        return None
+    digest = _digest(lanes, tensor.dtype.name)
+    if encoded is not None:
+        values = encoded.array()
+        bits = encoded.bits or tensor.dtype.bits
+        return Print(digest, None if values is None else _sketch(values), encoded.numel, bits)
+    if not tensor.dtype.is_floating:
+        return Print(digest, None, tensor.numel, tensor.dtype.bits)
+    return Print(digest, _sketch(array), tensor.numel, None)
+
+
+_LANES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def _is_regular(flat: Array) -> bool:
+    """Whether values are few, or evenly spaced: masks, identities, positions."""
+    some = np.sort(flat[: 1 << 12].astype(np.float64))
+    steps = np.diff(some)
+    steps = steps[steps > 0]
+    if len(steps) < _FEW - 1:
+        return len(np.unique(flat[:: max(1, flat.size >> 12)].astype(np.float64))) < _FEW
+    return bool(np.ptp(steps) <= 1e-6 * steps.max())
+
+
+def _digest(lanes: npt.NDArray[np.unsignedinteger], kind: str) -> str:
+    """128 bits of a multiset of elements; chance alone makes no two sets equal, but somebody who wants to could."""
+    head = f"{kind}:{lanes.size}:".encode()
+    if lanes.size <= _SORTED:
+        return hashlib.sha256(head + np.sort(lanes).tobytes()).hexdigest()[:32]
+    first = second = np.uint64(0)
+    with np.errstate(over="ignore"):
+        for start in range(0, lanes.size, _BAND):
+            hashed = _mix(lanes[start : start + _BAND].astype(np.uint64))
+            first += hashed.sum(dtype=np.uint64)
+            hashed *= (hashed >> np.uint64(32)) | np.uint64(1)
+            second += hashed.sum(dtype=np.uint64)
+    return hashlib.sha256(head + first.tobytes() + second.tobytes()).hexdigest()[:32]
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64 of each (Steele, Lea and Flood 2014), in place."""
+    x += np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def _sketch(values: Array) -> tuple[float, ...] | None:
+    """Sums of a tensor's values: what all rows add up to in fixed weights of their sum 0, and all columns.
+
+    A constant that is added to all values changes nothing. A vector has none: of two that only rise, as tables of
+    frequencies do, the sums would be alike.
+    """
+    shape = [size for size in values.shape if size != 1] or [1]
+    rows, columns = shape[0], math.prod(shape[1:])
+    if values.size < _LEAST_SKETCHED or columns == 1:
+        return None
+    matrix = values.reshape(rows, columns)
+    across, down = _weights(columns), _weights(rows)
+    by_column = np.zeros(columns, dtype=np.float64)
+    sums = np.zeros(rows, dtype=np.float64)
+    height = max(1, _BAND // columns)
+    with np.errstate(all="ignore"):
+        for top in range(0, rows, height):
+            band: Floats = matrix[top : top + height].astype(np.float32, copy=False)
+            by_column += down[top : top + height] @ band
+            sums[top : top + height] = band @ across
+    folded = _fold(sums) + _fold(by_column)
+    result = folded.astype(np.float32)
+    return tuple(result.tolist()) if bool(np.isfinite(result).all()) else None
+
+
+def _weights(length: int) -> Floats:
+    found = _direction(length)
+    weights: Floats = (found - found.mean()).astype(np.float32)
+    return weights
+
+
+def _fold(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """As many numbers as a sketch has: the i-th of them the sum of every `WIDTH`-th from the i-th on, with signs."""
+    padded = np.zeros(-(-len(sums) // WIDTH) * WIDTH)
+    padded[: len(sums)] = sums * np.sign(_direction(len(sums)))
+    folded: npt.NDArray[np.float64] = padded.reshape(-1, WIDTH).sum(axis=0)
+    return folded
+
+
+def _direction(length: int) -> npt.NDArray[np.float64]:
+    return _known_direction(length) if length <= _KNOWN else channel_direction(length)
+
+
+_KNOWN = 1 << 13
+"""Lengths of which the direction is remembered."""
+
+_known_direction = functools.lru_cache(maxsize=64)(channel_direction)
