@@ -33,6 +33,7 @@ from analyzer.process.deadline import within
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.budget.record import BudgetReport, Rule, Verdict
     from analyzer.config import Config
+    from analyzer.cost.judged import WorkLimit
     from analyzer.ledger import Ledger
     from analyzer.memory.judged import MemoryLimit
     from analyzer.reconciliation import ContentMode
@@ -144,6 +145,12 @@ _settling = bundle(
     help="Of one run: 'batch=8,sequence=512: 6GiB'. Repeatable.",
 )
 @click.option(
+    "--max-macs",
+    multiple=True,
+    metavar="LIMIT",
+    help="Of one run: 'batch=1,sequence=128: 12G'. Repeatable.",
+)
+@click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
     help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
@@ -157,6 +164,7 @@ def check(
     settled: _Settled,
     judged: Judged,
     max_memory: tuple[str, ...],
+    max_macs: tuple[str, ...],
     content: ContentMode | None,
     bounded: Bounded,
     written: Written,
@@ -178,8 +186,8 @@ def check(
     check_artifact(bounded, models if len(models) == 1 else ())
     config = settled.read()
     rules = override(config.rules, limited.rules())
-    room = _room(max_memory)
-    if not rules and not judged.strict and not room:
+    room, work = _room(max_memory), _work(max_macs)
+    if not rules and not judged.strict and not room and not work:
         raise UsageError(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
         )
@@ -207,7 +215,8 @@ def check(
     )
     is_any = settled.baseline_any or config.baseline_any
     report = _ask(rules, ledgers, lost, baseline, config, reader, judged, is_any_baseline=is_any)
-    report = dataclasses.replace(report, verdicts=(*report.verdicts, *_judge_memory(room, ledgers, lost)))
+    more = (*_judge_runs(room, ledgers, lost), *_judge_runs(work, ledgers, lost))
+    report = dataclasses.replace(report, verdicts=(*report.verdicts, *more))
     emit(report, output, written, judged.ignore)
     _leave(report, output)
 
@@ -221,20 +230,31 @@ def _room(texts: Iterable[str]) -> tuple[MemoryLimit, ...]:
     return tuple(map(parse_memory_limit, texts))
 
 
-def _judge_memory(
-    limits: Iterable[MemoryLimit], ledgers: dict[str, Ledger], lost: dict[str, str]
+def _work(texts: Iterable[str]) -> tuple[WorkLimit, ...]:
+    """What each `--max-macs` says."""
+    if not texts:
+        return ()
+    from analyzer.cost.judged import parse_work_limit
+
+    return tuple(map(parse_work_limit, texts))
+
+
+def _judge_runs(
+    limits: Iterable[MemoryLimit | WorkLimit], ledgers: dict[str, Ledger], lost: dict[str, str]
 ) -> Iterator[Verdict]:
     """A verdict of each limit on each model, those that cannot be read as well."""
     for limit in limits:
         from analyzer.budget.evaluate import skip
         from analyzer.budget.record import Skipped, Unit
+        from analyzer.cost.judged import WorkLimit, judge_work
         from analyzer.memory.judged import judge_memory
 
         for name, ledger in ledgers.items():
-            yield judge_memory(limit, name, ledger)
+            is_work = isinstance(limit, WorkLimit)
+            yield judge_work(limit, name, ledger) if is_work else judge_memory(limit, name, ledger)
         for name in lost:
-            why = "the model cannot be read"
-            yield skip(limit.rule, Unit.BYTES, name, Skipped.NOT_EVALUATED, why)
+            unit = Unit.MACS if isinstance(limit, WorkLimit) else Unit.BYTES
+            yield skip(limit.rule, unit, name, Skipped.NOT_EVALUATED, "the model cannot be read")
 
 
 def _check_lake(

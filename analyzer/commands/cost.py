@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TYPE_CHECKING
+
 import click
 
 from analyzer.commands.options import (
@@ -11,6 +14,7 @@ from analyzer.commands.options import (
     Written,
     bounding,
     grouping,
+    parse_size,
     reporting,
     stamping,
     time_stamp,
@@ -18,6 +22,11 @@ from analyzer.commands.options import (
 )
 from analyzer.commands.reading import audit, check_artifact, list_inputs
 from analyzer.commands.terminal import check_outputs, emit
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.memory.answer import Asked
+    from analyzer.timing.inputs.shapes import Shapes
 
 __all__ = ["cost"]
 
@@ -31,6 +40,9 @@ __all__ = ["cost"]
     metavar="AXIS=N",
     help="Sizes of axes, as batch=1,sequence=128.  [formulas in all axes]",
 )
+@click.option("--memory", metavar="SIZE", help="Does a run fit so much, as 8GiB? Tells what it takes.")
+@click.option("--device", metavar="NAME", help="The same of a device, such as t4 or h100-80gb.")
+@click.option("--past", type=click.IntRange(0), metavar="N", help="Tokens in the cache, for --memory.")
 @grouping
 @stamping
 @bounding
@@ -39,6 +51,9 @@ __all__ = ["cost"]
 def cost(
     model: str,
     shapes: tuple[str, ...],
+    memory: str | None,
+    device: str | None,
+    past: int | None,
     grouped: Grouped,
     stamp: bool,
     bounded: Bounded,
@@ -58,6 +73,7 @@ def cost(
 
     grouped.check()
     wanted = parse_shapes(shapes)
+    asked = _ask_memory(memory, device, past, wanted)
     check_artifact(bounded, [model])
     check_outputs(written, list_inputs(model))
     ledger = audit(model, bounded, "none", quiet=output.quiet)
@@ -71,4 +87,29 @@ def cost(
         labels=label_own(ledger, own.patterns) if own is not None else None,
         stamp=time_stamp() if stamp else None,
     )
+    if asked is not None:
+        from analyzer.memory.answer import answer_memory
+
+        report = dataclasses.replace(report, memory=answer_memory(ledger, asked))
     emit(report, output, written)
+
+
+def _ask_memory(memory: str | None, device: str | None, past: int | None, shapes: Shapes) -> Asked | None:
+    """What is asked of memory; None where nothing is.
+
+    Raises:
+        UsageError: both a size and a device are given, or one is malformed.
+    """
+    if memory is None and device is None:
+        if past is not None:
+            raise UsageError("--past: is for what a run takes; add --memory SIZE or --device NAME")
+        return None
+    if memory is not None and device is not None:
+        raise UsageError("--memory and --device: each says how much there is; give one of them")
+    from analyzer.memory.answer import Asked
+    from analyzer.memory.devices import find_device
+
+    if memory is not None:
+        return Asked(shapes, past, parse_size("--memory", memory))
+    found = find_device(device or "")
+    return Asked(shapes, past, found.nbytes, is_gpu=found.is_gpu)

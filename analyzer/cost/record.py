@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from analyzer.cost.algebra import Size, evaluate
+from analyzer.memory.answer import MemoryAnswer
 from analyzer.units import format_many, printable
 
 __all__ = ["AxisBound", "CostReport", "GroupCost", "OperatorCost", "Sums", "UnknownNode"]
@@ -88,6 +89,8 @@ class CostReport:
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Sizes of axes, in elements, by the names in expressions."""
     stamp: str | None = None
+    memory: MemoryAnswer | None = None
+    """What a run takes, where that was asked for."""
 
     def __repr__(self) -> str:
         unknown = format_many(len(self.unknown), "node")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from analyzer.documents.base import NodeKeys, Nodes, Parts, Record, Share, Stamped, Text
+from analyzer.documents.memory import FittingSize, MemoryLine, MemoryPeak, MemoryRoom
 
 __all__ = [
     "Amount",
@@ -46,6 +47,16 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     """The operators, the most multiply-accumulates first."""
     unknown: list[CostUnknown]
     """Nodes whose work is not known, each with its reason."""
+    memory: list[MemoryLine]
+    """What a run takes, line by line; empty where nobody asked (`--memory`, `--device`)."""
+    memory_at: dict[str, int]
+    """The sizes of all axes at which that is, also those that nobody gave."""
+    peak: MemoryPeak | None
+    """What holds the peak of the activations; null where nobody asked, or nobody knows."""
+    room: MemoryRoom | None
+    """Whether a run at these sizes fits; null where nobody asked."""
+    fits: list[FittingSize]
+    """The largest sizes that fit."""
 
 
 class CostModel(Record, frozen=True, kw_only=True):
