@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from analyzer.comparison import group_alike as group_alike
     from analyzer.config import Config as Config
     from analyzer.config import load_config as load_config
+    from analyzer.cost.account import measure_cost as measure_cost
+    from analyzer.cost.record import CostReport as CostReport
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
     from analyzer.findings.catalog import Explanation as Explanation
     from analyzer.findings.catalog import explain as explain
@@ -113,6 +115,7 @@ __all__ = [
     "Checked",
     "Comparison",
     "Config",
+    "CostReport",
     "Entry",
     "Explanation",
     "ExportReport",
@@ -177,6 +180,7 @@ __all__ = [
     "load_manifest",
     "load_report",
     "load_timing",
+    "measure_cost",
     "open_checkpoint",
     "parse_limit",
     "parse_patterns",
@@ -203,6 +207,7 @@ _MODULES = {
     "Checked": "formulas.record",
     "Comparison": "comparison",
     "Config": "config",
+    "CostReport": "cost.record",
     "Entry": "ledger",
     "Explanation": "findings.catalog",
     "ExportReport": "report",
@@ -267,6 +272,7 @@ _MODULES = {
     "load_manifest": "manifest",
     "load_report": "saved",
     "load_timing": "saved.timing",
+    "measure_cost": "cost.account",
     "open_checkpoint": "checkpoints.checkpoint",
     "parse_limit": "budget.limits",
     "parse_patterns": "group.patterns",

@@ -250,8 +250,10 @@ def _judge_runs(
         from analyzer.memory.judged import judge_memory
 
         for name, ledger in ledgers.items():
-            is_work = isinstance(limit, WorkLimit)
-            yield judge_work(limit, name, ledger) if is_work else judge_memory(limit, name, ledger)
+            if isinstance(limit, WorkLimit):
+                yield judge_work(limit, name, ledger)
+            else:
+                yield judge_memory(limit, name, ledger)
         for name in lost:
             unit = Unit.MACS if isinstance(limit, WorkLimit) else Unit.BYTES
             yield skip(limit.rule, unit, name, Skipped.NOT_EVALUATED, "the model cannot be read")
