@@ -14,6 +14,7 @@ import click
 from analyzer.commands.annotations import annotate_error
 from analyzer.commands.check import check
 from analyzer.commands.compare import compare
+from analyzer.commands.cost import cost
 from analyzer.commands.explain import explain
 from analyzer.commands.export import export
 from analyzer.commands.formula import formula
@@ -95,5 +96,5 @@ def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 
 
-for _each in (export, inspect, reconcile, recover, compare, check, formula, time, graph, show, explain):
+for _each in (export, inspect, reconcile, recover, compare, check, formula, cost, time, graph, show, explain):
     command.add_command(_each)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the othe
 
     from analyzer.budget.record import BudgetReport
     from analyzer.comparison.record import Comparison
+    from analyzer.cost.record import CostReport
     from analyzer.formulas.record import FormulaReport
     from analyzer.reconciliation.lines import Reconciliation
     from analyzer.recover.record import Recovery
@@ -122,5 +123,5 @@ def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 Report: TypeAlias = (
     "Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison"
-    " | BudgetReport | FormulaReport | Timing | TimingComparison"
+    " | BudgetReport | CostReport | FormulaReport | Timing | TimingComparison"
 )

@@ -7,6 +7,7 @@ import re
 __all__ = [
     "format_amount",
     "format_bytes",
+    "format_change",
     "format_count",
     "format_doing",
     "format_error",
@@ -24,6 +25,7 @@ __all__ = [
     "printable",
     "printable_name",
     "short_count",
+    "short_share",
     "shorten",
 ]
 
@@ -145,6 +147,32 @@ def format_share(part: int, whole: int) -> str:
     if part < whole and percent > 99.9999:
         return ">99.9999 %"
     return f"{percent:.4f} %"
+
+
+def short_share(fraction: float | None) -> str:
+    """Percent with one decimal; "-" where there is nothing to share. Only 0 and all are 0 and 100.
+
+    >>> short_share(0.21772), short_share(0.0001), short_share(0.99999), short_share(-0.559), short_share(0)
+    ('21.8 %', '<0.1 %', '>99.9 %', '-55.9 %', '0 %')
+    """
+    if fraction is None:
+        return "-"
+    percent = 100 * fraction
+    if 0 < percent < 0.05:
+        return "<0.1 %"
+    if 99.95 <= percent < 100:
+        return ">99.9 %"
+    return f"{percent:.1f} %" if percent % 100 else f"{percent:.0f} %"
+
+
+def format_change(fraction: float | None) -> str:
+    """The same with its sign, of a change.
+
+    >>> format_change(0.03), format_change(-0.559), format_change(0.0)
+    ('+3.0 %', '-55.9 %', '0 %')
+    """
+    said = short_share(abs(fraction)) if fraction is not None else "-"
+    return f"{'+' if fraction > 0 else '-'}{said}" if fraction else said
 
 
 def format_ratio(ratio: float | None) -> str:

@@ -8,6 +8,7 @@ from analyzer.documents.base import Head
 from analyzer.documents.check import CheckDocument
 from analyzer.documents.compare import CompareDocument
 from analyzer.documents.compare_time import CompareSweepDocument, CompareTimeDocument
+from analyzer.documents.cost import CostDocument
 from analyzer.documents.explain import ExplainDocument
 from analyzer.documents.formula import FormulaDocument
 from analyzer.documents.graph import GraphDocument
@@ -24,6 +25,7 @@ DOCUMENTS: Mapping[str, type[Head]] = {
     "compare": CompareDocument,
     "compare_sweep": CompareSweepDocument,
     "compare_time": CompareTimeDocument,
+    "cost": CostDocument,
     "explain": ExplainDocument,
     "export": ExportDocument,
     "formula": FormulaDocument,

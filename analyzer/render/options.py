@@ -17,6 +17,8 @@ class RenderOptions:
     """Rows of a long table before `[N others]`; 0 shows all."""
     width: int = 80
     color: bool = False
+    ascii: bool = False
+    """The encoding of what is printed to has no other characters."""
     verbose: bool = False
     """Also say by which rule each tensor was decided."""
     beside: tuple[Mapping[str, Any], ...] = ()

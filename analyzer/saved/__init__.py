@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from analyzer import model as models
+from analyzer.documents.base import Head
 from analyzer.documents.inspect import Component, InspectDocument, Tensor
 from analyzer.documents.shared import Group
 from analyzer.dtypes import DType
@@ -22,7 +23,15 @@ from analyzer.schemas import SCHEMAS, schema_name
 from analyzer.units import printable, printable_name, shorten
 from analyzer.wiring import Wiring
 
-__all__ = ["decode", "is_report", "is_saved_report", "load_report", "read_any_report", "read_report"]
+__all__ = [
+    "decode",
+    "is_report",
+    "is_saved_report",
+    "load_report",
+    "read_any_report",
+    "read_report",
+    "to_typed",
+]
 
 
 def is_saved_report(path: Path) -> bool:
@@ -56,6 +65,19 @@ def load_report(path: Path | str) -> Ledger:
     if wrong is not None:
         raise UsageError(f"{path}: not a whole report ({wrong}); make it again")
     return _ledger(told, has_nodes="nodes" in document["model"])
+
+
+def to_typed(document: Mapping[str, Any]) -> Head:
+    """The typed document of any saved report; what an older release did not write is filled in.
+
+    Raises:
+        UsageError: a key is missing, or its value is another; the message has the path of the key.
+    """
+    from analyzer.documents.kinds import DOCUMENTS
+
+    kind = schema_name(document)
+    name = f"the saved report of {kind}"
+    return decode(name, _filled(document) if kind == "inspect" else document, DOCUMENTS[kind])
 
 
 def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
@@ -109,7 +131,7 @@ _MADE_ANEW: Mapping[str, Any] = {
 
 def _completed(path: Path | str, document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with what an older release of the same schema version did not write."""
-    whole = {**_ADDED[""], **document, **_MADE_ANEW}
+    whole = _filled({**document, **_MADE_ANEW})
     nothing: dict[str, Any] = dict.fromkeys(Group.__struct_fields__, 0) | {
         "group": "",
         "keys": [],
@@ -117,6 +139,12 @@ def _completed(path: Path | str, document: Mapping[str, Any]) -> dict[str, Any]:
         "applications": 1,
     }
     whole["group_balance"] = {"overlap": nothing, "ungrouped": nothing}
+    return whole
+
+
+def _filled(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, its groups as they are."""
+    whole = {**_ADDED[""], **document}
     in_blocks = _IN_BLOCKS if whole["blocks"] is None else {}
     for key, added in _ADDED.items():
         part = whole.get(key)

@@ -14,6 +14,7 @@ SCHEMAS = (
     "compare",
     "compare_sweep",
     "compare_time",
+    "cost",
     "explain",
     "export",
     "formula",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from analyzer.documents.base import Head
+from analyzer.documents.kinds import DOCUMENTS
 from analyzer.errors import UsageError
+from analyzer.pages.kinds import PAGES, describe, is_described
 from analyzer.render.html.blocks import Section
 from analyzer.render.html.bridge import describe_export, describe_reconciliation, describe_recovery
 from analyzer.render.html.comparisons import describe_comparison, describe_time_comparison
@@ -16,20 +21,22 @@ from analyzer.render.html.parts import Beside
 from analyzer.render.html.reading import View
 from analyzer.render.html.timings import describe_sweep, describe_timing, find_times
 from analyzer.render.html.verdicts import describe_check
-from analyzer.render.json import to_document
+from analyzer.render.html.writer import make_section
+from analyzer.render.json import to_record
 from analyzer.render.options import RenderOptions
 from analyzer.report import Report
+from analyzer.saved import to_typed
 from analyzer.schemas import schema_name
 
 __all__ = ["SECTIONS", "render_html"]
 
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
     "inspect": describe_inspection,
-    "survey": describe_survey,
     "reconcile": describe_reconciliation,
     "export": describe_export,
-    "recover": describe_recovery,
     "compare": describe_comparison,
+    "survey": describe_survey,
+    "recover": describe_recovery,
     "compare_time": describe_time_comparison,
     "compare_sweep": describe_time_comparison,
     "check": describe_check,
@@ -48,31 +55,52 @@ def render_html(report: Report, options: RenderOptions | None = None) -> str:
     """The report as a page, with the documents that `options` have beside it.
 
     Raises:
-        UsageError: a document beside it is of a kind that no page shows.
+        UsageError: a document beside it is of a kind that no page shows, or has a wrong value.
     """
     beside = options.beside if options is not None else ()
-    return render_documents([to_document(report), *beside])
+    return _make([to_record(report), *beside])
 
 
-def render_documents(documents: list[Mapping[str, Any]] | list[dict[str, Any]]) -> str:
-    """A page of JSON documents, a section each; the first gives it its title."""
-    kinds = [_kind(document) for document in documents]
-    known = list(zip(kinds, documents, strict=True))
-    timings = [View(document) for kind, document in known if kind == "time"]
-    formulas = [View(document) for kind, document in known if kind == "formula"]
-    together = Beside(
-        times=find_times(timings[0]) if timings else {}, formula=formulas[0] if formulas else None
-    )
-    sections = [SECTIONS[kind](View(document), together) for kind, document in known]
-    ends = sections[0].subject.replace("\\", "/").rstrip("/").split("/")
+def render_documents(documents: Sequence[Mapping[str, Any]]) -> str:
+    """A page of JSON documents, a section each; the first gives it its title.
+
+    Raises:
+        UsageError: one is of a kind that no page shows, or has a wrong value.
+    """
+    return _make(documents)
+
+
+def _make(documents: Sequence[Head | Mapping[str, Any]]) -> str:
+    plain = [msgspec.to_builtins(each) if _is_viewed(each) else each for each in documents]
+    views = {_kind(each): View(each) for each in reversed(plain) if isinstance(each, Mapping)}
+    times = views.get("time")
+    together = Beside(times=find_times(times) if times is not None else {}, formula=views.get("formula"))
+    sections = [_section(each, together) for each in plain]
+    ends = sections[0].subject.split(" · ")[0].replace("\\", "/").rstrip("/").split("/")
     title = "/".join(filter(None, ends[-_PARTS:])) or sections[0].title
     return make_page(title, sections)
 
 
+def _is_viewed(document: Head | Mapping[str, Any]) -> bool:
+    """Whether it is a record that no page describes yet."""
+    return isinstance(document, Head) and not is_described(document)
+
+
+def _section(document: Head | Mapping[str, Any], beside: Beside) -> Section:
+    """What one document has to say."""
+    if isinstance(document, Mapping):
+        kind = _kind(document)
+        if kind in SECTIONS:
+            return SECTIONS[kind](View(document), beside)
+        document = to_typed(document)
+    return make_section(describe(document), beside)
+
+
 def _kind(document: Mapping[str, Any]) -> str:
     kind = schema_name(document)
-    if kind not in SECTIONS:
-        raise UsageError(
-            f"a report of `{kind}` has no place in a page; it shows those of {', '.join(SECTIONS)}"
+    if kind not in SECTIONS and not (kind in DOCUMENTS and DOCUMENTS[kind].__name__ in PAGES):
+        known = ", ".join(
+            sorted({*SECTIONS, *(each for each, kind in DOCUMENTS.items() if kind.__name__ in PAGES)})
         )
+        raise UsageError(f"a report of `{kind}` has no place in a page; it shows those of {known}")
     return kind

@@ -59,6 +59,8 @@ class Answer:
 
     is_good: bool
     text: str
+    is_plain: bool = False
+    """Neither good nor bad."""
     template = "answer"
 
 

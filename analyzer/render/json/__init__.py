@@ -69,6 +69,7 @@ _compact = json.JSONEncoder(sort_keys=True, ensure_ascii=True, allow_nan=False).
 _MAKERS = {
     "BudgetReport": "budget:document_budget",
     "Comparison": "compare:document_comparison",
+    "CostReport": "cost:document_cost",
     "ExportReport": "bridge:document_export",
     "FormulaReport": "formula:document_formula",
     "Inspection": "inspect:document_inspection",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from analyzer.pages.kinds import REPORTS, describe
 from analyzer.render.makers import find_maker
 from analyzer.render.markdown.writer import write_blocks
 from analyzer.render.options import RenderOptions
@@ -43,6 +44,11 @@ def render_markdown(report: Report, options: RenderOptions | None = None) -> str
         TypeError: it is no report.
     """
     options = options or RenderOptions()
+    if type(report).__name__ in REPORTS:
+        from analyzer.render.json import to_record
+        from analyzer.render.markdown.pages import write_markdown
+
+        return write_markdown(describe(to_record(report)), rows=options.rows, verbose=options.verbose)
     text = write_blocks(_blocks(report, options))
     rows = options.rows or _MANY
     is_cut = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
+from analyzer.pages.kinds import REPORTS, describe
 from analyzer.render.makers import find_maker
 from analyzer.render.options import RenderOptions
 
@@ -38,6 +39,18 @@ def render_text(report: Report, options: RenderOptions | None = None) -> str:
         TypeError: it is no report.
     """
     options = options or RenderOptions()
+    if type(report).__name__ in REPORTS:
+        from analyzer.render.json import to_record
+        from analyzer.render.text.writer import write_text
+
+        return write_text(
+            describe(to_record(report)),
+            rows=options.rows,
+            width=options.width,
+            color=options.color,
+            verbose=options.verbose,
+            ascii=options.ascii,
+        )
     parts = find_maker(__name__, _MAKERS, report)(report, options)
     return _to_text(parts, options)
 

@@ -1,0 +1,36 @@
+"""What describes each kind of document."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+
+from analyzer.documents.base import Head
+from analyzer.pages.page import Page
+
+__all__ = ["PAGES", "REPORTS", "describe", "is_described"]
+
+PAGES: Mapping[str, str] = {
+    "CostDocument": "cost:describe_cost",
+}
+"""`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
+
+
+REPORTS = frozenset({"CostReport"})
+"""Classes of reports that no format has makers of its own for."""
+
+
+def is_described(document: Head) -> bool:
+    """Whether there is a page of such documents."""
+    return type(document).__name__ in PAGES
+
+
+def describe(document: Head) -> Page:
+    """What a document says.
+
+    Raises:
+        KeyError: there is no page of its kind.
+    """
+    module, _, function = PAGES[type(document).__name__].partition(":")
+    make: Callable[[Head], Page] = getattr(importlib.import_module(f"analyzer.pages.{module}"), function)
+    return make(document)

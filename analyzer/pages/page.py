@@ -1,0 +1,323 @@
+"""The nouns of a page: an answer, figures, facts, findings and tables of typed cells, for each format to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeAlias
+
+from analyzer.units import (
+    format_bytes,
+    format_count,
+    format_doing,
+    format_error,
+    format_ms,
+    format_others,
+    format_signed,
+    format_signed_bytes,
+    format_signed_ms,
+    short_share,
+)
+
+__all__ = [
+    "Block",
+    "Cell",
+    "Chart",
+    "Column",
+    "Detail",
+    "Fact",
+    "Facts",
+    "Figure",
+    "Findings",
+    "Kind",
+    "Notes",
+    "Page",
+    "Problem",
+    "Row",
+    "Said",
+    "Table",
+    "Tone",
+    "cut_table",
+    "number_of",
+    "say",
+]
+
+
+class Tone(Enum):
+    """How an answer is meant: a colour and a mark."""
+
+    GOOD = "good"
+    BAD = "bad"
+    PLAIN = "plain"
+
+
+class Detail(Enum):
+    """Who sees a block in text and Markdown; a page in HTML shows all of them."""
+
+    FIRST = "first"
+    """Everybody, above the tables."""
+    SHOWN = "shown"
+    """Everybody."""
+    MORE = "more"
+    """Who asks with `-v`; Markdown folds it."""
+
+
+class Kind(Enum):
+    """What a cell holds: how it is written, and whether cells add up."""
+
+    TEXT = "text"
+    NAME = "name"
+    """A name from a file."""
+    PROSE = "prose"
+    """A sentence, which may be broken over lines."""
+    COUNT = "count"
+    BYTES = "bytes"
+    MS = "ms"
+    SHARE = "share"
+    """A fraction of 1, written in percent with one decimal."""
+    RATIO = "ratio"
+    """The same of what may be above 1 or below 0; it does not add up."""
+    ERROR = "error"
+    """A difference of values, three digits."""
+    DECIBEL = "decibel"
+    SIGNED = "signed"
+    SIGNED_BYTES = "signed bytes"
+    SIGNED_MS = "signed ms"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether cells stand at the right, and are sorted by value."""
+        return self not in (Kind.TEXT, Kind.NAME, Kind.PROSE)
+
+    @property
+    def adds(self) -> bool:
+        """Whether the cells of several rows have a sum."""
+        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A number that is written otherwise than its kind is, such as `12 x 7,087,872`."""
+
+    value: float | None
+    text: str
+
+
+Cell: TypeAlias = "int | float | str | Said | None"
+"""Text may be anybody's: each format escapes it. None is what is not known, or makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    kind: Kind = Kind.TEXT
+    room: int = 0
+    """The lowest columns go first where a terminal is narrow; 9 stays."""
+    is_hidden: bool = False
+    """Only charts read it."""
+    is_bar: bool = False
+    """Its share is drawn as a bar where there is room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table."""
+
+    cells: tuple[Cell, ...]
+    level: int = 0
+    """How far the first cell is set in."""
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under titles; the first column names them."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    title: str = ""
+    total: tuple[Cell, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Sentences below it."""
+    detail: Detail = Detail.SHOWN
+    is_whole: bool = False
+    """It is short, and never cut."""
+    is_long: bool = False
+    """It may have any number of rows: a page lets one sort, search and turn pages."""
+    order: int | None = None
+    """The column by which rows are chosen where some are cut; they then stand in its order."""
+    key: str = ""
+    """What a chart calls it by."""
+    others: str = "other"
+    """What a row that stands for cut ones counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A name and a value."""
+
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values; in text a line each."""
+
+    facts: tuple[Fact, ...]
+    title: str = ""
+    detail: Detail = Detail.SHOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Sentences."""
+
+    lines: tuple[str, ...]
+    title: str = ""
+    detail: Detail = Detail.SHOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A finding, as the document has it."""
+
+    id: str
+    severity: str
+    message: str
+    subjects: tuple[str, ...] = ()
+    nbytes: int | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found, worst first."""
+
+    problems: tuple[Problem, ...]
+    detail: Detail = Detail.FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture of the rows of a long table, for formats that can draw."""
+
+    table: str
+    """The key of that table; empty where the data are all there is."""
+    title: str
+    kind: str
+    """`tree`, `waterfall`, `bars` or `lines`."""
+    data: Mapping[str, object] = field(default_factory=dict)
+    summary: str = ""
+    """What it shows, for who cannot see it."""
+
+
+Block: TypeAlias = "Facts | Notes | Findings | Table | Chart"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that one looks for first."""
+
+    label: str
+    value: str
+    note: str = ""
+    said: str = ""
+    """The same in a sentence of figures, `109,482,240 parameters`; empty: only tiles show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a report says."""
+
+    kind: str
+    """The name of its document's schema."""
+    question: str
+    """What it answers, as a title."""
+    subject: str
+    """The model, or the models; may be anybody's."""
+    about: str = ""
+    """What made the model, in a few words."""
+    answer: str = ""
+    tone: Tone = Tone.PLAIN
+    figures: tuple[Figure, ...] = ()
+    blocks: tuple[Block, ...] = ()
+
+
+def number_of(cell: Cell) -> float | None:
+    """The number in a cell; None where it holds none."""
+    value = cell.value if isinstance(cell, Said) else cell
+    return None if value is None or isinstance(value, str) else value
+
+
+_WRITERS = {
+    Kind.COUNT: lambda value: format_count(round(value)),
+    Kind.BYTES: lambda value: format_bytes(round(value)),
+    Kind.MS: format_ms,
+    Kind.SHARE: short_share,
+    Kind.RATIO: short_share,
+    Kind.ERROR: format_error,
+    Kind.DECIBEL: lambda value: f"{value:,.0f} dB",
+    Kind.SIGNED: lambda value: format_signed(round(value)),
+    Kind.SIGNED_BYTES: lambda value: format_signed_bytes(round(value)),
+    Kind.SIGNED_MS: format_signed_ms,
+}
+
+
+def say(cell: Cell, kind: Kind) -> str:
+    """What a cell reads, not escaped; "-" for a number that is not known.
+
+    >>> say(1234, Kind.COUNT), say(None, Kind.BYTES), say(0.2177, Kind.SHARE), say(None, Kind.TEXT)
+    ('1,234', '-', '21.8 %', '')
+    """
+    if isinstance(cell, Said):
+        return cell.text
+    if isinstance(cell, str):
+        return cell
+    if cell is None:
+        return "-" if kind.is_number else ""
+    return _WRITERS[kind](cell) if kind in _WRITERS else str(cell)
+
+
+def cut_table(table: Table, rows: int) -> Table:
+    """The table with so many rows, and one that sums those that are left; 0 shows all.
+
+    Where the table has an order, the first of it are kept and stand in it; else the first as they are.
+    """
+    if table.is_whole or not rows or len(table.rows) <= rows:
+        return table
+    if any(row.level for row in table.rows):
+        return _close(table, rows)
+    ordered = list(table.rows)
+    if table.order is not None:
+        column = table.order
+        ordered.sort(key=lambda row: -abs(number_of(row.cells[column]) or 0))
+    shown, left = ordered[:rows], ordered[rows:]
+    return replace(table, rows=(*shown, _sum_others(table, left)))
+
+
+def _close(table: Table, rows: int) -> Table:
+    """A tree without its lowest levels: what stands under a row is in its sums already."""
+    deepest = 0
+    while sum(row.level <= deepest + 1 for row in table.rows) <= rows:
+        deepest += 1
+    shown = tuple(row for row in table.rows if row.level <= deepest)
+    closed = len(table.rows) - len(shown)
+    note = f"{format_doing(closed, 'row', 'are')} under these and not shown; -n 0 shows all"
+    told = replace(table, rows=shown, notes=(*table.notes, note))
+    return (
+        told if len(shown) <= rows else replace(cut_table(replace(told, rows=shown), rows), notes=told.notes)
+    )
+
+
+def _sum_others(table: Table, left: Sequence[Row]) -> Row:
+    cells: list[Cell] = [format_others(len(left)).replace("other", table.others)]
+    for at, column in enumerate(table.columns[1:], 1):
+        values = [number_of(row.cells[at]) for row in left]
+        known = [value for value in values if value is not None]
+        is_sum = column.kind.adds and known
+        cells.append(sum(known) if is_sum else None if not column.kind.is_number else Said(None, ""))
+    return Row(tuple(cells))

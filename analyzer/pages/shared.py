@@ -1,0 +1,229 @@
+"""What the pages of several reports have in common: findings, groups, precision."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
+from analyzer.pages.page import (
+    Cell,
+    Chart,
+    Column,
+    Findings,
+    Kind,
+    Problem,
+    Row,
+    Said,
+    Table,
+)
+from analyzer.units import format_count, format_many, short_count, short_share
+
+__all__ = [
+    "GROUPS",
+    "bytes_said",
+    "chart_groups",
+    "count_said",
+    "count_severities",
+    "list_findings",
+    "natural_list",
+    "shares_said",
+    "table_groups",
+    "tell_reuse",
+    "tell_rule",
+]
+
+_RANKS = {"error": 0, "warning": 1, "note": 2}
+
+GROUPS = "groups"
+"""What charts call the table of groups by."""
+
+
+def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
+    """Findings, the worst first."""
+    problems = [
+        Problem(each.id, str(each.severity), each.message, tuple(each.subjects), each.bytes, model)
+        for each in findings
+    ]
+    return Findings(tuple(sorted(problems, key=lambda problem: _RANKS.get(problem.severity, 3))))
+
+
+def count_severities(findings: Sequence[Finding]) -> str:
+    """How many of each severity there are, the worst first; "" where there are none."""
+    counts: dict[str, int] = defaultdict(int)
+    for finding in findings:
+        counts[str(finding.severity)] += 1
+    return ", ".join(format_many(counts[each], each) for each in _RANKS if counts[each])
+
+
+def natural_list(names: Sequence[str], most: int = 3) -> str:
+    """Names with commas, no more than so many.
+
+    >>> natural_list(["a", "b"]), natural_list(["a", "b", "c", "d"])
+    ('a, b', 'a, b, c, ...')
+    """
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def bytes_said(exact: int, short: str) -> str:
+    """Bytes, short and exact.
+
+    >>> bytes_said(2048, "2.00 KiB"), bytes_said(5, "5 B")
+    ('2.00 KiB (2,048 bytes)', '5 B')
+    """
+    return f"{short} ({format_many(exact, 'byte')})" if exact >= 1024 else short
+
+
+def table_groups(
+    tree: Sequence[TreeRow],
+    groups: Sequence[Group],
+    balance: GroupBalance,
+    by: str,
+    title: str,
+    parameters: int,
+) -> Table:
+    """The groups under each other, what repeats folded; their sum is the model's."""
+    if by == "bytes":
+        return _accounts(tree)
+    is_own = by == "group"
+    counted = [row for row in tree if row.tensors or is_own]
+    full, empty = _split_empty(counted, is_own=is_own)
+    rows = [_group(row, parameters) for row in full]
+    if empty:
+        rows.append(_without_parameters(empty))
+    own = ((balance.ungrouped, 1), (balance.overlap, -1)) if is_own else ()
+    rows += [_balancing(group, sign, parameters) for group, sign in own]
+    return Table(
+        (
+            Column(title, Kind.NAME),
+            Column("parameters", Kind.COUNT, room=9),
+            Column("share", Kind.SHARE, room=4, is_bar=True),
+            Column("stored elements", Kind.COUNT, room=0),
+            Column("bytes", Kind.BYTES, room=5),
+            Column("tensors", Kind.COUNT, room=2),
+            Column("nodes", Kind.COUNT, room=1),
+        ),
+        tuple(rows),
+        title=title,
+        total=_total(groups, balance, parameters),
+        order=1,
+        is_long=True,
+        is_whole=is_own,
+        key=GROUPS,
+    )
+
+
+def _split_empty(rows: Sequence[TreeRow], *, is_own: bool) -> tuple[list[TreeRow], list[TreeRow]]:
+    """Rows, and those of the outermost level that hold no parameter, where there are several."""
+    flat = not is_own and not any(row.level for row in rows)
+    empty = [row for row in rows if flat and not row.total_parameters]
+    if len(empty) < 2 or len(empty) == len(rows):
+        return list(rows), []
+    return [row for row in rows if row.total_parameters], empty
+
+
+def _group(row: TreeRow, parameters: int) -> Row:
+    count: Cell = row.total_parameters
+    if row.count > 1 and row.parameters:
+        count = Said(row.total_parameters, f"{format_count(row.count)} x {format_count(row.parameters)}")
+    share = row.total_parameters / parameters if parameters else None
+    name = row.group or "[root]"
+    cells = (name, count, share, row.stored_elements, row.bytes, row.tensors, row.nodes)
+    return Row(cells, level=row.level)
+
+
+def _without_parameters(rows: Sequence[TreeRow]) -> Row:
+    sums = [
+        sum(getattr(row, key) for row in rows) for key in ("stored_elements", "bytes", "tensors", "nodes")
+    ]
+    groups = sum(row.count for row in rows)
+    return Row((Said(None, f"[{format_many(groups, 'group')} without parameters]"), 0, 0.0, *sums))
+
+
+def _balancing(group: Group, sign: int, parameters: int) -> Row:
+    share = sign * group.parameters / parameters if parameters else None
+    counts = (group.stored_elements, group.bytes, group.tensors, group.nodes)
+    return Row((group.group, sign * group.parameters, share, *(sign * count for count in counts)))
+
+
+def _total(groups: Sequence[Group], balance: GroupBalance, parameters: int) -> tuple[Cell, ...]:
+    def whole(key: str) -> int:
+        own = sum(getattr(group, key) for group in groups)
+        return int(own + getattr(balance.ungrouped, key) - getattr(balance.overlap, key))
+
+    share = whole("parameters") / parameters if parameters else None
+    keys = ("stored_elements", "bytes", "tensors", "nodes")
+    return ("total", whole("parameters"), share, *map(whole, keys))
+
+
+def _accounts(tree: Sequence[TreeRow]) -> Table:
+    whole = sum(row.bytes for row in tree if not row.level)
+    rows = tuple(
+        Row((row.group, row.bytes, row.bytes / whole if whole else None), level=row.level) for row in tree
+    )
+    columns = (
+        Column("account", Kind.NAME),
+        Column("bytes", Kind.COUNT, room=9),
+        Column("share", Kind.SHARE, room=4, is_bar=True),
+    )
+    share = 1.0 if whole else None
+    return Table(columns, rows, total=("total", whole, share), is_long=True, is_whole=True, key=GROUPS)
+
+
+def chart_groups(table: Table, measures: Sequence[str] = ("parameters", "bytes", "stored elements")) -> Chart:
+    """Rows of a table as they are, without levels."""
+    titles = [column.title for column in table.columns]
+    known = [[title, titles.index(title)] for title in measures if title in titles]
+    data = {"name": 0, "arrangements": [["row", [], ""]], "measures": known, "colours": []}
+    summary = "A treemap: each rectangle is a row of the table, as large as its share."
+    return Chart(table.key, "Shares", "tree", data, summary)
+
+
+_FEW = 5
+
+
+def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
+    """What is used more than once, and what it would take if it were not."""
+    reused = [group for group in groups if group.unshared_parameters > group.parameters > 0]
+    reused.sort(key=lambda group: group.parameters - group.unshared_parameters)
+    for group in reused[:_FEW]:
+        times = (
+            f"is used {format_count(group.applications)} times"
+            if group.applications > 1
+            else "is used several times"
+        )
+        yield (
+            f"{group.group or '[root]'} {times}: {format_many(group.parameters, 'parameter')}, "
+            f"{format_count(group.unshared_parameters)} if each use had its own"
+        )
+    if len(reused) > _FEW:
+        yield f"{format_many(len(reused) - _FEW, 'other group')} hold what is used more than once"
+
+
+def tell_rule(match: str | None, *origins: str | None) -> Iterator[str]:
+    """Where the user's groups come from, and which of them have an entry; nothing where there are none."""
+    if match is None:
+        return
+    rule = {"all": "all that match", "first": "the first that matches"}[match]
+    named = " and ".join(origin for origin in dict.fromkeys(origins) if origin is not None)
+    yield f"Groups{' from ' if named else ''}{named}, each tensor in {rule}"
+
+
+def shares_said(parts: Sequence[tuple[str, int]], whole: int, most: int = 4) -> str:
+    """Parts with their shares, the largest first.
+
+    >>> shares_said([("FLOAT", 1), ("INT8", 3)], 4)
+    'INT8 75.0 %, FLOAT 25.0 %'
+    """
+    ordered = sorted(parts, key=lambda part: (-part[1], part[0]))
+    said = [f"{name} {short_share(count / whole)}" for name, count in ordered[:most] if whole and count]
+    return ", ".join(said) + (", ..." if len([part for part in ordered if part[1]]) > most else "")
+
+
+def count_said(count: int) -> str:
+    """A count in short, where that says more; else nothing.
+
+    >>> count_said(109_482_240), count_said(12)
+    ('109.48 M', '')
+    """
+    return short_count(count) if abs(count) >= 1000 else ""

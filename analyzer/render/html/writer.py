@@ -1,0 +1,136 @@
+"""Page -> a section of the HTML page: the same words and numbers, in tables that sort and charts of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from analyzer.findings.catalog import EXPLANATIONS, Explanation
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Detail,
+    Facts,
+    Findings,
+    Kind,
+    Notes,
+    Page,
+    Problem,
+    Said,
+    Table,
+    Tone,
+    number_of,
+    say,
+)
+from analyzer.render.html import blocks as html
+from analyzer.render.html.parts import Beside
+from analyzer.render.html.wording import bytes_of, show
+
+__all__ = ["make_section"]
+
+
+def make_section(page: Page, beside: Beside) -> html.Section:
+    """All that a page says, also what text shows by `-v` only."""
+    keys = {
+        block.key: beside.keys.next()
+        for block in page.blocks
+        if isinstance(block, Table) and block.key and block.rows
+    }
+    made: list[html.Block] = []
+    if page.answer:
+        made.append(html.Answer(page.tone is Tone.GOOD, show(page.answer), is_plain=page.tone is Tone.PLAIN))
+    if page.figures:
+        tiles = [html.Tile(figure.label, show(figure.value), show(figure.note)) for figure in page.figures]
+        made.append(html.Tiles(tuple(tiles)))
+    ordered = sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST)
+    made += [each for block in ordered for each in _block(block, keys, beside)]
+    subject = show(
+        f"{page.subject} · {page.about}" if page.subject and page.about else page.subject or page.about
+    )
+    return html.Section(page.kind, page.question, subject, tuple(made))
+
+
+def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[html.Block]:
+    match block:
+        case Facts(facts=facts) if facts:
+            told = tuple(html.Fact(show(fact.label), show(fact.value)) for fact in facts)
+            yield html.Facts(told, block.title)
+        case Notes(lines=lines) if lines:
+            yield html.Notes(tuple(map(show, lines)), block.title)
+        case Findings():
+            yield html.Findings(tuple(map(_problem, block.problems)))
+        case Table() if block.rows:
+            yield _table(block, keys, beside)
+        case Chart() if not block.table or block.table in keys:
+            grid = {"grid": keys[block.table], "times": _times(beside)} if block.table else {}
+            data = {**grid, **block.data}
+            yield html.Chart(beside.keys.next(), block.title, block.kind, data, block.summary)
+
+
+def _times(beside: Beside) -> list[list[str | float]]:
+    return [[name, ms] for name, ms in beside.times.items()]
+
+
+def _problem(problem: Problem) -> html.Finding:
+    explanation = EXPLANATIONS.get(problem.id)
+    return html.Finding(
+        show(problem.id),
+        show(problem.severity),
+        show(problem.message, 4000),
+        tuple(map(show, problem.subjects[:_SUBJECTS])),
+        bytes_of(problem.nbytes) if problem.nbytes else "",
+        explanation.title if explanation else "",
+        tuple(_explained(explanation)) if explanation else (),
+        show(problem.model),
+    )
+
+
+_SUBJECTS = 1000
+"""Names of a finding that a page holds."""
+
+
+def _explained(known: Explanation) -> Iterator[tuple[str, str]]:
+    told = (("What it means", known.meaning), ("What it costs", known.cost), ("How to mend it", known.mend))
+    return ((heading, text) for heading, text in told if text)
+
+
+def _table(table: Table, keys: Mapping[str, str], beside: Beside) -> html.Block:
+    columns = tuple(map(_column, table.columns))
+    rows = tuple(tuple(_cells(row.cells, table.columns, exact=table.is_long)) for row in table.rows)
+    total = tuple(_cells(table.total, table.columns, exact=table.is_long)) if table.total else ()
+    title = _capital(table.title or table.columns[0].title)
+    note = " ".join(table.notes)
+    levels = tuple(row.level for row in table.rows)
+    if table.is_long and not any(levels):
+        return html.Grid(keys.get(table.key) or beside.keys.next(), title, columns, rows, total, show(note))
+    return html.Table(title, columns, rows, levels, total, show(note))
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _column(column: Column) -> html.Column:
+    return html.Column(
+        column.title,
+        is_number=column.kind.is_number,
+        is_hidden=column.is_hidden,
+        is_code=column.kind is Kind.NAME,
+        is_prose=column.kind is Kind.PROSE,
+    )
+
+
+_EXACT = (Kind.COUNT, Kind.BYTES, Kind.SIGNED, Kind.SIGNED_BYTES)
+"""What a table that sorts is given as whole numbers."""
+
+
+def _cells(cells: tuple[Cell, ...], columns: tuple[Column, ...], *, exact: bool) -> Iterator[html.Cell]:
+    for cell, column in zip(cells, columns, strict=True):
+        value = number_of(cell)
+        is_exact = exact and column.kind in _EXACT
+        is_size = column.kind is Kind.BYTES and not isinstance(cell, Said)
+        if value is not None and (is_exact or is_size):
+            yield round(value)
+        else:
+            yield show(say(cell, column.kind))

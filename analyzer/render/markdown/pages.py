@@ -1,0 +1,141 @@
+"""Page -> Markdown, as GitHub shows it: what is asked for more rarely is folded away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from analyzer.pages.page import (
+    Block,
+    Column,
+    Detail,
+    Facts,
+    Findings,
+    Kind,
+    Notes,
+    Page,
+    Problem,
+    Row,
+    Said,
+    Table,
+    Tone,
+    cut_table,
+    say,
+)
+from analyzer.render import pieces
+from analyzer.render.markdown.writer import write_blocks
+from analyzer.units import format_many
+
+__all__ = ["LONGEST", "write_markdown"]
+
+LONGEST = 60_000
+"""Characters of a report: a comment on GitHub holds 65,536, and who posts it may add something."""
+
+_MANY = 256
+"""Rows with which it begins where all were asked for, and are too many."""
+
+_CUT = pieces.Line(("Cut to what a comment holds; the JSON report has every row.",))
+
+
+def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False) -> str:
+    """The page as Markdown with a final newline, in no more than `LONGEST` characters.
+
+    Args:
+        page: what a report says.
+        rows: rows of a long table, and less where these are too many for a comment; 0 shows all.
+        verbose: whether to leave nothing folded.
+    """
+    text = write_blocks(_blocks(page, rows, verbose))
+    is_cut, left = False, rows or _MANY
+    while len(text) > LONGEST and not (is_cut and left == 1):
+        if is_cut or rows:
+            left = max(1, min(left - 1, left * 9 * LONGEST // (10 * len(text))))
+        text = write_blocks([*_blocks(page, left, verbose), _CUT])
+        is_cut = True
+    if len(text) <= LONGEST:
+        return text
+    blocks = list(_blocks(page, 1, verbose))
+    while len(text := write_blocks([*blocks, _CUT])) > LONGEST:
+        del blocks[-1]
+    return text
+
+
+def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
+    yield pieces.Heading((pieces.Code(page.subject) if page.subject else page.question,))
+    if page.about:
+        yield pieces.Line((page.about,))
+    if page.answer:
+        mark = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}.get(page.tone, "")
+        yield pieces.Line((f"{mark}{page.answer}",), is_strong=True)
+    said = [figure.said for figure in page.figures if figure.said]
+    if said:
+        yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
+    for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
+        made = tuple(_block(block, rows))
+        if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
+            title = block.title if isinstance(block, (Table, Facts, Notes)) else "More"
+            yield pieces.Fold(_capital(title or "More"), made)
+        else:
+            yield from made
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
+    match block:
+        case Facts(facts=facts) if facts:
+            yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
+        case Notes(lines=lines) if lines:
+            if block.title:
+                yield pieces.Line((block.title,), is_strong=True)
+            if len(lines) == 1:
+                yield pieces.Line((lines[0],))
+            else:
+                yield pieces.Items(tuple((line,) for line in lines))
+        case Findings(problems=problems) if problems:
+            shown = problems[:rows] if rows else problems
+            cells = [_problem(problem, rows) for problem in shown]
+            if len(shown) < len(problems):
+                cells.append((format_many(len(problems) - len(shown), "more finding"),))
+            yield pieces.Items(tuple(cells))
+        case Table() if block.rows or block.total:
+            yield _table(block, rows)
+            for note in block.notes:
+                yield pieces.Line((note,))
+
+
+def _problem(problem: Problem, rows: int) -> pieces.Cell:
+    names: list[pieces.Piece] = []
+    shown = problem.subjects[: min(rows or len(problem.subjects), 20)]
+    for subject in shown:
+        names += [", " if names else ": ", pieces.Code(subject)]
+    if len(shown) < len(problem.subjects):
+        names.append(f", {format_many(len(problem.subjects) - len(shown), 'other')}")
+    model: tuple[pieces.Piece, ...] = (pieces.Code(problem.model), ": ") if problem.model else ()
+    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, " [", problem.id, "]")
+
+
+def _table(table: Table, rows: int) -> pieces.Table:
+    cut = cut_table(table, rows)
+    shown = [(at, column) for at, column in enumerate(cut.columns) if not column.is_hidden]
+    titles = tuple(
+        pieces.Column(column.title or (table.title if not at else ""), column.kind.is_number)
+        for at, column in shown
+    )
+    made = [_row(row, shown) for row in cut.rows]
+    if cut.total:
+        made.append(replace(_row(Row(cut.total), shown), is_total=True))
+    return pieces.Table(titles, tuple(made))
+
+
+def _row(row: Row, shown: list[tuple[int, Column]]) -> pieces.Row:
+    return pieces.Row(tuple(_cell(row, at, column) for at, column in shown), level=row.level)
+
+
+def _cell(row: Row, at: int, column: Column) -> pieces.Cell:
+    cell = row.cells[at]
+    text = say(cell, column.kind)
+    is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
+    return (pieces.Code(text) if is_name else text,)

@@ -1,0 +1,319 @@
+"""Page -> text for a terminal or a pipe: the answer first, tables within the width, names that cannot escape."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Facts,
+    Findings,
+    Kind,
+    Notes,
+    Page,
+    Problem,
+    Row,
+    Table,
+    Tone,
+    cut_table,
+    number_of,
+    say,
+)
+from analyzer.units import format_many, printable, printable_name, shorten
+
+__all__ = ["write_text"]
+
+_CODES = {"bold": "1", "red": "1;31", "green": "1;32", "yellow": "33", "cyan": "36", "dim": "2"}
+_TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold"}
+_SEVERITIES = {"error": ("ERROR", "red"), "warning": ("WARN", "yellow"), "note": ("note", "cyan")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pen:
+    """How wide and how colourful."""
+
+    width: int
+    rows: int
+    color: bool
+    verbose: bool
+    ascii: bool
+
+    def dye(self, text: str, style: str) -> str:
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and style and text else text
+
+
+def write_text(
+    page: Page,
+    *,
+    rows: int = 20,
+    width: int = 80,
+    color: bool = False,
+    verbose: bool = False,
+    ascii: bool = False,
+) -> str:
+    """The page as text with a final newline.
+
+    Args:
+        page: what a report says.
+        rows: rows of a long table; 0 shows all.
+        width: columns of the terminal.
+        color: whether it takes colours.
+        verbose: whether to show blocks of `Detail.MORE`, and all that findings are about.
+        ascii: whether the encoding has no other characters.
+    """
+    pen = _Pen(max(width, 20), rows, color, verbose, ascii)
+    first = [block for block in page.blocks if _detail(block) is Detail.FIRST]
+    later = [
+        block
+        for block in page.blocks
+        if _detail(block) is Detail.SHOWN or (_detail(block) is Detail.MORE and (verbose or not rows))
+    ]
+    lines = [*_head(page, pen), *(line for block in first for line in _block(block, pen))]
+    for block in later:
+        made = list(_block(block, pen))
+        lines += ["", *made] if made else []
+    text = "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+    return text.translate(_PLAIN) if ascii else text
+
+
+_PLAIN = str.maketrans({"…": "~", "█": "#", "▌": "#", "·": "-"})
+"""What stands for characters beyond ASCII that are ours."""
+
+
+def _detail(block: Block) -> Detail | None:
+    return getattr(block, "detail", None)
+
+
+def _head(page: Page, pen: _Pen) -> Iterator[str]:
+    about = printable(page.about)
+    subject = printable(shorten(page.subject, max(pen.width, 16)))
+    gap = pen.width - _length(subject) - _length(about)
+    if subject and about and gap >= 3:
+        yield f"{pen.dye(subject, 'bold')}{' ' * gap}{about}"
+    else:
+        yield from filter(None, (pen.dye(subject, "bold"), *_wrap(about, pen.width)))
+    if page.answer:
+        for line in _wrap(printable(page.answer), pen.width):
+            yield pen.dye(line, _TONES[page.tone])
+    yield from _join([printable(figure.said) for figure in page.figures if figure.said], pen.width)
+
+
+def _join(parts: Sequence[str], width: int) -> Iterator[str]:
+    """Parts with three columns between them; what has no room goes on in the next line."""
+    line = ""
+    for part in parts:
+        if line and _length(line) + 3 + _length(part) > width:
+            yield line
+            line = ""
+        line = f"{line}   {part}" if line else part
+        if _length(line) > width:
+            *whole, line = _wrap(line, width)
+            yield from whole
+    if line:
+        yield line
+
+
+def _block(block: Block, pen: _Pen) -> Iterator[str]:
+    match block:
+        case Facts():
+            yield from _title(block.title, pen)
+            room = max((_length(fact.label) for fact in block.facts), default=0)
+            for fact in block.facts:
+                yield from _hang(f"{fact.label:<{room}}  ", printable(fact.value), pen.width)
+        case Notes():
+            yield from _title(block.title, pen)
+            for line in block.lines:
+                yield from _wrap(printable(line), pen.width)
+        case Findings():
+            yield from _findings(block, pen)
+        case Table():
+            yield from _table(block, pen)
+
+
+def _title(title: str, pen: _Pen) -> Iterator[str]:
+    if title:
+        yield pen.dye(title, "bold")
+
+
+_NAMES = 3
+"""Names of a finding that are shown, unless all are asked for."""
+_LINES = 10
+"""Findings that are shown, unless all are asked for."""
+
+
+def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
+    is_whole = pen.verbose or not pen.rows
+    shown = block.problems if is_whole else block.problems[:_LINES]
+    for problem in shown:
+        yield from _problem(problem, pen, is_whole=is_whole)
+    left = block.problems[len(shown) :]
+    for severity, found in groupby(left, key=lambda each: each.severity):
+        yield f"{format_many(len(list(found)), f'more {severity}')}; -v shows all"
+
+
+def _problem(problem: Problem, pen: _Pen, *, is_whole: bool) -> Iterator[str]:
+    word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
+    model = f"{problem.model}: " if problem.model else ""
+    told = f"{model}{problem.message} [{problem.id}]"
+    few = len(problem.subjects) <= _NAMES
+    names = ", ".join(printable(shorten(each, _NAME)) for each in problem.subjects[:_NAMES])
+    if names and not is_whole and problem.subjects[0] not in problem.message:
+        told = f"{model}{problem.message}: {names}{'' if few else ', ...'} [{problem.id}]"
+    first, *others = _hang(f"{word} ", printable(told), pen.width)
+    yield first.replace(word, pen.dye(word, style), 1)
+    yield from others
+    if is_whole:
+        limit = None if not pen.rows else max(pen.rows, 20)
+        for subject in problem.subjects[:limit]:
+            yield f"    {printable_name(subject)}"
+        if limit is not None and len(problem.subjects) > limit:
+            yield f"    [{format_many(len(problem.subjects) - limit, 'other')}]"
+
+
+_NAME = 40
+
+
+def _hang(label: str, text: str, width: int) -> list[str]:
+    lines = _wrap(text, max(width - _length(label), 12))
+    return [f"{label if not at else ' ' * _length(label)}{line}" for at, line in enumerate(lines or [""])]
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    if _length(text) <= width:
+        return [text] if text else []
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [text]
+
+
+# tables
+
+_GAP = 2
+_LEAST = 18
+"""Columns of names below which numbers go."""
+_BAR, _LONGEST_BAR = 8, 24
+_INDENT, _DEEPEST = 2, 6
+
+
+def _table(table: Table, pen: _Pen) -> Iterator[str]:
+    if not table.rows and not table.total:
+        return
+    table = cut_table(table, pen.rows)
+    columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
+    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
+    texts = {id(row): [_written(row, at, column) for at, column in columns] for row in rows}
+    columns, widths = _fit(table, columns, list(texts.values()), pen)
+    bar = next((at for at, column in columns if column.is_bar), None)
+    room = pen.width - sum(widths) - _GAP * (len(columns) - 1)
+    bar_room = min(room - _GAP, _LONGEST_BAR) if bar is not None and room >= _BAR + _GAP else 0
+    if table.title and table.title != columns[0][1].title:
+        yield pen.dye(printable(table.title), "bold")
+    yield from _lines(
+        [column.title for _, column in columns], columns, widths, bar_room, pen, "bold", bar=None
+    )
+    shown = [at for at, column in enumerate(table.columns) if not column.is_hidden]
+    places = {at: place for place, at in enumerate(shown)}
+    for row in rows:
+        made = [texts[id(row)][places[at]] for at, _ in columns]
+        style = "bold" if row.cells is table.total else {Tone.BAD: "red", Tone.GOOD: ""}.get(row.tone, "")
+        share = number_of(row.cells[bar]) if bar is not None and row.cells is not table.total else None
+        drawn = _draw(share, bar_room, ascii=pen.ascii) if bar_room else None
+        yield from _lines(made, columns, widths, bar_room, pen, style, bar=(bar, drawn) if drawn else None)
+    for note in table.notes:
+        yield from _wrap(printable(note), pen.width)
+
+
+def _written(row: Row, at: int, column: Column) -> str:
+    cell: Cell = row.cells[at] if at < len(row.cells) else ""
+    text = say(cell, column.kind)
+    text = printable_name(text) if column.kind is Kind.NAME else printable(text)
+    return f"{' ' * (_INDENT * min(row.level, _DEEPEST))}{text}" if not at else text
+
+
+def _fit(
+    table: Table, columns: list[tuple[int, Column]], rows: Sequence[Sequence[str]], pen: _Pen
+) -> tuple[list[tuple[int, Column]], list[int]]:
+    """The columns that have room, and how wide each is: numbers whole, texts cut where they must be."""
+    natural = [
+        max([_length(column.title), *(_length(row[place]) for row in rows)])
+        for place, (_, column) in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    while True:
+        loose = [place for place in kept if not columns[place][1].kind.is_number]
+        tight = sum(natural[place] for place in kept if place not in loose) + _GAP * (len(kept) - 1)
+        least = sum(min(natural[place], _LEAST) for place in loose)
+        bar = _GAP + _BAR if any(columns[place][1].is_bar for place in kept) else 0
+        going = [
+            place for place in kept[1:] if columns[place][1].room < (9 if tight + least > pen.width else 3)
+        ]
+        if tight + least + bar <= pen.width or not going:
+            break
+        kept.remove(min(going, key=lambda place: (columns[place][1].room, -place)))
+    widths = dict(zip(kept, (natural[place] for place in kept), strict=True))
+    spare = max(pen.width - tight, len(loose))
+    while loose and sum(widths[place] for place in loose) > spare:
+        longest = max(loose, key=lambda place: widths[place])
+        over = sum(widths[place] for place in loose) - spare
+        second = max((widths[place] for place in loose if place != longest), default=1)
+        widths[longest] = max(widths[longest] - over, min(second, widths[longest] - 1), 1)
+    return [columns[place] for place in kept], [widths[place] for place in kept]
+
+
+def _lines(
+    texts: Sequence[str],
+    columns: Sequence[tuple[int, Column]],
+    widths: Sequence[int],
+    bar_room: int,
+    pen: _Pen,
+    style: str,
+    bar: tuple[int | None, str] | None,
+) -> Iterator[str]:
+    """A row; only sentences go on in a second line."""
+    wrapped = [
+        (_wrap(text, width) or [""]) if column.kind is Kind.PROSE else [_cut(text, width)]
+        for text, (_, column), width in zip(texts, columns, widths, strict=True)
+    ]
+    for depth in range(max(map(len, wrapped))):
+        line = ""
+        for place, (at, column) in enumerate(columns):
+            text = wrapped[place][depth] if depth < len(wrapped[place]) else ""
+            space = " " * (widths[place] - _length(text))
+            cell = f"{space}{text}" if column.kind.is_number else f"{text}{space}"
+            line += f"{' ' * _GAP if place else ''}{cell}"
+            if bar_room and column.is_bar:
+                drawn = bar[1] if bar is not None and bar[0] == at and not depth else ""
+                line += f"{' ' * _GAP}{drawn}{' ' * (bar_room - _length(drawn))}"
+        yield pen.dye(line.rstrip(), style)
+
+
+def _cut(text: str, width: int) -> str:
+    """A name that is too long loses its middle."""
+    if _length(text) <= width:
+        return text
+    level = len(text) - len(text.lstrip(" "))
+    return f"{' ' * level}{shorten(text.lstrip(' '), max(width - level, 3))}"[:width]
+
+
+def _draw(share: float | None, room: int, *, ascii: bool) -> str:
+    if share is None or share <= 0:
+        return ""
+    eighths = max(round(min(share, 1) * room * 8), 1)
+    if ascii:
+        return "#" * max(round(eighths / 8), 1)
+    return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def _length(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
