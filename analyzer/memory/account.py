@@ -24,8 +24,6 @@ _CHUNK = 256
 
 _CACHE = re.compile(r"past|present|cache", re.IGNORECASE)
 
-Dims = Mapping[str, tuple[Dim, ...] | None]
-
 
 class Basis(StrEnum):
     """How a number came about."""
@@ -118,12 +116,11 @@ class Account:
         Raises:
             CostError: the process that infers shapes has ended.
         """
-        dims = self.inference.dims(sizes)
         told = self.sizes(sizes)
         unknown = [name for name, size in told.items() if size is None]
         nbytes = {name: size for name, size in told.items() if size is not None}
         fits = _Formulas(self, sizes) if formulas else None
-        fixed = tuple(self._fixed(dims, fits))
+        fixed = tuple(self._fixed(sizes, fits))
         if unknown:
             note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that nobody knows before the run"
             return Needed(
@@ -138,10 +135,9 @@ class Account:
         Raises:
             CostError: the process that infers shapes has ended.
         """
-        dims = self.inference.dims(sizes)
-        return {buffer.owner: self._nbytes(buffer.owner, dims) for buffer in self.plan.buffers}
+        return {buffer.owner: self.nbytes(buffer.owner, sizes) for buffer in self.plan.buffers}
 
-    def _fixed(self, dims: Dims, fits: _Formulas | None) -> Iterator[Line]:
+    def _fixed(self, at: Mapping[str, int], fits: _Formulas | None) -> Iterator[Line]:
         """What is there for as long as the session is."""
         stored = {True: 0, False: self.described.nested_nbytes}
         for tensor in self.described.tensors.values():
@@ -159,7 +155,7 @@ class Account:
         cache = [name for name in fed if _CACHE.search(name)]
         rest = [name for name in fed if name not in cache]
         for line, names in (("inputs", rest), ("key-value cache, past", cache)):
-            sizes = [self._nbytes(name, dims) for name in names]
+            sizes = [self.nbytes(name, at) for name in names]
             if names:
                 known = None if None in sizes else sum(size or 0 for size in sizes)
                 yield Line(line, known, Basis.EXACT, _polynomial(fits, names))
@@ -224,24 +220,48 @@ class Account:
             tuple(live),
         )
 
-    def _nbytes(self, name: str, dims: Dims) -> int | None:
-        """Bytes of a value; of the sequence that a tensor is split into, the tensor's."""
-        value = self.described.values.get(name.partition("\0")[0]) or self.described.inputs.get(name)
+    def nbytes(self, name: str, sizes: Mapping[str, int]) -> int | None:
+        """Return the bytes of a value; of the sequence that a tensor is split into, the tensor's.
+
+        Raises:
+            CostError: the process that infers shapes has ended.
+        """
+        value = self._value(name)
         if value is not None and not value.is_tensor:
-            step = next((step for step in self.program.steps if name in step.outputs), None)
-            is_split = step is not None and step.op_type == "SplitToSequence"
-            return self._nbytes(step.inputs[0], dims) if step is not None and is_split else None
-        return _value_nbytes(value, dims.get(name.partition("\0")[0]))
+            split = next((step for step in self.program.steps if name in step.outputs), None)
+            is_split = split is not None and split.op_type == "SplitToSequence"
+            return self.nbytes(split.inputs[0], sizes) if split is not None and is_split else None
+        dtype, dims = self.typed(name, sizes)
+        if not dtype or dims is None or any(not isinstance(dim, int) for dim in dims):
+            return None
+        numel = math.prod(dim for dim in dims if isinstance(dim, int))
+        return _STRING * numel if dtype is DType.STRING else dtype.nbytes(numel)
+
+    def typed(self, name: str, sizes: Mapping[str, int]) -> tuple[DType, tuple[Dim, ...] | None]:
+        """Return the type of a value, and its shape as far as inference, or else what is known without it, tells.
+
+        Raises:
+            CostError: the process that infers shapes has ended.
+        """
+        own = name.partition("\0")[0]  # a copy of it, which is put in for a reader of its own
+        value = self._value(name)
+        dtype, dims = self.inference.types(sizes).get(own, (0, None))
+        known = None if value is None else value.dims
+        if known is not None:
+            bound = tuple(sizes.get(dim) if isinstance(dim, str) else dim for dim in known)
+            if dims is None:
+                dims = bound
+            elif len(dims) == len(bound):
+                dims = tuple(a if a is not None else b for a, b in zip(dims, bound, strict=True))
+        return DType.from_onnx((0 if value is None else value.dtype) or dtype), dims
+
+    def _value(self, name: str) -> DescribedValue | None:
+        own = name.partition("\0")[0]
+        return self.described.values.get(own) or self.described.inputs.get(own)
 
 
-def _value_nbytes(value: DescribedValue | None, dims: tuple[Dim, ...] | None) -> int | None:
-    if value is None or dims is None or not value.dtype:
-        return None
-    if any(not isinstance(dim, int) for dim in dims):
-        return None
-    numel = math.prod(dim for dim in dims if isinstance(dim, int))
-    dtype = DType.from_onnx(value.dtype)
-    return 32 * numel if dtype is DType.STRING else dtype.nbytes(numel)
+_STRING = 32
+"""Bytes of an element of a tensor of strings, without what it holds."""
 
 
 def _last(buffer: Buffer, account: Account, position: int) -> str:
@@ -272,7 +292,6 @@ class _Formulas:
     def __init__(self, account: Account, sizes: Mapping[str, int]) -> None:
         self.account = account
         self.points = sample_points(sizes)
-        self.dims = [account.inference.dims(point) for point in self.points]
 
     def total(self, names: Sequence[str]) -> Polynomial | None:
         """The sum of the bytes of several; None where that of one has none."""
@@ -285,23 +304,22 @@ class _Formulas:
         return total
 
     def _of(self, name: str) -> Polynomial | None:
-        shapes = [dims.get(name.partition("\0")[0]) for dims in self.dims]
-        value = self.account.described.values.get(name) or self.account.described.inputs.get(name)
-        bits = DType.from_onnx(value.dtype).bits if value is not None else 0
-        if (
-            bits % 8
-            or not bits
-            or any(shape is None or len(shape) != len(shapes[0] or ()) for shape in shapes)
-        ):
-            sizes = [self.account._nbytes(name, dims) for dims in self.dims]
-            return None if None in sizes else fit_size([size or 0 for size in sizes], self.points)
+        typed = [self.account.typed(name, point) for point in self.points]
+        bits, first = typed[0][0].bits, typed[0][1]
+        if first is None or not bits or bits % 8:
+            return self._whole(name)
         product = Polynomial.constant(bits // 8)
-        for place in range(len(shapes[0] or ())):
-            column = [shape[place] for shape in shapes if shape is not None]
-            if any(not isinstance(dim, int) for dim in column):
-                return None
-            fitted = fit_size([dim for dim in column if isinstance(dim, int)], self.points)
+        for place in range(len(first)):
+            column = [dims[place] for _, dims in typed if dims is not None and len(dims) == len(first)]
+            sizes = [dim for dim in column if isinstance(dim, int)]
+            fitted = fit_size(sizes, self.points) if len(sizes) == len(self.points) else None
             if fitted is None:
                 return None
             product = product * fitted
         return product
+
+    def _whole(self, name: str) -> Polynomial | None:
+        """Of what is no tensor, or has elements of part of a byte: from its bytes."""
+        sizes = [self.account.nbytes(name, point) for point in self.points]
+        known = [size for size in sizes if size is not None]
+        return fit_size(known, self.points) if len(known) == len(sizes) else None

@@ -18,7 +18,7 @@ from analyzer.process.memory import available
 from analyzer.read.described import Asked, Described, DescribedTensor, Dim, Optimizing, Sizes
 from analyzer.units import printable, shorten
 
-__all__ = ["Inference", "open_inference", "open_optimized"]
+__all__ = ["Inference", "Typed", "open_inference", "open_optimized"]
 
 _PROGRAM = "from analyzer.read.inferred import serve; serve()"
 _OPTIMIZING = "from analyzer.timing.running.planned import serve; serve()"
@@ -29,6 +29,8 @@ _SPARE = 0.1
 """The part of the memory that is there which is left to others."""
 
 Point = tuple[tuple[str, int], ...]
+Typed = tuple[int, tuple[Dim, ...]]
+"""The number of the element in `TensorProto.DataType`, 0 where nobody knows, and the shape."""
 
 
 @dataclass(slots=True)
@@ -38,10 +40,10 @@ class Inference:
     described: Described
     child: Child
     name: str
-    known: dict[Point, Mapping[str, tuple[Dim, ...] | None]] = field(default_factory=dict)
+    known: dict[Point, Mapping[str, Typed]] = field(default_factory=dict)
 
-    def dims(self, sizes: Mapping[str, int]) -> Mapping[str, tuple[Dim, ...] | None]:
-        """Return the shape of every value of which it is known, where the axes have these sizes.
+    def types(self, sizes: Mapping[str, int]) -> Mapping[str, Typed]:
+        """Return the type of every value of which something is known, where the axes have these sizes.
 
         Raises:
             CostError: the process has ended, or takes more time or memory than it may.
@@ -49,7 +51,7 @@ class Inference:
         point = tuple(sorted(sizes.items()))
         if point not in self.known:
             answer = _ask(self.child, msgspec.json.encode(dict(sizes)), self.name)
-            self.known[point] = msgspec.json.decode(answer, type=Sizes).dims
+            self.known[point] = msgspec.json.decode(answer, type=Sizes).types
         return self.known[point]
 
 

@@ -8,7 +8,7 @@ import onnx
 
 from analyzer.read.described import Dim
 
-__all__ = ["RUNTIME_ONLY", "contributed_dims"]
+__all__ = ["RUNTIME_ONLY", "contributed_dims", "quantized"]
 
 Dims = tuple[Dim, ...]
 Typed = tuple[int, Dims]
@@ -58,6 +58,8 @@ def contributed_dims(node: onnx.NodeProto, given: Sequence[Typed | None]) -> lis
     if first is None:
         return []
     operator = node.op_type
+    if operator in ("DequantizeLinear", "QuantizeLinear"):
+        return list(quantized(node, given).values())
     if operator in _ALIKE:
         return [first]
     if operator in RUNTIME_ONLY:
@@ -71,6 +73,20 @@ def contributed_dims(node: onnx.NodeProto, given: Sequence[Typed | None]) -> lis
         return _broadcast(given, *_PLACES[operator])
     special = _SPECIAL.get(operator)
     return special(node, given) if special is not None else []
+
+
+def quantized(node: onnx.NodeProto, given: Sequence[Typed | None]) -> dict[str, Typed]:
+    """Return the type of the output of QuantizeLinear and DequantizeLinear: as the input, of another element."""
+    source = given[0]
+    if source is None:
+        return {}
+    other = given[2] if len(given) > 2 else None
+    scale = given[1] if len(given) > 1 else None
+    if node.op_type == "DequantizeLinear":
+        kind = _FLOAT if scale is None else scale[0]
+    else:
+        kind = _integer(node, "output_dtype") or (_UINT8 if other is None else other[0])
+    return {node.output[0]: (kind, source[1])}
 
 
 def _integer(node: onnx.NodeProto, name: str, default: int = 0) -> int:
@@ -188,6 +204,65 @@ def _pool(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
     return _standard(standard, given[:1])
 
 
+def _quantized_convolution(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+    """QLinearConv, of which the channels may come last."""
+    source, weight = given[0], given[3] if len(given) > 3 else None
+    if source is None or weight is None:
+        return []
+    is_last = bool(_integer(node, "channels_last"))
+    dims = source[1]
+    first = (*dims[:1], dims[-1], *dims[1:-1]) if is_last else dims
+    standard = onnx.NodeProto()
+    standard.CopyFrom(node)
+    del standard.input[:]
+    standard.input.extend(["x", "w"])
+    made = _convolution(standard, [(_FLOAT, first), (_FLOAT, weight[1])])
+    if not made:
+        return []
+    out = made[0][1]
+    return [(source[0], (*out[:1], *out[2:], out[1]) if is_last else out)]
+
+
+def _quantized_where(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+    condition, a, b = (given[place] if place < len(given) else None for place in (0, 1, 4))
+    if condition is None or a is None or b is None:
+        return []
+    both = _together(a[1], b[1])
+    dims = None if both is None else _together(condition[1], both)
+    return [] if dims is None else [(a[0], dims)]
+
+
+def _quantized_concat(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+    parts = given[2::3]
+    first = parts[0] if parts else None
+    axis = _integer(node, "axis")
+    if first is None or not -len(first[1]) <= axis < len(first[1]):
+        return []
+    sizes = [None if part is None or len(part[1]) != len(first[1]) else part[1][axis] for part in parts]
+    whole = [size for size in sizes if isinstance(size, int)]
+    dims = list(first[1])
+    dims[axis] = sum(whole) if len(whole) == len(sizes) else None
+    return [(first[0], tuple(dims))]
+
+
+def _quantized_product(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+    """QGemm: its first matrix and its fourth input; FLOAT where no scale of the output is given."""
+    made = _product(node, [given[0], given[3] if len(given) > 3 else None])
+    source = given[0]
+    is_float = len(node.input) < 8 or not node.input[7]
+    return [(_FLOAT if is_float or source is None else source[0], dims) for _, dims in made]
+
+
+def _quantized_pool(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+    source = given[0]
+    if source is None or len(source[1]) < 3:
+        return []
+    ones = (1,) * (len(source[1]) - 2)
+    dims = source[1]
+    is_last = bool(_integer(node, "channels_last"))
+    return [(source[0], (dims[0], *ones, dims[-1]) if is_last else (*dims[:2], *ones))]
+
+
 def _standard(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
     from onnx import defs, shape_inference
 
@@ -230,6 +305,11 @@ _SPECIAL = {
     "GroupQueryAttention": _group_query,
     "MatMulNBits": _n_bits,
     "MultiHeadAttention": _multi_head,
+    "QGemm": _quantized_product,
+    "QLinearConcat": _quantized_concat,
+    "QLinearConv": _quantized_convolution,
+    "QLinearGlobalAveragePool": _quantized_pool,
+    "QLinearWhere": _quantized_where,
     "ReorderInput": _reorder,
     "ReorderOutput": _reorder,
 }

@@ -99,6 +99,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The shapes of all values where the axes have certain sizes."""
+    """The types of all values where the axes have certain sizes."""
 
-    dims: dict[str, tuple[Dim, ...] | None]
+    types: dict[str, tuple[int, tuple[Dim, ...]]]
+    """The number of the element in `TensorProto.DataType`, 0 where nothing says it; the shape."""

@@ -47,7 +47,7 @@ def serve() -> None:
         sizes = msgspec.json.decode(question, type=dict[str, int])
         write_frame(
             answers,
-            msgspec.json.encode(Sizes({name: dims for name, (_, dims) in sizer.types(sizes).items()})),
+            msgspec.json.encode(Sizes(sizer.types(sizes))),
         )
 
 

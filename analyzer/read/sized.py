@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import defs, numpy_helper, shape_inference
 
-from analyzer.read.contributed import RUNTIME_ONLY, contributed_dims
+from analyzer.read.contributed import RUNTIME_ONLY, contributed_dims, quantized
 from analyzer.read.described import Dim
 
 __all__ = ["Sizer"]
@@ -156,6 +156,8 @@ class _Run:
             return dict(zip(node.output, contributed_dims(node, shapes), strict=False))
         if node.op_type == "Shape" and shapes[0] is not None:
             return {node.output[0]: (onnx.TensorProto.INT64, (self._span(node, len(shapes[0][1])),))}
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear") and shapes[0] is not None:
+            return quantized(node, shapes)
         if node.op_type == "SequenceAt" and node.input[0] in self.pieces:
             return {node.output[0]: self.pieces[node.input[0]]}
         try:
@@ -198,7 +200,7 @@ class _Run:
         """Its values, where all that it reads is known and what it makes is small."""
         first = node.output[0] if node.output else ""
         typed = self.typed.get(first)
-        if node.domain not in ("", "ai.onnx") or typed is None or len(node.output) != 1:
+        if node.domain not in ("", "ai.onnx") or typed is None:
             return
         if node.op_type == "Shape":
             source = self.typed.get(node.input[0])
@@ -227,13 +229,14 @@ class _Run:
         given = {name: self.values[name] for name in node.input if name}
         try:
             outputs: Any = ReferenceEvaluator(node, opsets=self.of.opsets).run(None, given)
-            made = outputs[0]
         except Exception:  # noqa: BLE001 - of a node that is wrong nothing is known, whatever says so
             return
-        if isinstance(made, np.ndarray | np.generic):
-            array = np.asarray(made)
-            self.values[first] = array
-            self.typed[first] = (self.typed[first][0], tuple(array.shape))
+        for name, made in zip(node.output, outputs, strict=False):
+            if name and isinstance(made, np.ndarray | np.generic):
+                array = np.asarray(made)
+                self.values[name] = array
+                kind = self.typed[name][0] if name in self.typed else 0
+                self.typed[name] = (kind or self.typed[first][0], tuple(array.shape))
 
 
 def _type(typed: Typed) -> onnx.TypeProto:
