@@ -19,6 +19,7 @@ from analyzer.errors import OnnxLedgerError
 from analyzer.fleet.columns import fitted
 from analyzer.fleet.record import Settings, Wanted
 from analyzer.process.child import read_frame, write_frame
+from analyzer.process.collector import uncollected
 from analyzer.ranges import is_url
 
 __all__ = ["Rows", "error_rows", "read_rows", "serve"]
@@ -42,7 +43,8 @@ def read_rows(wanted: Wanted, settings: Settings) -> Rows:
     try:
         if wanted.digests and _is_same(wanted):
             return {"models": [{"model": _plain(wanted.model)}], "files": _stats(wanted)}
-        return _audited(wanted.model, settings)
+        with uncollected():
+            return _audited(wanted.model, settings)
     except OnnxLedgerError as error:
         reason = str(error)
     except OSError as error:

@@ -17,6 +17,7 @@ from analyzer.fleet.columns import make_tables
 from analyzer.fleet.reading import Rows, error_rows
 from analyzer.fleet.record import Settings, Tables, Wanted
 from analyzer.process.child import TICK, Child
+from analyzer.process.collector import uncollected
 from analyzer.process.memory import own_nbytes
 from analyzer.process.workers import Died
 from analyzer.version import version
@@ -41,7 +42,7 @@ def survey_shard(wanted: Sequence[Wanted], settings: Settings) -> Tables:
         raise OnnxLedgerError(
             f"onnxledger {version()} is asked by {settings.version}; install the same version on every machine"
         )
-    with _reader() as reader:
+    with _reader() as reader, uncollected():
         return make_tables([reader.read(each, settings) for each in wanted])
 
 
