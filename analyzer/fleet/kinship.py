@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import Array, channel_direction
+from analyzer.decoding import Encoded
 from analyzer.decoding.encodings import find_encoding
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
@@ -75,7 +77,7 @@ def take_print(entry: Entry, wiring: Wiring) -> Print | None:
     if digest is None or (encoded is None and _is_even(array.reshape(-1))):
         return None
     if encoded is not None:
-        values = encoded.array()
+        values = _decode(encoded, array)
         bits = encoded.bits or tensor.dtype.bits
         return Print(digest, None if values is None else _sketch(values), encoded.numel, bits)
     if not tensor.dtype.is_floating:
@@ -83,11 +85,35 @@ def take_print(entry: Entry, wiring: Wiring) -> Print | None:
     return Print(digest, _sketch(array), tensor.numel, None)
 
 
+def _decode(encoded: Encoded, codes: Array) -> Array | None:
+    """The numbers that codes stand for: at once where none is packed and each has a scale of its own or its channel."""
+    zeros = encoded.zero_point
+    is_plain = not encoded.is_blocked and not encoded.levels and encoded.second_scale is None
+    if not is_plain or encoded.tensor.dtype not in _WHOLE or codes.shape != encoded.shape:
+        return encoded.array()
+    scale = encoded.scale.payload.array()
+    zero = None if zeros is None else zeros.payload.array()
+    if scale is None or (zeros is not None and zero is None):
+        return None
+    values = codes.astype(np.float32)
+    with np.errstate(all="ignore"):
+        if zero is not None:
+            values -= zero.astype(np.float32).reshape(encoded.grid if zero.size > 1 else (1,) * codes.ndim)
+        values *= scale.astype(np.float32).reshape(encoded.grid)
+    return values
+
+
+_WHOLE = frozenset({DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
+
 _LANES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def _is_even(flat: Array) -> bool:
     """Whether values are evenly spaced: positions, and what counts. A few tell of most that they are not."""
+    few = sorted(flat[:_FEW].astype(np.float64).tolist())
+    gaps = [b - a for a, b in itertools.pairwise(few) if b > a]
+    if gaps and max(gaps) - min(gaps) > 1e-6 * max(gaps):
+        return False
     for count in (_FEW * 4, 1 << 12):
         steps = np.diff(np.sort(flat[:count].astype(np.float64)))
         steps = steps[steps > 0]
