@@ -36,6 +36,8 @@ def inspect(
 
     Raises:
         ModelReadError: the model cannot be read.
+        MissingExtraError: the model is a URL, and `[remote]` is not installed.
+        UsageError: `by` is no key.
     """
     from analyzer.group import group_by
     from analyzer.report import Inspection
@@ -56,7 +58,8 @@ def compare(
 
     Raises:
         ModelReadError: a model cannot be read.
-        UsageError: values are to be compared, and a side is a saved report.
+        MissingExtraError: a model is a URL, and `[remote]` is not installed.
+        UsageError: values are to be compared, and a side is a saved report; or `by` is no key.
     """
     from analyzer.comparison import compare_ledgers, group_alike
     from analyzer.saved import is_saved_report, load_report
@@ -88,6 +91,7 @@ def reconcile(
     Raises:
         ModelReadError: the model cannot be read.
         ManifestError: PyTorch's side cannot be read.
+        MissingExtraError: the model is a URL, and `[remote]` is not installed.
         UsageError: there is none, or only PyTorch can read it.
     """
     from analyzer.reconciliation import reconcile_ledger
