@@ -64,7 +64,7 @@ def sql(
     """
     from analyzer.fleet.lake import open_lake
     from analyzer.fleet.questions import answer_question, list_questions
-    from analyzer.fleet.sql import ask
+    from analyzer.fleet.sql import ask_lake
 
     is_page = bool(outputs) and all(path.suffix == ".html" for path in outputs)
     if query is None and question is None and is_page:
@@ -83,7 +83,7 @@ def sql(
     elif question is not None:
         answer = answer_question(opened, question, earlier=baseline, variables=variables)
     else:
-        answer = ask(opened, query or "", earlier=baseline, variables=variables)
+        answer = ask_lake(opened, query or "", earlier=baseline, variables=variables)
     write_files([(path, _content(answer, path.suffix, question or query or "")) for path in outputs])
     if not quiet:
         click.echo(_shown(answer, style, rows), nl=False)

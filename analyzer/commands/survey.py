@@ -90,13 +90,13 @@ def survey(
     """
     from analyzer.fleet.engines import find_engine
     from analyzer.fleet.find import list_names
-    from analyzer.fleet.record import Settings
+    from analyzer.fleet.record import FleetSettings
     from analyzer.fleet.run import survey_fleet
     from analyzer.render.lake import summary_as_json, summary_as_text
 
     lake, files = _split(outputs)
     nbytes = parse_size("--memory-limit", memory_limit)
-    settings = Settings(content=content, max_objects=max_objects, seconds=timeout, nbytes=nbytes)
+    settings = FleetSettings(content=content, max_objects=max_objects, seconds=timeout, nbytes=nbytes)
     countable = not any(source == "-" or "://" in source for source in sources)
     with watching(quiet, (lambda: sum(1 for _ in list_names(sources))) if countable else None) as tick:
         done = survey_fleet(

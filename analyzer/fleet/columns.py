@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -132,30 +132,44 @@ def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         values = [row.get(field.name) for row in rows]
-        if pa.types.is_nested(field.type):
-            values = [_value(value, field.type) for value in values]
+        convert = _converter(field.type)
+        if convert is not None:
+            values = [value if value is None else convert(value) for value in values]
         columns.append(pa.array(values, type=field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _value(value: Any, kind: pa.DataType) -> Any:
-    """A value as Arrow takes it: of maps the pairs, of a list of sizes and names the text of each."""
+@functools.cache
+def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes a value one that Arrow takes; None where it is one.
+
+    Of maps it takes pairs, and of a list that has sizes and names the text of each.
+    """
     import pyarrow as pa
 
-    if value is None or not pa.types.is_nested(kind):
-        return value
-    if pa.types.is_list(kind) and not (
-        pa.types.is_string(kind.value_type) or pa.types.is_nested(kind.value_type)
-    ):
-        return value
     if pa.types.is_map(kind):
-        return list(value.items())
+        return lambda value: list(value.items())
     if pa.types.is_struct(kind):
-        return {field.name: _value(value.get(field.name), field.type) for field in kind}
-    inner = kind.value_type
-    if pa.types.is_string(inner):
-        return [item if item is None else str(item) for item in value]
-    return [_value(item, inner) for item in value] if pa.types.is_nested(inner) else value
+        inner = {field.name: convert for field in kind if (convert := _converter(field.type)) is not None}
+        return (lambda value: _converted(value, inner)) if inner else None
+    if not pa.types.is_list(kind):
+        return None
+    if pa.types.is_string(kind.value_type):
+        return _texts
+    convert = _converter(kind.value_type)
+    return None if convert is None else lambda value: [convert(item) for item in value]
+
+
+def _converted(value: Mapping[str, Any], inner: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    made = dict(value)
+    for name, convert in inner.items():
+        if made.get(name) is not None:
+            made[name] = convert(made[name])
+    return made
+
+
+def _texts(value: Sequence[Any]) -> list[str | None]:
+    return [item if item is None or type(item) is str else str(item) for item in value]
 
 
 def fitted(value: Any) -> Any:

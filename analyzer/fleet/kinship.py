@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, channel_direction, is_constant_filled
+from analyzer.content import Array, channel_direction
+from analyzer.decoding import Encoded
 from analyzer.decoding.encodings import find_encoding
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
@@ -30,7 +32,10 @@ WIDTH = 32
 """Numbers of a sketch."""
 
 _FEW = 8
-"""Different values below which a tensor of floats is a mask, an identity or the like."""
+"""Different values below which a tensor of numbers is a mask, an identity or the like."""
+
+_FEWEST_CODES = 3
+"""The same of codes, of which there may be few."""
 
 _SORTED = 1 << 16
 """Elements up to which the digest is of the sorted values; above, of sums of their hashes."""
@@ -63,15 +68,16 @@ def take_print(entry: Entry, wiring: Wiring) -> Print | None:
     if entry.role is not Role.PARAMETER or tensor.numel < LEAST or tensor.dtype is DType.STRING:
         return None
     array = tensor.payload.array()
-    if array is None or array.dtype.itemsize not in _LANES or is_constant_filled(array):
+    if array is None or array.dtype.itemsize not in _LANES:
         return None
     encoded = find_encoding(tensor, wiring)
     lanes = np.ascontiguousarray(array).reshape(-1).view(_LANES[array.dtype.itemsize])
-    if encoded is None and _is_regular(array.reshape(-1)):
+    least = _FEWEST_CODES if encoded is not None else _FEW
+    digest = _digest(lanes, tensor.dtype.name, least)
+    if digest is None or (encoded is None and _is_even(array.reshape(-1))):
         return None
-    digest = _digest(lanes, tensor.dtype.name)
     if encoded is not None:
-        values = encoded.array()
+        values = _decode(encoded, array)
         bits = encoded.bits or tensor.dtype.bits
         return Print(digest, None if values is None else _sketch(values), encoded.numel, bits)
     if not tensor.dtype.is_floating:
@@ -79,24 +85,56 @@ def take_print(entry: Entry, wiring: Wiring) -> Print | None:
     return Print(digest, _sketch(array), tensor.numel, None)
 
 
+def _decode(encoded: Encoded, codes: Array) -> Array | None:
+    """The numbers that codes stand for: at once where none is packed and each has a scale of its own or its channel."""
+    zeros = encoded.zero_point
+    is_plain = not encoded.is_blocked and not encoded.levels and encoded.second_scale is None
+    if not is_plain or encoded.tensor.dtype not in _WHOLE or codes.shape != encoded.shape:
+        return encoded.array()
+    scale = encoded.scale.payload.array()
+    zero = None if zeros is None else zeros.payload.array()
+    if scale is None or (zeros is not None and zero is None):
+        return None
+    values = codes.astype(np.float32)
+    with np.errstate(all="ignore"):
+        if zero is not None:
+            values -= zero.astype(np.float32).reshape(encoded.grid if zero.size > 1 else (1,) * codes.ndim)
+        values *= scale.astype(np.float32).reshape(encoded.grid)
+    return values
+
+
+_WHOLE = frozenset({DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
+
 _LANES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-def _is_regular(flat: Array) -> bool:
-    """Whether values are few, or evenly spaced: masks, identities, positions."""
-    some = np.sort(flat[: 1 << 12].astype(np.float64))
-    steps = np.diff(some)
-    steps = steps[steps > 0]
-    if len(steps) < _FEW - 1:
-        return len(np.unique(flat[:: max(1, flat.size >> 12)].astype(np.float64))) < _FEW
-    return bool(np.ptp(steps) <= 1e-6 * steps.max())
+def _is_even(flat: Array) -> bool:
+    """Whether values are evenly spaced: positions, and what counts. A few tell of most that they are not."""
+    few = sorted(flat[:_FEW].astype(np.float64).tolist())
+    gaps = [b - a for a, b in itertools.pairwise(few) if b > a]
+    if gaps and max(gaps) - min(gaps) > 1e-6 * max(gaps):
+        return False
+    for count in (_FEW * 4, 1 << 12):
+        steps = np.diff(np.sort(flat[:count].astype(np.float64)))
+        steps = steps[steps > 0]
+        if not len(steps) or float(steps.max() - steps.min()) > 1e-6 * float(steps.max()):
+            return False
+    return True
 
 
-def _digest(lanes: npt.NDArray[np.unsignedinteger], kind: str) -> str:
-    """128 bits of a multiset of elements; chance alone makes no two sets equal, but somebody who wants to could."""
+def _digest(lanes: npt.NDArray[np.unsignedinteger], kind: str, least: int) -> str | None:
+    """128 bits of a multiset of elements; None where these have fewer than `least` different values.
+
+    Chance alone makes no two sets equal, but somebody who wants to could.
+    """
     head = f"{kind}:{lanes.size}:".encode()
     if lanes.size <= _SORTED:
-        return hashlib.sha256(head + np.sort(lanes).tobytes()).hexdigest()[:32]
+        ordered = np.sort(lanes)
+        if int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1 < least:
+            return None
+        return hashlib.sha256(head + ordered.tobytes()).hexdigest()[:32]
+    if len(np.unique(lanes[:: lanes.size >> 12])) < least and len(np.unique(lanes)) < least:
+        return None
     first = second = np.uint64(0)
     with np.errstate(over="ignore"):
         for start in range(0, lanes.size, _BAND):

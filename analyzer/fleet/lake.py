@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.fleet.columns import schemas
-from analyzer.fleet.record import TABLES, Settings, Tables
+from analyzer.fleet.record import TABLES, FleetSettings, Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,7 +107,7 @@ class Lake:
         except OSError as error:
             raise UsageError(f"-o {self.path}: cannot be written: {error.strerror or error}") from error
 
-    def begin(self, settings: Settings) -> None:
+    def begin(self, settings: FleetSettings) -> None:
         """Say what the folder is, before its first shard."""
         if not is_lake(self.path):
             self._replace_note(settings, (), complete=False)
@@ -128,7 +128,7 @@ class Lake:
             _sync_folder(self.path / table)
         return shard
 
-    def finish(self, settings: Settings, shards: Sequence[str]) -> None:
+    def finish(self, settings: FleetSettings, shards: Sequence[str]) -> None:
         """Say which shards the lake is made of, then drop all others."""
         self._replace_note(settings, shards, complete=True)
         kept = set(shards)
@@ -137,7 +137,7 @@ class Lake:
                 if place.name.removesuffix(_SUFFIX) not in kept:
                     place.unlink()
 
-    def _replace_note(self, settings: Settings, shards: Sequence[str], *, complete: bool) -> None:
+    def _replace_note(self, settings: FleetSettings, shards: Sequence[str], *, complete: bool) -> None:
         note = {
             "format": FORMAT,
             "tool": {"name": "onnxledger", "version": settings.version},

@@ -21,10 +21,10 @@ _ALIKE = 0.9
 _BLOCK = 1024
 
 _FITS = 0.02
-"""What a sum may leave of a sketch, as a part of it, or of what the nearer of both leaves."""
+"""What a sum may leave of a sketch, as a part of what the nearer of both leaves."""
 
-_MOST_TESTED = 12
-"""Tensors, the largest, by which a sum of two models is known."""
+_EQUAL = 1 - 1e-6
+"""Cosine of the sketches of equal tensors."""
 
 Sketches = npt.NDArray[np.float32]
 
@@ -130,18 +130,20 @@ def find_merge(
 
     Sketches are linear: that of a sum is the sum of both. Two factors of 32 numbers fit by no accident.
     """
-    tested = sorted(
-        (each for each in prints if weights.sketch(each) is not None), key=lambda n: -weights.elements[n]
-    )
-    tested = tested[:_MOST_TESTED]
-    if not tested:
-        return None
+    tested = [each for each in prints if weights.sketch(each) is not None]
     sides = [[_counterpart(weights, each, side) for each in tested] for side in others]
     usable = [at for at, side in enumerate(sides) if all(each is not None for each in side)]
     mine = [_known(weights, each) for each in tested]
     for a, b in itertools.combinations(usable, 2):
-        if all(_is_sum(m, x, y) for m, x, y in zip(mine, sides[a], sides[b], strict=True)):
-            return a, b
+        is_sum = False
+        for m, x, y in zip(mine, sides[a], sides[b], strict=True):
+            is_equal = _are_equal(m, x, y)
+            if not is_equal and not _is_sum(m, x, y):
+                break
+            is_sum = is_sum or not is_equal
+        else:
+            if is_sum:
+                return a, b
     return None
 
 
@@ -152,14 +154,17 @@ def _counterpart(weights: Weights, number: int, side: Sequence[int]) -> Sketches
     return _known(weights, max(same, key=lambda each: weights.likeness(number, each))) if same else None
 
 
+def _are_equal(mine: Sketches, a: Sketches | None, b: Sketches | None) -> bool:
+    """Whether three sketches are one: a tensor that both sides have in common."""
+    return a is not None and b is not None and min(float(mine @ a), float(mine @ b)) > _EQUAL
+
+
 def _is_sum(mine: Sketches, a: Sketches | None, b: Sketches | None) -> bool:
-    """Whether a sketch is a sum of two others, both with a part in it, or equal to one that both are."""
+    """Whether a sketch is a sum of two others, and both have a part in it."""
     assert a is not None
     assert b is not None
     both = np.stack([a, b], axis=1).astype(np.float64)
     alone = min(float(np.linalg.norm(mine - each * (each @ mine))) for each in (a, b))
-    if alone < 1e-5:
-        return float(a @ b) > 1 - 1e-5  # all three are equal here: an unmerged tensor
     factors = np.linalg.lstsq(both, mine.astype(np.float64), rcond=None)[0]
     left = float(np.linalg.norm(mine - both @ factors))
-    return left <= _FITS * min(alone, 1.0) and bool((factors > _FITS).all())
+    return left <= _FITS * alone and bool((factors > _FITS).all())

@@ -8,7 +8,7 @@ from analyzer.answer import Answer
 from analyzer.fleet.families import find_families
 from analyzer.fleet.lake import Lake, open_lake
 from analyzer.fleet.questions import answer_question, load_questions
-from analyzer.fleet.sql import ask
+from analyzer.fleet.sql import ask_lake
 from analyzer.render import FORMATS
 
 __all__ = ["render_lake"]
@@ -47,9 +47,9 @@ def render_lake(lake: Path | str | Lake) -> str:
     opened = lake if isinstance(lake, Lake) else open_lake(lake)
     families = find_families(opened, says=load_questions()["families"]["says"])
     copied = sum(row["copied_bytes"] for row in families.records)
-    totals = ask(opened, _TOTALS)
+    totals = ask_lake(opened, _TOTALS)
     totals = Answer((*totals.columns, "copied_bytes"), [(*totals.rows[0], copied)])
-    models = ask(opened, _MODELS)
+    models = ask_lake(opened, _MODELS)
     return page_of_lake(
         str(opened.path),
         totals,

@@ -11,7 +11,7 @@ from pathlib import Path
 from analyzer.answer import Answer
 from analyzer.errors import UsageError
 from analyzer.fleet.lake import Lake
-from analyzer.fleet.sql import ask
+from analyzer.fleet.sql import ask_lake
 
 __all__ = ["answer_question", "list_questions", "load_questions"]
 
@@ -59,5 +59,5 @@ def answer_question(
         from analyzer.fleet.families import find_families
 
         return find_families(lake, says=found["says"])
-    answer = ask(lake, found["sql"], earlier=earlier, variables={"memory": _MEMORY, **(variables or {})})
+    answer = ask_lake(lake, found["sql"], earlier=earlier, variables={"memory": _MEMORY, **(variables or {})})
     return Answer(answer.columns, answer.rows, found["says"])

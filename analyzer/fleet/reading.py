@@ -17,8 +17,9 @@ import msgspec
 
 from analyzer.errors import OnnxLedgerError
 from analyzer.fleet.columns import fitted
-from analyzer.fleet.record import Settings, Wanted
+from analyzer.fleet.record import FleetSettings, Wanted
 from analyzer.process.child import read_frame, write_frame
+from analyzer.process.collector import uncollected
 from analyzer.ranges import is_url
 
 __all__ = ["Rows", "error_rows", "read_rows", "serve"]
@@ -34,7 +35,7 @@ _GRACE = 10
 """Seconds after which a process ends itself, if whoever watches it has gone."""
 
 
-def read_rows(wanted: Wanted, settings: Settings) -> Rows:
+def read_rows(wanted: Wanted, settings: FleetSettings) -> Rows:
     """What the tables say of one model: always rows, never an exception.
 
     Of one whose files are byte for byte what they were, the row of `models` has its name and no more.
@@ -42,7 +43,8 @@ def read_rows(wanted: Wanted, settings: Settings) -> Rows:
     try:
         if wanted.digests and _is_same(wanted):
             return {"models": [{"model": _plain(wanted.model)}], "files": _stats(wanted)}
-        return _audited(wanted.model, settings)
+        with uncollected():
+            return _audited(wanted.model, settings)
     except OnnxLedgerError as error:
         reason = str(error)
     except OSError as error:
@@ -83,7 +85,7 @@ _ID = re.compile(r"\[([a-z][a-z0-9]*(?:-[a-z0-9]+)+)\]")
 """The id of a finding, as errors have it in their message."""
 
 
-def _audited(path: str, settings: Settings) -> Rows:
+def _audited(path: str, settings: FleetSettings) -> Rows:
     from analyzer.audit import audit_model
     from analyzer.group import group_by
     from analyzer.render.json.inspect import document_inspection
@@ -140,7 +142,7 @@ def _files(ledger: Any) -> list[Row]:
                 "sha256": _digest(Path(source.key)) if is_here else None,
                 "etag": None if is_here else (source.mark or None),
                 "mtime_ns": int(source.mark) if is_here else None,
-                "place": _utf8(source.key) if is_here else None,
+                "place": _utf8(_place(ledger.model, file.path)) if is_here else None,
             }
         )
         if is_here:
@@ -150,8 +152,13 @@ def _files(ledger: Any) -> list[Row]:
 
 def _missing(model: Any, location: str) -> Row:
     """The row of a file that is not there; once it is, the model is read again."""
-    place = None if model.traffic else str(Path(model.files[0].key).parent / location)
-    return {"path": _utf8(location), "place": place and _utf8(place)}
+    place = None if model.traffic else _utf8(_place(model, location))
+    return {"path": _utf8(location), "place": place}
+
+
+def _place(model: Any, path: str) -> str:
+    """Where a file is that is named as seen from its model's folder, by the model's own name."""
+    return str(Path(model.path).parent / path)
 
 
 def _own_file(model: str) -> list[Row]:
@@ -172,7 +179,7 @@ def _own_file(model: str) -> list[Row]:
                     "sha256": sha256,
                     "etag": None,
                     "mtime_ns": status.st_mtime_ns,
-                    "place": _utf8(str(path.resolve())),
+                    "place": _utf8(str(path)),
                 }
             ]
     return []

@@ -11,7 +11,7 @@ from analyzer.content import ContentMode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLES", "Engine", "Found", "Settings", "Survey", "Tables", "Task", "Wanted"]
+__all__ = ["TABLES", "Engine", "FleetSettings", "Found", "Survey", "Tables", "Task", "Wanted"]
 
 TABLES = ("models", "files", "tensors", "groups", "operators", "findings")
 """The tables of a lake."""
@@ -31,7 +31,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FleetSettings:
     """How models are read. Two lakes of the same models and settings are equal, whoever made them."""
 
     content: ContentMode | None = None
@@ -61,7 +61,7 @@ class Task:
 
     number: int
     wanted: tuple[Wanted, ...]
-    settings: Settings
+    settings: FleetSettings
 
 
 class Engine(Protocol):

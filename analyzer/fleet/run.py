@@ -12,7 +12,7 @@ from analyzer.errors import UsageError
 from analyzer.fleet.earlier import Earlier, Part, plain_name
 from analyzer.fleet.find import find_sources
 from analyzer.fleet.lake import Lake, need_arrow
-from analyzer.fleet.record import TABLES, Engine, Found, Settings, Survey, Task
+from analyzer.fleet.record import TABLES, Engine, FleetSettings, Found, Survey, Task
 from analyzer.version import version
 
 __all__ = ["SHARD", "survey_fleet"]
@@ -26,7 +26,7 @@ def survey_fleet(
     lake: Path | str,
     engine: Engine,
     *,
-    settings: Settings | None = None,
+    settings: FleetSettings | None = None,
     shard: int = SHARD,
     progress: Callable[[Survey], None] | None = None,
 ) -> Survey:
@@ -50,7 +50,7 @@ def survey_fleet(
         raise UsageError(f"-o {place}: is no folder; name another")
     if place.is_dir() and any(place.iterdir()) and not (place / "models").is_dir():
         raise UsageError(f"-o {place}: is a folder of something else; name one that is empty, or a lake")
-    asked = replace(settings or Settings(), version=version())
+    asked = replace(settings or FleetSettings(), version=version())
     opened = Lake(place)
     with opened.written():
         opened.begin(asked)
@@ -73,7 +73,7 @@ class _Run:
         self,
         lake: Lake,
         engine: Engine,
-        settings: Settings,
+        settings: FleetSettings,
         shard: int,
         progress: Callable[[Survey], None] | None,
     ) -> None:
@@ -146,7 +146,7 @@ def _number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:8], "little")
 
 
-def _tag(settings: Settings) -> str:
+def _tag(settings: FleetSettings) -> str:
     """What tells how models are read from any other way; limits of time and memory are of the machine."""
     return _digest([settings.version, settings.content or "", str(settings.max_objects or "")])[:8]
 

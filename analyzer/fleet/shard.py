@@ -15,8 +15,9 @@ import msgspec
 from analyzer.errors import OnnxLedgerError
 from analyzer.fleet.columns import make_tables
 from analyzer.fleet.reading import Rows, error_rows
-from analyzer.fleet.record import Settings, Tables, Wanted
+from analyzer.fleet.record import FleetSettings, Tables, Wanted
 from analyzer.process.child import TICK, Child
+from analyzer.process.collector import uncollected
 from analyzer.process.memory import own_nbytes
 from analyzer.process.workers import Died
 from analyzer.version import version
@@ -29,7 +30,7 @@ _USUAL = 300 << 20
 """Bytes of memory above which a process is replaced by a new one once its model is read."""
 
 
-def survey_shard(wanted: Sequence[Wanted], settings: Settings) -> Tables:
+def survey_shard(wanted: Sequence[Wanted], settings: FleetSettings) -> Tables:
     """The tables of some models, in their order; one that hangs, or ends its reader, is a row with its error.
 
     The process that reads them is kept for the next call, so that its imports are paid once.
@@ -41,7 +42,7 @@ def survey_shard(wanted: Sequence[Wanted], settings: Settings) -> Tables:
         raise OnnxLedgerError(
             f"onnxledger {version()} is asked by {settings.version}; install the same version on every machine"
         )
-    with _reader() as reader:
+    with _reader() as reader, uncollected():
         return make_tables([reader.read(each, settings) for each in wanted])
 
 
@@ -51,7 +52,7 @@ class _Reader:
     def __init__(self) -> None:
         self._child: Child | None = None
 
-    def read(self, wanted: Wanted, settings: Settings) -> Rows:
+    def read(self, wanted: Wanted, settings: FleetSettings) -> Rows:
         if self._child is None:
             self._child = _start()
         child = self._child
@@ -67,7 +68,7 @@ class _Reader:
         reason = f"the process that read it died ({answer}); {advice}"
         return error_rows(wanted.model, reason, looks=False)
 
-    def _wait(self, child: Child, settings: Settings) -> bytes | Died:
+    def _wait(self, child: Child, settings: FleetSettings) -> bytes | Died:
         """What it says, or why it was given up on."""
         deadline = time.monotonic() + settings.seconds
         while True:

@@ -20,7 +20,7 @@ from analyzer.units import shorten
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["OLD", "ask", "connect"]
+__all__ = ["OLD", "ask_lake", "connect"]
 
 OLD = "old"
 """The schema in which an earlier lake's tables are."""
@@ -36,7 +36,7 @@ _LOCKS = (
 """After these a query names no file, loads no extension, writes nothing, and cannot take that back."""
 
 
-def ask(
+def ask_lake(
     lake: Path | str | Lake,
     query: str,
     *,

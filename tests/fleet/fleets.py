@@ -12,7 +12,7 @@ from models import save, text_model
 from onnx import numpy_helper
 
 from analyzer.fleet.engines import find_engine
-from analyzer.fleet.record import Engine, Settings, Survey
+from analyzer.fleet.record import Engine, FleetSettings, Survey
 from analyzer.fleet.run import survey_fleet
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -88,7 +88,7 @@ def survey(*sources: Path | str, lake: Path, engine: Engine | None = None, **opt
         [str(source) for source in sources],
         lake,
         engine or find_engine("local", 1, None),
-        settings=Settings(**options),
+        settings=FleetSettings(**options),
         shard=shard,
     )
 

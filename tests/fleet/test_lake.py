@@ -21,7 +21,7 @@ from models import external, save, text_model
 from analyzer.audit import audit_model
 from analyzer.errors import UsageError
 from analyzer.fleet.lake import open_lake
-from analyzer.fleet.sql import ask
+from analyzer.fleet.sql import ask_lake
 from analyzer.group import group_by
 from analyzer.render.json import to_document
 from analyzer.report import Inspection
@@ -45,7 +45,7 @@ def test_every_table_has_the_keys_of_inspect(zoo: Path, tmp_path: Path) -> None:
     document = to_document(Inspection(ledger, group_by(ledger)))
     told = {**document, **document["model"], **document["totals"]}
 
-    (row,) = ask(tmp_path / "lake", f"SELECT * FROM models WHERE model = '{model}'").records
+    (row,) = ask_lake(tmp_path / "lake", f"SELECT * FROM models WHERE model = '{model}'").records
 
     assert {key: row[key] for key in ("parameters", "stored_bytes", "file_bytes", "nodes", "producer")} == {
         key: told[key] for key in ("parameters", "stored_bytes", "file_bytes", "nodes", "producer")
@@ -55,7 +55,7 @@ def test_every_table_has_the_keys_of_inspect(zoo: Path, tmp_path: Path) -> None:
     assert row["opsets"] == told["opsets"]
     assert not document["findings"]
     for table in ("tensors", "groups", "operators"):
-        rows = ask(tmp_path / "lake", f"SELECT * FROM {table} WHERE model = '{model}'").records
+        rows = ask_lake(tmp_path / "lake", f"SELECT * FROM {table} WHERE model = '{model}'").records
         keys = [key for key in document[table][0] if key not in ("trainable", "frozen")]
         assert [{key: each[key] for key in keys} for each in rows] == [
             {key: each[key] for key in keys} for each in document[table]
@@ -66,7 +66,7 @@ def test_every_table_has_the_keys_of_inspect(zoo: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_a_row_with_its_error(zoo: Path, tmp_path: Path) -> None:
     done = survey(zoo, zoo / "nowhere.onnx", lake=tmp_path / "lake")
 
-    rows = ask(
+    rows = ask_lake(
         tmp_path / "lake", "SELECT model, error FROM models WHERE error IS NOT NULL ORDER BY model"
     ).rows
 
@@ -112,7 +112,7 @@ def test_a_file_that_was_only_touched_is_known_by_its_digest(zoo: Path, tmp_path
     survey(zoo / "part0", lake=tmp_path / "lake")
 
     query = f"SELECT mtime_ns FROM files WHERE model = '{touched}'"
-    assert ask(tmp_path / "lake", query).rows == [(1,)]
+    assert ask_lake(tmp_path / "lake", query).rows == [(1,)]
     survey(zoo / "part0", lake=tmp_path / "anew")
     assert content(tmp_path / "lake") == content(tmp_path / "anew")
 
@@ -124,7 +124,7 @@ def test_external_data_that_changes_or_comes_is_noticed(tmp_path: Path) -> None:
     proto.graph.initializer.append(external("w", [8, 8], location="w.bin", length=256))
     save(folder, proto)
     survey(folder, lake=tmp_path / "lake")
-    lacking = ask(tmp_path / "lake", "SELECT count(*) FROM findings WHERE id = 'external-missing'").rows
+    lacking = ask_lake(tmp_path / "lake", "SELECT count(*) FROM findings WHERE id = 'external-missing'").rows
 
     (folder / "w.bin").write_bytes(np.arange(64, dtype=np.float32).tobytes())
     survey(folder, lake=tmp_path / "lake")
@@ -134,9 +134,9 @@ def test_external_data_that_changes_or_comes_is_noticed(tmp_path: Path) -> None:
     fourth = survey(folder, lake=tmp_path / "lake")
 
     assert lacking == [(1,)]
-    assert ask(tmp_path / "lake", "SELECT count(*) FROM findings WHERE id = 'external-missing'").rows == [
-        (0,)
-    ]
+    assert ask_lake(
+        tmp_path / "lake", "SELECT count(*) FROM findings WHERE id = 'external-missing'"
+    ).rows == [(0,)]
     assert (third.read, fourth.read) == (1, 0)
     survey(folder, lake=tmp_path / "anew")
     assert content(tmp_path / "lake") == content(tmp_path / "anew")
@@ -148,7 +148,7 @@ def test_another_way_of_reading_reads_all_again(zoo: Path, tmp_path: Path) -> No
     done = survey(zoo / "part0", lake=tmp_path / "lake", content="none")
 
     assert done.kept == 0
-    assert ask(tmp_path / "lake", "SELECT count(digest) FROM tensors").rows == [(0,)]
+    assert ask_lake(tmp_path / "lake", "SELECT count(digest) FROM tensors").rows == [(0,)]
 
 
 HANG = """
@@ -186,7 +186,7 @@ def test_a_model_that_hangs_eats_or_kills_its_reader_is_a_row_and_the_others_are
 
     done = survey(folder, lake=tmp_path / "lake", seconds=5, nbytes=350 << 20)
 
-    errors = dict(ask(tmp_path / "lake", "SELECT model, error FROM models").rows)
+    errors = dict(ask_lake(tmp_path / "lake", "SELECT model, error FROM models").rows)
     said = {Path(model).stem: error for model, error in errors.items()}
     assert done.unreadable == 3
     assert (said["a"], said["z"]) == (None, None)
@@ -283,7 +283,7 @@ def test_numbers_that_no_table_has_room_for_are_null(tmp_path: Path) -> None:
 
     survey(folder, lake=tmp_path / "lake")
 
-    rows = dict(ask(tmp_path / "lake", "SELECT model, stored_elements FROM models").rows)
+    rows = dict(ask_lake(tmp_path / "lake", "SELECT model, stored_elements FROM models").rows)
     assert rows == {str(folder / "fine.onnx"): 24 * 40 + 40 + 40 * 16, str(folder / "model.onnx"): None}
 
 

@@ -13,7 +13,7 @@ from servers import CountingServer, serving
 
 from analyzer.errors import UsageError
 from analyzer.fleet.find import find_sources
-from analyzer.fleet.sql import ask
+from analyzer.fleet.sql import ask_lake
 from analyzer.read.listing import list_models
 
 COUNT = 12
@@ -50,7 +50,7 @@ def test_little_is_read_of_a_remote_model_and_nothing_of_one_that_has_not_change
     assert len(server.requests) - asked == COUNT
     assert server.sent.total() - sent == COUNT  # a byte each: no payload
     assert content(tmp_path / "lake") == before
-    rows = ask(tmp_path / "lake", "SELECT DISTINCT sha256, etag FROM models").rows
+    rows = ask_lake(tmp_path / "lake", "SELECT DISTINCT sha256, etag FROM models").rows
     assert rows == [(None, '"one"')]
 
 
@@ -152,5 +152,5 @@ def test_external_data_beside_a_remote_model_is_read_in_ranges_too(
 
     survey(server.url("split.onnx"), lake=tmp_path / "lake")
 
-    rows = ask(tmp_path / "lake", "SELECT path, bytes, sha256, etag FROM files ORDER BY path").rows
+    rows = ask_lake(tmp_path / "lake", "SELECT path, bytes, sha256, etag FROM files ORDER BY path").rows
     assert rows[1] == ("w.bin", 256, None, '"one"')

@@ -17,7 +17,7 @@ from models import save
 from analyzer.audit import audit_model
 from analyzer.errors import UsageError
 from analyzer.fleet.questions import answer_question, load_questions
-from analyzer.fleet.sql import ask
+from analyzer.fleet.sql import ask_lake
 from analyzer.ledger import Ledger, Role
 
 
@@ -105,7 +105,7 @@ def test_a_question_in_sql_has_the_answer_of_an_independent_count(
 ) -> None:
     query, count = QUESTIONS[question]
 
-    assert ask(lake, query).rows == [(count(ledgers),)]
+    assert ask_lake(lake, query).rows == [(count(ledgers),)]
 
 
 HOSTILE = (
@@ -140,7 +140,7 @@ def test_a_query_reaches_nothing_but_the_lake(query: str, lake: Path, tmp_path: 
     out = tmp_path / "evil"
 
     with pytest.raises(UsageError, match=r"^QUERY: "):
-        ask(lake, query.format(lake=lake, out=out))
+        ask_lake(lake, query.format(lake=lake, out=out))
 
     assert not out.exists()
     assert run_here("sql", lake, query.format(lake=lake, out=out)).returncode == 2
@@ -166,7 +166,7 @@ def test_the_answer_is_the_same_in_every_form(lake: Path, tmp_path: Path) -> Non
     done = run_here("sql", lake, query, *options)
 
     assert done.returncode == 0, done.stderr
-    rows = ask(lake, query).rows
+    rows = ask_lake(lake, query).rows
     assert [row["parameters"] for row in json.loads(files[1].read_text())["rows"]] == [row[1] for row in rows]
     (_, *found) = csv.reader(io.StringIO(files[0].read_text()))
     assert [row[1] for row in found] == ["" if row[1] is None else str(row[1]) for row in rows]

@@ -13,7 +13,7 @@ ENGINES = ("local", "ray", "dask")
 """The names of the engines, each of which has a module here."""
 
 
-def find_engine(name: str, jobs: int | None, address: str | None) -> Engine:
+def find_engine(name: str = "local", jobs: int | None = None, address: str | None = None) -> Engine:
     """The engine of a name.
 
     Args:
