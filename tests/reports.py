@@ -27,6 +27,7 @@ from analyzer.content import (
     is_constant_filled,
     sample,
 )
+from analyzer.cost.account import measure_cost
 from analyzer.dtypes import DType
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
@@ -301,7 +302,17 @@ def formula_that_was_found(folder: Path) -> Report:
     return formula_reports.derived()
 
 
+def work(folder: Path) -> Report:
+    """What a product and one of no known shape are, at a size of one axis."""
+    body = "h = MatMul(x, w) i = NonZero(h) f = Cast<to = 1>(i) y = MatMul(v, f)"
+    weights = "<float[2,2] w = {1,2,3,4}, float[1,2] v = {5,6}>"
+    proto = onnx.parser.parse_model(f"{HEADER} g (float[n,2] x) => (float[1,m] y) {weights} {{ {body} }}")
+    onnx.save(proto, folder / "model.onnx")
+    return measure_cost(audit_model(folder / "model.onnx"), sizes={"n": 8})
+
+
 REPORTS: list[Callable[[Path], Report]] = [
+    work,
     inspection,
     plain_inspection,
     empty_inspection,

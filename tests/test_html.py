@@ -19,9 +19,11 @@ import pytest
 import reports
 import timings
 
+from analyzer.documents.kinds import DOCUMENTS
 from analyzer.errors import UsageError
 from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.group import group_by
+from analyzer.pages.kinds import PAGES
 from analyzer.render import RenderOptions, render_report, to_document
 from analyzer.render.html import SECTIONS, render_documents, render_html
 from analyzer.render.html.page import LIBRARY
@@ -36,7 +38,7 @@ from analyzer.schemas import SCHEMAS, schema_name
 ECHARTS = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
 """SHA-256 of `dist/echarts.min.js` as npm has it."""
 
-WITHOUT_PAGE = {"explain", "graph", "manifest"}
+WITHOUT_PAGE = {"explain", "graph", "lake", "manifest"}
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -200,7 +202,8 @@ def test_ids_are_unique_and_labels_lead_to_them(make: Callable[[Path], Report], 
 
 
 def test_every_kind_of_document_has_its_section() -> None:
-    assert set(SECTIONS) == set(SCHEMAS) - WITHOUT_PAGE
+    paged = {kind for kind, record in DOCUMENTS.items() if record.__name__ in PAGES}
+    assert set(SECTIONS) | paged == set(SCHEMAS) - WITHOUT_PAGE
 
 
 def test_it_is_what_the_format_of_that_name_gives(tmp_path: Path) -> None:

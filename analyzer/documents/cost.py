@@ -49,7 +49,7 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     """Nodes whose work is not known, each with its reason."""
     memory: list[MemoryLine]
     """What a run takes, line by line; empty where nobody asked (`--memory`, `--device`)."""
-    memory_at: dict[str, int]
+    memory_at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
     """The sizes of all axes at which that is, also those that nobody gave."""
     peak: MemoryPeak | None
     """What holds the peak of the activations; null where nobody asked, or nobody knows."""
@@ -84,7 +84,7 @@ class Amount(Record, frozen=True, kw_only=True):
 
     expression: Text
     """A polynomial in the names of the axes, in Python's syntax; integers are exact, `//` is a floor."""
-    value: int | None
+    value: Annotated[int, Meta(extra={"unit": "as its key says"})] | None
     """The number at the sizes that were given; null where they do not tell."""
 
 
@@ -110,13 +110,13 @@ class CostGroup(Record, frozen=True, kw_only=True):
     """The group's name."""
     keys: list[str]
     """The parts of its name, one for each key."""
-    macs: Amount
+    macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
     """Multiply-accumulates of its nodes."""
-    flops: Amount
+    flops: Annotated[Amount, Meta(extra={"unit": "floating point operations"})]
     """Floating point operations of its nodes."""
-    read_bytes: Amount
+    read_bytes: Annotated[Amount, Meta(extra={"unit": "bytes"})]
     """What its nodes read."""
-    written_bytes: Amount
+    written_bytes: Annotated[Amount, Meta(extra={"unit": "bytes"})]
     """What its nodes write."""
     share: Share | None
     """Its `macs` as a fraction of all, at the sizes that were given, or where the fraction is the same at all sizes;
@@ -134,9 +134,9 @@ class CostOperator(Record, frozen=True, kw_only=True):
     """Its operator set; `ai.onnx` is the default one."""
     nodes: Nodes
     """Nodes of it that work."""
-    macs: Amount
+    macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
     """Multiply-accumulates of them."""
-    flops: Amount
+    flops: Annotated[Amount, Meta(extra={"unit": "floating point operations"})]
     """Floating point operations of them."""
 
 
