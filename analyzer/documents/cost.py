@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from analyzer.documents.base import NodeKeys, Nodes, Parts, Record, Share, Stamped, Text
+from analyzer.documents.memory import FittingSize, MemoryLine, MemoryPeak, MemoryRoom
 
 __all__ = [
     "Amount",
@@ -46,6 +47,16 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     """The operators, the most multiply-accumulates first."""
     unknown: list[CostUnknown]
     """Nodes whose work is not known, each with its reason."""
+    memory: list[MemoryLine]
+    """What a run takes on onnxruntime's CPU provider, line by line, at `memory_at`; empty without `--memory`."""
+    memory_at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
+    """The sizes of the axes at which it does: those of `--shape`, and what `time` would take for the others."""
+    peak: MemoryPeak | None
+    """What holds the peak; null without `--memory`."""
+    room: MemoryRoom | None
+    """Whether a run fits; null where no memory was given."""
+    fits: list[FittingSize]
+    """The largest sizes that fit; empty where no memory was given."""
 
 
 class CostModel(Record, frozen=True, kw_only=True):

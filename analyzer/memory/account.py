@@ -205,11 +205,9 @@ class Account:
             raise CostError(f"{self.inference.name}: the main graph has no nodes that run")
         makers = {name: step.op_type for step in self.program.steps for name in step.outputs}
         buffers: Sequence[Buffer] = self.plan.live(position)
+        tenants = [(_last(each, self, position), nbytes[each.owner]) for each in buffers]
         live = sorted(
-            (
-                Live(_last(each, self, position), makers.get(each.owner, ""), nbytes[each.owner])
-                for each in buffers
-            ),
+            (Live(name.partition("\0")[0], makers.get(name, ""), size) for name, size in tenants),
             key=lambda tensor: (-tensor.nbytes, tensor.value),
         )
         return Peak(

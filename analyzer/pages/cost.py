@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from analyzer.documents.cost import Amount, CostDocument, CostGroup
+from analyzer.pages.memory import memory_answer, memory_blocks
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -50,10 +51,11 @@ def _at(document: CostDocument) -> str:
 
 
 def _answer(document: CostDocument) -> str:
+    room = memory_answer(document)
     if document.complete:
-        return ""
+        return room
     many = format_many(len(document.unknown), "node")
-    return f"NOT COMPLETE: the work of {many} is not known, and is not in the sums"
+    return f"NOT COMPLETE: the work of {many} is not known, and is not in the sums{room and '; '}{room}"
 
 
 def _figures(document: CostDocument) -> Iterator[Figure]:
@@ -99,6 +101,7 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
         lines = f"free: {told}; give sizes with --shape {named[0].axis or named[0].input}=N"
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)
+    yield from memory_blocks(document)
     yield _groups(document)
     yield _operators(document)
     yield Facts((Fact("convention", document.convention),), title="What is counted", detail=Detail.MORE)

@@ -25,7 +25,11 @@ def cost(folder: Path, text: str, weights: dict[str, np.ndarray] | None = None, 
 
 def test_a_product_counts_each_multiply_accumulate(tmp_path: Path) -> None:
     report = cost(
-        tmp_path, "g (float[b, s, 6] x) => (float[b, s, 4] y) { y = MatMul(x, w) }", {"w": noise(6, 4)}, b=2, s=5
+        tmp_path,
+        "g (float[b, s, 6] x) => (float[b, s, 4] y) { y = MatMul(x, w) }",
+        {"w": noise(6, 4)},
+        b=2,
+        s=5,
     )
 
     assert str(report.total.macs) == "24*b*s"
@@ -181,7 +185,9 @@ NUMBERS = {
 @pytest.mark.time
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("sizes", [(1, 8), (2, 5), (3, 11)])
-def test_every_shape_is_the_one_that_onnxruntime_makes(tmp_path: Path, name: str, sizes: tuple[int, int]) -> None:
+def test_every_shape_is_the_one_that_onnxruntime_makes(
+    tmp_path: Path, name: str, sizes: tuple[int, int]
+) -> None:
     import onnxruntime
 
     proto = text_model(TEXTS[name], {key: array for key, array in NUMBERS.items() if key in TEXTS[name]})

@@ -6,6 +6,13 @@ from analyzer.cost.algebra import Size, text_of
 from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums
 from analyzer.cost.work import CONVENTION
 from analyzer.documents import cost as records
+from analyzer.render.json.memory import (
+    document_fits,
+    document_lines,
+    document_peak,
+    document_room,
+    document_sizes,
+)
 from analyzer.render.json.parts import Fields, head
 
 __all__ = ["document_cost"]
@@ -31,6 +38,11 @@ def document_cost(report: CostReport) -> records.CostDocument:
             records.CostUnknown(node=row.node, op_type=row.op_type, domain=row.domain, reason=row.reason)
             for row in report.unknown
         ],
+        memory=[] if report.memory is None else document_lines(report.memory),
+        memory_at={} if report.memory is None else document_sizes(report.memory),
+        peak=None if report.memory is None else document_peak(report.memory),
+        room=None if report.memory is None else document_room(report.memory),
+        fits=[] if report.memory is None else document_fits(report.memory),
     )
 
 
