@@ -121,6 +121,11 @@ class Account:
         nbytes = {name: size for name, size in told.items() if size is not None}
         fits = _Formulas(self, sizes) if formulas else None
         fixed = tuple(self._fixed(sizes, fits))
+        if refused := self.inference.refused(sizes):
+            note = f"the inputs of {refused} do not fit each other at these sizes"
+            return Needed(
+                (*fixed, Line("activations", None, Basis.MODELLED, note=note)), None, tuple(unknown)
+            )
         if unknown:
             note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that nobody knows before the run"
             return Needed(
