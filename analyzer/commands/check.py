@@ -135,14 +135,14 @@ _settling = bundle(
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @_limiting
-@_settling
-@judging
 @click.option(
     "--max-memory",
     multiple=True,
     metavar="LIMIT",
     help="Of one run: 'batch=8,sequence=512: 6GiB'. Repeatable.",
 )
+@_settling
+@judging
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
@@ -154,9 +154,9 @@ _settling = bundle(
 def check(
     models: tuple[str, ...],
     limited: _Limited,
+    max_memory: tuple[str, ...],
     settled: _Settled,
     judged: Judged,
-    max_memory: tuple[str, ...],
     content: ContentMode | None,
     bounded: Bounded,
     written: Written,
