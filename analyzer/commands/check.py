@@ -136,8 +136,6 @@ _settling = bundle(
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @_limiting
-@_settling
-@judging
 @click.option(
     "--max-memory",
     multiple=True,
@@ -150,6 +148,8 @@ _settling = bundle(
     metavar="LIMIT",
     help="Of one run: 'batch=1,sequence=128: 12G'. Repeatable.",
 )
+@_settling
+@judging
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
@@ -161,10 +161,10 @@ _settling = bundle(
 def check(
     models: tuple[str, ...],
     limited: _Limited,
-    settled: _Settled,
-    judged: Judged,
     max_memory: tuple[str, ...],
     max_macs: tuple[str, ...],
+    settled: _Settled,
+    judged: Judged,
     content: ContentMode | None,
     bounded: Bounded,
     written: Written,

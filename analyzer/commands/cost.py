@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +13,7 @@ from analyzer.commands.options import (
     Output,
     Written,
     bounding,
+    bundle,
     grouping,
     parse_size,
     reporting,
@@ -31,6 +32,61 @@ if TYPE_CHECKING:  # what `--help` does not need
 __all__ = ["cost"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Roomy:
+    """What is asked of the memory of a run."""
+
+    memory: str | None
+    device: str | None
+    past: int | None
+    optimization: str | None
+
+    def asked(self, shapes: Shapes) -> Asked | None:
+        """What is asked, in the library's terms; None where nothing is.
+
+        Raises:
+            UsageError: the options contradict each other, or say no size and no device.
+        """
+        if self.memory is None and self.device is None:
+            if self.past is not None or self.optimization is not None:
+                raise UsageError("--past and --optimization are for --memory; give that too")
+            return None
+        if self.memory and self.device is not None:
+            raise UsageError("--memory SIZE and --device: give one of them")
+        from analyzer.memory.answer import Asked
+        from analyzer.memory.devices import find_device
+
+        device = None if self.device is None else find_device(self.device)
+        there = None if device is None else device.nbytes
+        return Asked(
+            shapes,
+            self.past,
+            parse_size("--memory", self.memory) if self.memory else there,
+            self.optimization,
+            is_gpu=device is not None and device.is_gpu,
+        )
+
+
+_roomy = bundle(
+    "roomy",
+    _Roomy,
+    click.option(
+        "--memory",
+        metavar="[SIZE]",
+        is_flag=False,
+        flag_value="",
+        help="What a run takes; and whether it fits SIZE, as 8GiB.",
+    ),
+    click.option("--device", metavar="NAME", help="The memory of a device, as h100-80gb or m2-16gb."),
+    click.option("--past", type=click.IntRange(0), metavar="N", help="Tokens in a decoder's cache."),
+    click.option(
+        "--optimization",
+        type=click.Choice(["none", "basic", "extended", "all"]),
+        help="Of the graph that onnxruntime makes, loading MODEL.  [MODEL as it stands]",
+    ),
+)
+
+
 @click.command()
 @click.argument("model")
 @click.option(
@@ -40,9 +96,7 @@ __all__ = ["cost"]
     metavar="AXIS=N",
     help="Sizes of axes, as batch=1,sequence=128.  [formulas in all axes]",
 )
-@click.option("--memory", metavar="SIZE", help="Does a run fit so much, as 8GiB? Tells what it takes.")
-@click.option("--device", metavar="NAME", help="The same of a device, such as t4 or h100-80gb.")
-@click.option("--past", type=click.IntRange(0), metavar="N", help="Tokens in the cache, for --memory.")
+@_roomy
 @grouping
 @stamping
 @bounding
@@ -51,9 +105,7 @@ __all__ = ["cost"]
 def cost(
     model: str,
     shapes: tuple[str, ...],
-    memory: str | None,
-    device: str | None,
-    past: int | None,
+    roomy: _Roomy,
     grouped: Grouped,
     stamp: bool,
     bounded: Bounded,
@@ -65,6 +117,8 @@ def cost(
     Counts multiply-accumulates, flops and bytes moved without running MODEL
     or reading a weight. Without --shape the answers are polynomials in the
     axes of its inputs. What is not known is told by node, and never 0.
+    --memory also tells what a run takes on onnxruntime's CPU provider, whose
+    planner is replayed, and the largest sizes that fit.
     """
     from analyzer.collapse.own import label_own
     from analyzer.cost.account import measure_cost
@@ -73,7 +127,7 @@ def cost(
 
     grouped.check()
     wanted = parse_shapes(shapes)
-    asked = _ask_memory(memory, device, past, wanted)
+    asked = roomy.asked(wanted)
     check_artifact(bounded, [model])
     check_outputs(written, list_inputs(model))
     ledger = audit(model, bounded, "none", quiet=output.quiet)
@@ -90,26 +144,5 @@ def cost(
     if asked is not None:
         from analyzer.memory.answer import answer_memory
 
-        report = dataclasses.replace(report, memory=answer_memory(ledger, asked))
+        report = replace(report, memory=answer_memory(ledger, asked))
     emit(report, output, written)
-
-
-def _ask_memory(memory: str | None, device: str | None, past: int | None, shapes: Shapes) -> Asked | None:
-    """What is asked of memory; None where nothing is.
-
-    Raises:
-        UsageError: both a size and a device are given, or one is malformed.
-    """
-    if memory is None and device is None:
-        if past is not None:
-            raise UsageError("--past: is for what a run takes; add --memory SIZE or --device NAME")
-        return None
-    if memory is not None and device is not None:
-        raise UsageError("--memory and --device: each says how much there is; give one of them")
-    from analyzer.memory.answer import Asked
-    from analyzer.memory.devices import find_device
-
-    if memory is not None:
-        return Asked(shapes, past, parse_size("--memory", memory))
-    found = find_device(device or "")
-    return Asked(shapes, past, found.nbytes, is_gpu=found.is_gpu)

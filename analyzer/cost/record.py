@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from analyzer.cost.algebra import Size, evaluate
-from analyzer.memory.answer import MemoryAnswer
 from analyzer.units import format_many, printable
+
+if TYPE_CHECKING:  # it loads the inputs of timings
+    from analyzer.memory.answer import MemoryAnswer
 
 __all__ = ["AxisBound", "CostReport", "GroupCost", "OperatorCost", "Sums", "UnknownNode"]
 
@@ -90,7 +93,7 @@ class CostReport:
     """Sizes of axes, in elements, by the names in expressions."""
     stamp: str | None = None
     memory: MemoryAnswer | None = None
-    """What a run takes, where that was asked for."""
+    """What a run takes, where it was asked for."""
 
     def __repr__(self) -> str:
         unknown = format_many(len(self.unknown), "node")

@@ -48,15 +48,15 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     unknown: list[CostUnknown]
     """Nodes whose work is not known, each with its reason."""
     memory: list[MemoryLine]
-    """What a run takes, line by line; empty where nobody asked (`--memory`, `--device`)."""
+    """What a run takes on onnxruntime's CPU provider, line by line, at `memory_at`; empty without `--memory`."""
     memory_at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
-    """The sizes of all axes at which that is, also those that nobody gave."""
+    """The sizes of the axes at which it does: those of `--shape`, and what `time` would take for the others."""
     peak: MemoryPeak | None
-    """What holds the peak of the activations; null where nobody asked, or nobody knows."""
+    """What holds the peak; null without `--memory`."""
     room: MemoryRoom | None
-    """Whether a run at these sizes fits; null where nobody asked."""
+    """Whether a run fits; null where no memory was given."""
     fits: list[FittingSize]
-    """The largest sizes that fit."""
+    """The largest sizes that fit; empty where no memory was given."""
 
 
 class CostModel(Record, frozen=True, kw_only=True):

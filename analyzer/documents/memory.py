@@ -67,7 +67,7 @@ class FittingSize(Record, frozen=True, kw_only=True):
     memory: Bytes
     """Bytes that there are."""
     axis: Text
-    """What the axes are for that have this size: `batch`, `sequence`, or an axis's own name."""
+    """The axis; of several that are for the same, such as the batches of all inputs, the first."""
     at: dict[str, _Elements]
     """The sizes of all others."""
     largest: _Elements | None

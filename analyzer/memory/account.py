@@ -121,6 +121,11 @@ class Account:
         nbytes = {name: size for name, size in told.items() if size is not None}
         fits = _Formulas(self, sizes) if formulas else None
         fixed = tuple(self._fixed(sizes, fits))
+        if refused := self.inference.refused(sizes):
+            note = f"the inputs of {refused} do not fit each other at these sizes"
+            return Needed(
+                (*fixed, Line("activations", None, Basis.MODELLED, note=note)), None, tuple(unknown)
+            )
         if unknown:
             note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that nobody knows before the run"
             return Needed(
@@ -205,11 +210,9 @@ class Account:
             raise CostError(f"{self.inference.name}: the main graph has no nodes that run")
         makers = {name: step.op_type for step in self.program.steps for name in step.outputs}
         buffers: Sequence[Buffer] = self.plan.live(position)
+        tenants = [(_last(each, self, position), nbytes[each.owner]) for each in buffers]
         live = sorted(
-            (
-                Live(_last(each, self, position), makers.get(each.owner, ""), nbytes[each.owner])
-                for each in buffers
-            ),
+            (Live(name.partition("\0")[0], makers.get(name, ""), size) for name, size in tenants),
             key=lambda tensor: (-tensor.nbytes, tensor.value),
         )
         return Peak(

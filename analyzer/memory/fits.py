@@ -78,13 +78,16 @@ def find_fits(
     Args:
         account: of the model.
         sizes: of every axis.
-        groups: for each axis the name that it goes by together with others: `batch`, `sequence`.
+        groups: for each axis what it is for; those for the same have one size, and the name of the first.
         memory: bytes.
 
     Raises:
         CostError: the process that infers shapes has ended.
     """
-    for name in dict.fromkeys(groups.values()):
+    labels: dict[str, str] = {}
+    for axis, group in groups.items():
+        labels.setdefault(group, axis)
+    for name in labels:
         others = {group: sizes[axis] for axis, group in groups.items() if group != name}
         if _BATCH in others:
             others[_BATCH] = 1
@@ -94,7 +97,8 @@ def find_fits(
             return account.needed({**sizes, **point}).total
 
         largest, reason = _largest(needed, memory)
-        yield Fit(memory, name, tuple(others.items()), largest, reason)
+        at = tuple((labels[group], size) for group, size in others.items())
+        yield Fit(memory, labels[name], at, largest, reason)
 
 
 def _largest(

@@ -40,7 +40,7 @@ class Inference:
     described: Described
     child: Child
     name: str
-    known: dict[Point, Mapping[str, Typed]] = field(default_factory=dict)
+    known: dict[Point, Sizes] = field(default_factory=dict)
 
     def types(self, sizes: Mapping[str, int]) -> Mapping[str, Typed]:
         """Return the type of every value of which something is known, where the axes have these sizes.
@@ -48,10 +48,21 @@ class Inference:
         Raises:
             CostError: the process has ended, or takes more time or memory than it may.
         """
+        return self._at(sizes).types
+
+    def refused(self, sizes: Mapping[str, int]) -> str:
+        """Return the first node whose inputs do not fit each other at these sizes; "" where all do.
+
+        Raises:
+            CostError: the process has ended, or takes more time or memory than it may.
+        """
+        return self._at(sizes).refused
+
+    def _at(self, sizes: Mapping[str, int]) -> Sizes:
         point = tuple(sorted(sizes.items()))
         if point not in self.known:
             answer = _ask(self.child, msgspec.json.encode(dict(sizes)), self.name)
-            self.known[point] = msgspec.json.decode(answer, type=Sizes).types
+            self.known[point] = msgspec.json.decode(answer, type=Sizes)
         return self.known[point]
 
 

@@ -122,9 +122,9 @@ def fit_size(sizes: Sequence[int], points: Sequence[Point]) -> Polynomial | None
 
 def _sum(sizes: Sequence[int], points: Sequence[Point], axes: Sequence[str]) -> Polynomial | None:
     terms: dict[tuple[str, ...], Fraction | int] = {}
-    rest = sizes[0]
+    rest = Fraction(sizes[0])
     for number, axis in enumerate(axes, start=1):
-        step = sizes[number] - sizes[0]
+        step = Fraction(sizes[number] - sizes[0], points[number][axis] - points[0][axis])
         terms[(axis,)] = step
         rest -= step * points[0][axis]
     terms[()] = rest

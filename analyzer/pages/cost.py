@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from analyzer.documents.cost import Amount, CostDocument, CostGroup
+from analyzer.pages.memory import memory_answer, memory_blocks
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -50,10 +51,11 @@ def _at(document: CostDocument) -> str:
 
 
 def _answer(document: CostDocument) -> str:
+    room = memory_answer(document)
     if document.complete:
-        return ""
+        return room
     many = format_many(len(document.unknown), "node")
-    return f"NOT COMPLETE: the work of {many} is not known, and is not in the sums"
+    return f"NOT COMPLETE: the work of {many} is not known, and is not in the sums{room and '; '}{room}"
 
 
 def _figures(document: CostDocument) -> Iterator[Figure]:
@@ -99,67 +101,10 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
         lines = f"free: {told}; give sizes with --shape {named[0].axis or named[0].input}=N"
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)
-    yield from _fits(document)
+    yield from memory_blocks(document)
     yield _groups(document)
-    yield _memory(document)
-    yield _live(document)
     yield _operators(document)
     yield Facts((Fact("convention", document.convention),), title="What is counted", detail=Detail.MORE)
-
-
-def _fits(document: CostDocument) -> Iterator[Block]:
-    """Whether a run fits, and the largest that does."""
-    room = document.room
-    if room is None:
-        return
-    sizes = ", ".join(f"{name}={size}" for name, size in document.memory_at.items()) or "fixed sizes"
-    needed = "an amount that nobody knows" if room.needed is None else format_bytes(room.needed)
-    words = {True: "fits", False: "DOES NOT FIT", None: "cannot be told to fit"}
-    told = [f"{words[room.fits]} {format_bytes(room.memory)}: {needed} at {sizes}, most of it {room.line}"]
-    for fit in document.fits:
-        others = ", ".join(f"{name}={size}" for name, size in fit.at.items())
-        where = f" at {others}" if others else ""
-        if fit.largest is not None:
-            told.append(f"largest {fit.axis}{where}: {format_count(fit.largest)}")
-        else:
-            told.append(f"largest {fit.axis}{where}: {_REASONS.get(fit.reason, fit.reason)}")
-    yield Notes(tuple(told), detail=Detail.FIRST)
-
-
-_REASONS = {"none": "no end was found", "unknown": "nobody knows"}
-
-
-def _memory(document: CostDocument) -> Table:
-    rows = tuple(
-        Row((line.line, line.value, str(line.basis), _expression(line.expression or ""), line.note))
-        for line in document.memory
-    )
-    known = [line.value for line in document.memory if line.value is not None]
-    columns = (
-        Column("memory of a run"),
-        Column("bytes", Kind.BYTES, room=9),
-        Column("basis", room=5),
-        Column("as a formula", room=1),
-        Column("note", Kind.PROSE, room=4),
-    )
-    total = ("what is known", sum(known), "", "", "") if known else ()
-    return Table(columns, rows, title="memory of a run", total=total, is_whole=True)
-
-
-def _live(document: CostDocument) -> Table:
-    """What is there at the peak."""
-    peak = document.peak
-    if peak is None:
-        return Table((Column("live at the peak"),), ())
-    rows = tuple(Row((each.value, each.op_type, each.bytes)) for each in peak.live)
-    columns = (
-        Column("live at the peak", Kind.NAME),
-        Column("made by", room=9),
-        Column("bytes", Kind.BYTES, room=9),
-    )
-    where = f"the peak is at {peak.op_type} {peak.node or ''}".rstrip()
-    note = f"{where}, node {peak.position} of the run{f', in {peak.group}' if peak.group else ''}"
-    return Table(columns, rows, title="live at the peak", notes=(note,), detail=Detail.MORE, is_long=True)
 
 
 def _unknown(document: CostDocument) -> Table:

@@ -103,3 +103,6 @@ class Sizes(msgspec.Struct, frozen=True):
 
     types: dict[str, tuple[int, tuple[Dim, ...]]]
     """The number of the element in `TensorProto.DataType`, 0 where nothing says it; the shape."""
+
+    refused: str = ""
+    """The first node whose inputs do not fit each other at these sizes; empty where all do."""

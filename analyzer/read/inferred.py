@@ -47,7 +47,7 @@ def serve() -> None:
         sizes = msgspec.json.decode(question, type=dict[str, int])
         write_frame(
             answers,
-            msgspec.json.encode(Sizes(sizer.types(sizes))),
+            msgspec.json.encode(Sizes(sizer.types(sizes), sizer.refused)),
         )
 
 

@@ -43,6 +43,9 @@ _NEVER = frozenset(
 )
 """Operators that are not run for their values."""
 
+_BROADCAST = frozenset({"Add", "And", "Div", "Equal", "Gemm", "MatMul", "Mul", "Or", "Pow", "Sub", "Where"})
+"""Operators whose inputs have to fit each other."""
+
 _FOLLOWED = frozenset(
     {
         "Add",
@@ -71,6 +74,8 @@ class Sizer:
     typed: dict[str, Typed] = field(init=False)
     opsets: dict[str, int] = field(init=False)
     stated: dict[str, Dims] = field(init=False)
+    refused: str = ""
+    """The first node whose inputs did not fit each other when types were last asked for."""
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -95,6 +100,7 @@ class Sizer:
         Without sizes, as onnxruntime knows it before it runs: axes keep their names, and of values only those that it
         follows through operators on shapes are known.
         """
+        self.refused = ""
         run = _Run(self, sizes, dict(self.stored), dict(self.typed))
         for value in self.model.graph.input:
             if value.name not in run.typed and value.type.HasField("tensor_type"):
@@ -132,9 +138,19 @@ class _Run:
             self._split(node)
         for name, typed in self._infer(node).items():
             self.typed[name] = typed
+        if not any(name in self.typed for name in node.output) and self._is_refused(node):
+            self.of.refused = self.of.refused or node.name or node.op_type
+            return
         for name in filter(None, node.output):
             self._restate(name)
         self._compute(node)
+
+    def _is_refused(self, node: onnx.NodeProto) -> bool:
+        """Whether nothing follows from inputs of which all is known: their shapes contradict each other."""
+        if self.sizes is None or node.domain not in ("", "ai.onnx") or node.op_type not in _BROADCAST:
+            return False
+        types = [self.typed.get(name, (0, (None,))) for name in node.input if name]
+        return all(kind and all(isinstance(dim, int) for dim in dims) for kind, dims in types)
 
     def _restate(self, name: str) -> None:
         """What the file says of a value, where inference says nothing."""

@@ -6,8 +6,13 @@ from analyzer.cost.algebra import Size, text_of
 from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums
 from analyzer.cost.work import CONVENTION
 from analyzer.documents import cost as records
-from analyzer.documents import memory
-from analyzer.memory.answer import MemoryAnswer
+from analyzer.render.json.memory import (
+    document_fits,
+    document_lines,
+    document_peak,
+    document_room,
+    document_sizes,
+)
 from analyzer.render.json.parts import Fields, head
 
 __all__ = ["document_cost"]
@@ -33,54 +38,11 @@ def document_cost(report: CostReport) -> records.CostDocument:
             records.CostUnknown(node=row.node, op_type=row.op_type, domain=row.domain, reason=row.reason)
             for row in report.unknown
         ],
-        **_memory(report.memory),
-    )
-
-
-def _memory(answer: MemoryAnswer | None) -> Fields:
-    """What a run takes; nothing where nobody asked."""
-    if answer is None:
-        return {"memory": [], "memory_at": {}, "peak": None, "room": None, "fits": []}
-    needed, room = answer.needed, answer.room
-    return {
-        "memory": [
-            memory.MemoryLine(
-                line=line.line,
-                expression=None if line.polynomial is None else str(line.polynomial),
-                value=line.value,
-                basis=line.basis,
-                note=line.note,
-            )
-            for line in needed.lines
-        ],
-        "memory_at": {axis.name: axis.size for axis in answer.axes if axis.name is not None},
-        "peak": _peak(answer),
-        "room": None
-        if room is None
-        else memory.MemoryRoom(memory=room.memory, needed=room.needed, fits=room.fits, line=room.line),
-        "fits": [
-            memory.FittingSize(
-                memory=fit.memory, axis=fit.axis, at=dict(fit.at), largest=fit.largest, reason=fit.reason
-            )
-            for fit in answer.fits
-        ],
-    }
-
-
-def _peak(answer: MemoryAnswer) -> memory.MemoryPeak | None:
-    peak = answer.needed.peak
-    if peak is None:
-        return None
-    return memory.MemoryPeak(
-        expression=None if peak.polynomial is None else str(peak.polynomial),
-        value=peak.nbytes,
-        node=peak.step.name,
-        op_type=peak.step.op_type,
-        position=peak.position,
-        group=answer.peak_group,
-        live=[
-            memory.LiveTensor(value=live.value, op_type=live.op_type, bytes=live.nbytes) for live in peak.live
-        ],
+        memory=[] if report.memory is None else document_lines(report.memory),
+        memory_at={} if report.memory is None else document_sizes(report.memory),
+        peak=None if report.memory is None else document_peak(report.memory),
+        room=None if report.memory is None else document_room(report.memory),
+        fits=[] if report.memory is None else document_fits(report.memory),
     )
 
 

@@ -7,7 +7,7 @@ from analyzer.memory.answer import MemoryAnswer
 from analyzer.memory.polynomials import Polynomial
 from analyzer.render.json.parts import utf8
 
-__all__ = ["document_fits", "document_lines", "document_peak", "document_room"]
+__all__ = ["document_fits", "document_lines", "document_peak", "document_room", "document_sizes"]
 
 
 def document_lines(answer: MemoryAnswer) -> list[MemoryLine]:
@@ -22,6 +22,11 @@ def document_lines(answer: MemoryAnswer) -> list[MemoryLine]:
         )
         for line in answer.needed.lines
     ]
+
+
+def document_sizes(answer: MemoryAnswer) -> dict[str, int]:
+    """Return the sizes of the axes that have names, by these."""
+    return {utf8(axis.name): axis.size for axis in answer.axes if axis.name is not None}
 
 
 def document_peak(answer: MemoryAnswer) -> MemoryPeak:
