@@ -64,7 +64,7 @@ from tools.schemas.page import rewrite as rewrite_page
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {"manifest": "manifest-format.md"}
-KINDS = tuple(name for name in SCHEMAS if name not in ("explain", "graph", "manifest"))
+KINDS = tuple(name for name in SCHEMAS if name not in ("explain", "graph", "lake", "manifest"))
 
 MAPS = frozenset(
     {
