@@ -176,7 +176,7 @@ def _sketch(values: Array) -> tuple[float, ...] | None:
             band: Floats = matrix[top : top + height].astype(np.float32, copy=False)
             by_column += down[top : top + height] @ band
             sums[top : top + height] = band @ across
-    result = (_fold(sums, other_signs) + _fold(by_column, signs)).astype(np.float32)
+        result = (_fold(sums, other_signs) + _fold(by_column, signs)).astype(np.float32)
     return tuple(result.tolist()) if bool(np.isfinite(result).all()) else None
 
 
