@@ -30,7 +30,7 @@ __all__ = ["sql"]
 @click.option(
     "--format",
     "style",
-    type=click.Choice(["text", "json", "csv", "markdown"]),
+    type=click.Choice(["text", "json", "markdown", "csv"]),
     default="text",
     help="Form of stdout.",
 )

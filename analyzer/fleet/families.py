@@ -26,6 +26,10 @@ _LEAST_SHARE = 0.05
 _MOST_KIN = 64
 """Models that one weight leads to; of more, the first tell enough."""
 
+_MOST_NEAR = 512
+_MOST_MERGED = 12
+"""Models of which a sum of two is looked for: the nearest of the first that come into question."""
+
 _CAST = 0.9999
 """Likeness of a tensor and its cast, as sketches tell it."""
 
@@ -114,6 +118,10 @@ class _Families:
         self._models = sorted(models, key=lambda model: ranks[id(model)])
         self._sizes = [model.elements(weights) for model in self._models]
         self._alike = [self._by_class(model) for model in self._models]
+        self._first: dict[frozenset[tuple[int, int]], int] = {}
+        """By its weights, the first model that has just these."""
+        for number, model in enumerate(self._models):
+            self._first.setdefault(frozenset(model.prints.items()), number)
 
     def _rank(self, model: _Model) -> tuple[float, int, int, str]:
         """Exact before coded, large before small, what others hold too before what none does."""
@@ -175,8 +183,11 @@ class _Families:
 
     def _find(self, number: int) -> tuple[_Kin, ...] | None:
         """What a model comes of: the one before it with which it has most in common, or two that it was merged from."""
+        first = self._first[frozenset(self._models[number].prints.items())]
+        if first < number:
+            return (_Kin(first, "same", self._models[number].prints.total(), self._sizes[number]),)
         found = [kin for each in self._near(number) if (kin := self._hold(number, each)) is not None]
-        found.sort(key=lambda kin: (kin.relation != "same", -kin.elements, kin.other))
+        found.sort(key=lambda kin: (-kin.elements, kin.other))
         best = found[0] if found else None
         if best is not None and best.relation in ("same", "part", "quantized", "cast"):
             return (best,)
@@ -202,8 +213,8 @@ class _Families:
     def _index(self) -> Mapping[int, list[int]]:
         """By class of weights the first models that have some."""
         found: dict[int, list[int]] = defaultdict(list)
-        for number, classes in enumerate(self._alike):
-            for each in classes:
+        for number in sorted(self._first.values()):
+            for each in self._alike[number]:
                 if len(found[each]) < _MOST_KIN:
                     found[each].append(number)
         return found
@@ -247,16 +258,36 @@ class _Families:
 
     def _find_merged(self, number: int, kin: Sequence[int]) -> tuple[_Kin, ...] | None:
         """The two models that one is a weighted sum of, tensor by tensor."""
-        alike = [other for other in kin if self._sizes[other] == self._sizes[number]]
-        others = (
-            alike
-            or [other for other in range(number) if self._sizes[other] == self._sizes[number]][:_MOST_KIN]
-        )
+        size = self._sizes[number]
+        others = [other for other in kin if self._sizes[other] == size] or self._by_size[size]
+        others = self._nearest(number, [other for other in others if other < number])
         if len(others) < 2:
             return None
         sides = [list(self._models[other].prints) for other in others]
         found = find_merge(self._weights, list(self._models[number].prints), sides)
         if found is None:
             return None
-        tensors, size = self._models[number].prints.total(), self._sizes[number]
+        tensors = self._models[number].prints.total()
         return tuple(_Kin(others[each], "merged", tensors, size) for each in found)
+
+    @functools.cached_property
+    def _by_size(self) -> Mapping[int, list[int]]:
+        """By how many elements it has, the different models of that size."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for number in sorted(self._first.values()):
+            found[self._sizes[number]].append(number)
+        return found
+
+    def _nearest(self, number: int, others: Sequence[int]) -> list[int]:
+        """Those of some models whose largest tensor is most like a model's."""
+        weights = self._weights
+        known = [each for each in self._models[number].prints if weights.sketch(each) is not None]
+        if not known:
+            return []
+        largest = max(known, key=lambda each: (weights.elements[each], -each))
+
+        def distance(other: int) -> float:
+            same = (n for n in self._models[other].prints if weights.elements[n] == weights.elements[largest])
+            return -max((weights.likeness(largest, each) for each in same), default=0.0)
+
+        return sorted(sorted(others[:_MOST_NEAR], key=distance)[:_MOST_MERGED])

@@ -37,6 +37,7 @@ def find_sources(sources: Iterable[str]) -> Iterator[Found]:
 
     Raises:
         UsageError: a list cannot be read, a URL with many models cannot be listed, or nothing is named.
+        MissingExtraError: what lists URLs is not installed.
     """
     listed = [sources] if isinstance(sources, str) else list(sources)
     if not listed or "" in listed:
@@ -45,7 +46,12 @@ def find_sources(sources: Iterable[str]) -> Iterator[Found]:
 
 
 def list_names(sources: Iterable[str]) -> Iterator[str]:
-    """The names alone, without a look at what they name."""
+    """The names alone, without a look at what they name.
+
+    Raises:
+        UsageError: a list cannot be read, or a URL with many models cannot be listed.
+        MissingExtraError: what lists URLs is not installed.
+    """
     several = list(sources)
     if len(several) == 1 and not _is_list(several[0]):
         yield from _expand(several[0])

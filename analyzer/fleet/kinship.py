@@ -167,39 +167,41 @@ def _sketch(values: Array) -> tuple[float, ...] | None:
     if values.size < _LEAST_SKETCHED or columns == 1:
         return None
     matrix = values.reshape(rows, columns)
-    across, down = _weights(columns), _weights(rows)
+    (across, signs), (down, other_signs) = _weigh(columns), _weigh(rows)
     by_column = np.zeros(columns, dtype=np.float64)
-    sums = np.zeros(rows, dtype=np.float64)
+    sums = np.empty(rows, dtype=np.float64)
     height = max(1, _BAND // columns)
     with np.errstate(all="ignore"):
         for top in range(0, rows, height):
             band: Floats = matrix[top : top + height].astype(np.float32, copy=False)
             by_column += down[top : top + height] @ band
             sums[top : top + height] = band @ across
-    folded = _fold(sums) + _fold(by_column)
-    result = folded.astype(np.float32)
+        result = (_fold(sums, other_signs) + _fold(by_column, signs)).astype(np.float32)
     return tuple(result.tolist()) if bool(np.isfinite(result).all()) else None
 
 
-def _weights(length: int) -> Floats:
-    found = _direction(length)
-    weights: Floats = (found - found.mean()).astype(np.float32)
-    return weights
-
-
-def _fold(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _fold(sums: npt.NDArray[np.float64], signs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """As many numbers as a sketch has: the i-th of them the sum of every `WIDTH`-th from the i-th on, with signs."""
-    padded = np.zeros(-(-len(sums) // WIDTH) * WIDTH)
-    padded[: len(sums)] = sums * np.sign(_direction(len(sums)))
-    folded: npt.NDArray[np.float64] = padded.reshape(-1, WIDTH).sum(axis=0)
+    signed = sums * signs
+    if len(sums) % WIDTH:
+        padded = np.zeros(-(-len(sums) // WIDTH) * WIDTH)
+        padded[: len(sums)] = signed
+        signed = padded
+    folded: npt.NDArray[np.float64] = signed.reshape(-1, WIDTH).sum(axis=0)
     return folded
 
 
-def _direction(length: int) -> npt.NDArray[np.float64]:
-    return _known_direction(length) if length <= _KNOWN else channel_direction(length)
+def _weigh(length: int) -> tuple[Floats, npt.NDArray[np.float64]]:
+    """Fixed weights of sum 0 for so many values, and fixed signs."""
+    return _known(length) if length <= _KNOWN else _make_weights(length)
+
+
+def _make_weights(length: int) -> tuple[Floats, npt.NDArray[np.float64]]:
+    direction = channel_direction(length)
+    return (direction - direction.mean()).astype(np.float32), np.sign(direction)
 
 
 _KNOWN = 1 << 13
-"""Lengths of which the direction is remembered."""
+"""Lengths of which these are remembered."""
 
-_known_direction = functools.lru_cache(maxsize=64)(channel_direction)
+_known = functools.lru_cache(maxsize=64)(_make_weights)

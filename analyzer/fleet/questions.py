@@ -49,6 +49,7 @@ def answer_question(
 
     Raises:
         UsageError: there is no such question or lake, or it needs an earlier one.
+        MissingExtraError: duckdb or pyarrow is not installed.
     """
     found = load_questions().get(name)
     if found is None:

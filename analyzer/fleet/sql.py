@@ -29,6 +29,7 @@ _LOCKS = (
     "SET python_enable_replacements = false",
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
+    "SET threads = 1",  # with more, rows that no ORDER BY orders come in another order each time
     "SET temp_directory = ''",
     "SET enable_external_access = false",
     "SET lock_configuration = true",

@@ -12,7 +12,7 @@ from analyzer.render.csv.cells import write_cell
 from analyzer.render.json.parts import utf8
 from analyzer.units import format_count, format_many, format_others, printable, shorten
 
-__all__ = ["ANSWERS", "answer_as_csv", "answer_as_json", "answer_as_markdown", "answer_as_text", "show_value"]
+__all__ = ["answer_as_csv", "answer_as_json", "answer_as_markdown", "answer_as_text", "show_value"]
 
 _WIDEST = 60
 """Characters of a cell on a terminal; JSON and CSV have all of it."""
@@ -147,7 +147,3 @@ def _clean(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_clean, value))
     return utf8(value) if isinstance(value, str) else value
-
-
-ANSWERS = ("text", "json", "csv", "markdown")
-"""Forms of stdout."""

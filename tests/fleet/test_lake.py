@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -260,6 +263,33 @@ def test_the_command_says_what_it_did_and_its_json_is_as_its_schema_says(zoo: Pa
     assert run_here("survey", zoo).returncode == 2
     assert run_here("survey", "", "-o", lake).returncode == 2
     assert run_here("survey", zoo, "-o", lake, "--address", "localhost:1").returncode == 2
+
+
+def test_a_person_sees_how_many_are_done_at_which_rate_and_the_time_left(zoo: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    line = [
+        sys.executable,
+        "-m",
+        "analyzer",
+        "survey",
+        str(zoo),
+        "-o",
+        str(tmp_path / "lake"),
+        "--shard",
+        "4",
+    ]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # Linux says so when nobody is left to write
+        while part := os.read(ours, 1 << 16):
+            said += part
+    os.close(ours)
+
+    assert process.wait() == 0
+    assert b"reading models" in said
+    assert b"/22" in said
+    assert re.search(rb"[0-9]+/s.*left", said)
 
 
 def test_a_table_is_plain_parquet(zoo: Path, tmp_path: Path) -> None:

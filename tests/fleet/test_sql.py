@@ -185,6 +185,12 @@ def test_every_ready_question_has_an_answer(name: str, lake: Path) -> None:
     assert done.stdout.startswith(load_questions()[name]["says"][:60])
 
 
+def test_what_no_order_by_orders_has_one_order_all_the_same(lake: Path) -> None:
+    query = "SELECT sha256, list(name) FROM tensors GROUP BY sha256"
+
+    assert len({str(ask_lake(lake, query).rows) for _ in range(5)}) == 1
+
+
 def test_duplicates_name_the_copies(lake: Path, zoo: Path) -> None:
     (row,) = answer_question(lake, "duplicates").records
 
