@@ -27,6 +27,7 @@ from analyzer.commands.sql import sql
 from analyzer.commands.survey import survey
 from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
 from analyzer.commands.time import time
+from analyzer.commands.verify import verify
 from analyzer.errors import ConfigError, OnnxLedgerError
 from analyzer.version import version
 
@@ -107,6 +108,7 @@ for _each in (
     check,
     formula,
     cost,
+    verify,
     time,
     graph,
     survey,

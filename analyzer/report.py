@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the othe
     from analyzer.survey import Survey
     from analyzer.timing.compare import TimingComparison
     from analyzer.timing.record import Timing
+    from analyzer.verify.record import VerifyReport
 
 __all__ = [
     "ExportReport",
@@ -123,5 +124,5 @@ def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 Report: TypeAlias = (
     "Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison"
-    " | BudgetReport | CostReport | FormulaReport | Timing | TimingComparison"
+    " | BudgetReport | VerifyReport | CostReport | FormulaReport | Timing | TimingComparison"
 )

@@ -18,6 +18,7 @@ from analyzer.documents.reconcile import ExportDocument, ReconcileDocument
 from analyzer.documents.recover import RecoverDocument
 from analyzer.documents.survey import SurveyDocument
 from analyzer.documents.time import SweepDocument, TimeDocument
+from analyzer.documents.verify import VerifyDocument
 
 __all__ = ["DOCUMENTS"]
 
@@ -38,5 +39,6 @@ DOCUMENTS: Mapping[str, type[Head]] = {
     "survey": SurveyDocument,
     "sweep": SweepDocument,
     "time": TimeDocument,
+    "verify": VerifyDocument,
 }
 """The record of each kind, by the name of its schema."""

@@ -12,11 +12,12 @@ __all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
     "CostDocument": "cost:describe_cost",
+    "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
 
 
-REPORTS = frozenset({"CostReport"})
+REPORTS = frozenset({"CostReport", "VerifyReport"})
 """Classes of reports that no format has makers of its own for."""
 
 

@@ -27,6 +27,7 @@ SCHEMAS = (
     "survey",
     "sweep",
     "time",
+    "verify",
 )
 """Names that `load_schema` knows: a report's `command`, or what `schema_name` says of it, or `manifest`."""
 

@@ -60,6 +60,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "compare_time": _COMPARED,
     "compare_sweep": ("axis", "value", *_COMPARED),
+    "verify": (
+        *("kind", "module", "class", "value"),
+        *("max_abs_error", "signal_to_error_db", "noise_db", "verdict"),
+    ),
     "cost": (
         *("group", "macs", "macs_value", "flops", "flops_value", "read_bytes", "read_bytes_value"),
         *("written_bytes", "written_bytes_value", "share", "nodes"),
@@ -110,6 +114,14 @@ def _parameters(report: ReconcileReport, document: Document) -> Iterator[Row]:
         found_in = itertools.chain.from_iterable(groups.get(entry, ()) for entry in parameter["entries"])
         names = tuple(dict.fromkeys(found_in))
         yield {**parameter, "shape": join_shape(parameter["shape"]), "group": names}
+
+
+def _values(document: Document) -> Iterator[Row]:
+    """The outputs, then inner values."""
+    for output in document["outputs"]:
+        yield {**output, "module": None, "class": None, "value": output["name"], "kind": "output"}
+    for module in document["modules"]:
+        yield {**module, "kind": "value"}
 
 
 def _costs(document: Document) -> Iterator[Row]:
@@ -214,6 +226,7 @@ _MAKERS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
     "compare": _tensor_pairs,
     "compare_time": _time_pairs,
     "compare_sweep": _at_each_point(_time_pairs),
+    "verify": _values,
     "check": _verdicts,
     "cost": _costs,
     "time": _times,

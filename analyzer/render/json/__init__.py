@@ -78,6 +78,7 @@ _MAKERS = {
     "SurveyReport": "survey:document_survey",
     "Timing": "time:document_timed",
     "TimingComparison": "time:document_timed",
+    "VerifyReport": "verify:document_verification",
 }
 """What makes the document of each kind of report: a module of this folder, and its function."""
 
