@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.documents.verify import VerifyDocument
+from analyzer.documents.verify import VerifiedModule, VerifiedOutput, VerifyDocument
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -60,14 +60,7 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
         Column("verdict", room=9),
     )
     outputs = tuple(
-        Row(
-            (
-                each.name or "[only there]",
-                *_cells(each.max_abs_error, each.signal_to_error_db, each.noise_db),
-                str(each.verdict),
-            )
-        )
-        for each in document.outputs
+        Row((each.name or "[only there]", *_cells(each), str(each.verdict))) for each in document.outputs
     )
     yield Table(columns, outputs, title="outputs", is_whole=True)
     inner = tuple(
@@ -76,7 +69,7 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
                 each.value,
                 each.class_,
                 each.module or "",
-                *_cells(each.max_abs_error, each.signal_to_error_db, each.noise_db),
+                *_cells(each),
                 str(each.verdict),
             )
         )
@@ -97,31 +90,31 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
     )
     yield _differences(document)
     yield Notes(tuple(f"not tried: {each}" for each in document.uncovered))
-    fed = tuple(
+    yield _inputs(document)
+
+
+def _inputs(document: VerifyDocument) -> Table:
+    rows = tuple(
         Row((each.name, each.dtype, "x".join(map(str, each.shape)) or "scalar", each.seed))
         for each in document.inputs
     )
-    yield Table(
-        (
-            Column("input", Kind.NAME),
-            Column("dtype", room=8),
-            Column("shape", room=8),
-            Column("seed", Kind.COUNT, room=7),
-        ),
-        fed,
-        title="inputs",
-        detail=Detail.MORE,
+    columns = (
+        Column("input", Kind.NAME),
+        Column("dtype", room=8),
+        Column("shape", room=8),
+        Column("seed", Kind.COUNT, room=7),
     )
+    return Table(columns, rows, title="inputs", detail=Detail.MORE)
 
 
-def _cells(*values: float | None) -> tuple[Cell, ...]:
-    return values
+def _cells(row: VerifiedOutput | VerifiedModule) -> tuple[Cell, ...]:
+    return row.max_abs_error, row.signal_to_error_db, row.noise_db
 
 
 def _told(document: VerifyDocument) -> Iterator[str]:
     worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
     if worst:
-        yield f"outputs are off by {format_error(worst)} at most; rounding alone would be what `rounding` says"
+        yield f"outputs are off by {format_error(worst)} at most; the column `rounding` has what rounding alone would be"
     yield "not a proof that the weights are a checkpoint's: reconcile says that"
 
 

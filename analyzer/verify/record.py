@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Literal
 
 __all__ = ["Agreement", "Difference", "Fed", "First", "Pairing", "Verdict", "VerifyReport"]
 
@@ -64,8 +65,7 @@ class Difference:
     parameter: str | None
     """The stored tensor that it is about; None where it is about none."""
     node: str
-    kind: str
-    """`operator`, `attribute`, `constant` or `input`."""
+    kind: Literal["operator", "attribute", "constant", "input"]
     expected: str
     """What the other side has."""
     found: str

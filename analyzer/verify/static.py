@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 from analyzer.ledger import Ledger
 from analyzer.model import Graph, Node, StoredTensor
@@ -49,7 +50,7 @@ def _small(graph: Graph) -> Mapping[str, StoredTensor]:
 
 def _of_pair(
     node: Node, twin: Node, stored: Mapping[str, StoredTensor], stored_there: Mapping[str, StoredTensor]
-) -> Iterator[tuple[str, str | None, str, str]]:
+) -> Iterator[tuple[Literal["operator", "attribute", "constant", "input"], str | None, str, str]]:
     """Kind, parameter, what the other file has, what this one has."""
     if (node.op_type, node.domain) != (twin.op_type, twin.domain):
         yield "operator", None, _operator(twin), _operator(node)

@@ -67,10 +67,8 @@ def verify_files(
             inner |= _compare(runner, paths, shared[start : start + _AT_ONCE], runs[:1], depths)
     pairings = [_pairing(ours, graph, pair, found) for pair, found in outputs.items()]
     lost = Agreement(None, None, None, Verdict.NOT_COMPARED)
-    for name in graph.outputs[len(pairs) :]:
-        pairings.append(_pairing(ours, graph, (name, ""), lost))
-    for name in other.outputs[len(pairs) :]:
-        pairings.append(Pairing("", name, "", "", None, lost))
+    pairings += [_pairing(ours, graph, (name, ""), lost) for name in graph.outputs[len(pairs) :]]
+    pairings += [Pairing("", name, "", "", None, lost) for name in other.outputs[len(pairs) :]]
     differences = tuple(find_differences(ours, theirs))
     values = [_pairing(ours, graph, pair, found) for pair, found in inner.items()]
     return VerifyReport(
