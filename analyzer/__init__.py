@@ -120,6 +120,8 @@ if TYPE_CHECKING:
     from analyzer.timing.record import TimingSettings as TimingSettings
     from analyzer.timing.request import Schedule as Schedule
     from analyzer.timing.timer import time_model as time_model
+    from analyzer.verify.record import VerifyReport as VerifyReport
+    from analyzer.verify.verify import verify_files as verify_files
 
 __all__ = [
     "Answer",
@@ -164,6 +166,7 @@ __all__ = [
     "Unit",
     "Unreadable",
     "Verdict",
+    "VerifyReport",
     "answer_as_json",
     "answer_as_text",
     "answer_question",
@@ -223,6 +226,7 @@ __all__ = [
     "survey_models",
     "time_model",
     "to_document",
+    "verify_files",
 ]
 
 _MODULES = {
@@ -268,6 +272,7 @@ _MODULES = {
     "Unit": "budget.record",
     "Unreadable": "survey",
     "Verdict": "budget.record",
+    "VerifyReport": "verify.record",
     "answer_as_json": "render.answer",
     "answer_as_text": "render.answer",
     "answer_question": "fleet.questions",
@@ -327,6 +332,7 @@ _MODULES = {
     "survey_models": "survey",
     "time_model": "timing.timer",
     "to_document": "render",
+    "verify_files": "verify.verify",
 }
 
 

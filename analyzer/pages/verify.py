@@ -114,7 +114,7 @@ def _cells(row: VerifiedOutput | VerifiedModule) -> tuple[Cell, ...]:
 def _told(document: VerifyDocument) -> Iterator[str]:
     worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
     if worst:
-        yield f"outputs are off by {format_error(worst)} at most; the column `rounding` has what rounding alone would be"
+        yield f"outputs are off by {format_error(worst)} at most; rounding alone has its own column"
     yield "not a proof that the weights are a checkpoint's: reconcile says that"
 
 
