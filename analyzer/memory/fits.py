@@ -48,7 +48,11 @@ class Fit:
 
 
 def find_room(lines: tuple[Line, ...], total: int | None, memory: int) -> Room:
-    """Return whether what is needed fits, and by which line."""
+    """Return whether what is needed fits, and by which line.
+
+    Raises:
+        LedgerError: the lines do not sum up to what is needed, a defect of onnxledger itself.
+    """
     known = [line for line in lines if line.value is not None]
     largest = max(known, key=lambda line: line.value or 0, default=None)
     if total is None:
@@ -83,6 +87,7 @@ def find_fits(
 
     Raises:
         CostError: the process that infers shapes has ended.
+        LedgerError: an answer does not hold at itself and at one more, a defect of onnxledger itself.
     """
     labels: dict[str, str] = {}
     for axis, group in groups.items():

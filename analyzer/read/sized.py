@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -84,7 +85,8 @@ class Sizer:
         for tensor in graph.initializer:
             self.typed[tensor.name] = (tensor.data_type, tuple(tensor.dims))
             if math.prod(tensor.dims) <= _SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
-                self.stored[tensor.name] = numpy_helper.to_array(tensor)
+                with suppress(ValueError, TypeError):  # without its values, or with fewer than its shape has
+                    self.stored[tensor.name] = numpy_helper.to_array(tensor)
         self.stated = {
             value.name: tuple(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
@@ -126,7 +128,7 @@ class _Run:
 
     @cached_property
     def imports(self) -> list[onnx.OperatorSetIdProto]:
-        return list(self.of.model.opset_import)
+        return list(self.of.model.opset_import) or [onnx.helper.make_opsetid("", 1)]
 
     def size(self, axis: str) -> Dim:
         """The size of an axis, or its name where no sizes are asked for."""
@@ -137,7 +139,8 @@ class _Run:
         if node.op_type == "SplitToSequence":
             self._split(node)
         for name, typed in self._infer(node).items():
-            self.typed[name] = typed
+            if name:
+                self.typed[name] = typed
         if not any(name in self.typed for name in node.output) and self._is_refused(node):
             self.of.refused = self.of.refused or node.name or node.op_type
             return
@@ -187,7 +190,10 @@ class _Run:
             made = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=self.imports)
         except Exception:  # noqa: BLE001 - of a node that is wrong nothing is known, whatever says so
             return {}
-        return {name: _typed(proto) for name, proto in made.items() if proto.tensor_type.HasField("shape")}
+        found = {name: _typed(proto) for name, proto in made.items() if proto.tensor_type.HasField("shape")}
+        if node.op_type == "Dropout" and len(node.output) > 1 and shapes[0] is not None:
+            found.setdefault(node.output[1], (onnx.TensorProto.BOOL, shapes[0][1]))  # the mask
+        return found
 
     def _split(self, node: onnx.NodeProto) -> None:
         """A tensor in pieces of one size."""
@@ -244,7 +250,7 @@ class _Run:
 
         given = {name: self.values[name] for name in node.input if name}
         try:
-            outputs: Any = ReferenceEvaluator(node, opsets=self.of.opsets).run(None, given)
+            outputs: Any = ReferenceEvaluator(self._model_of(node, given)).run(None, given)
         except Exception:  # noqa: BLE001 - of a node that is wrong nothing is known, whatever says so
             return
         for name, made in zip(node.output, outputs, strict=False):
@@ -253,6 +259,18 @@ class _Run:
                 self.values[name] = array
                 kind = self.typed[name][0] if name in self.typed else 0
                 self.typed[name] = (kind or self.typed[first][0], tuple(array.shape))
+
+    def _model_of(self, node: onnx.NodeProto, given: Mapping[str, np.ndarray[Any, Any]]) -> onnx.ModelProto:
+        """A node alone, in its version, which an evaluator of a node would not heed."""
+        helper = onnx.helper
+        inputs = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in given.items()
+        ]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        version = self.of.opsets.get("", 1)
+        graph = helper.make_graph([node], "node", inputs, outputs)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
 
 
 def _type(typed: Typed) -> onnx.TypeProto:
