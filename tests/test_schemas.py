@@ -627,7 +627,7 @@ def numbers(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[s
             yield (*path, key)
 
 
-MEASURES = frozenset({"eps", "max_abs_error", "ratio", "share"})
+MEASURES = frozenset({"eps", "max_abs_error", "noise_db", "ratio", "share", "signal_to_error_db"})
 
 SIDES = frozenset({"a", "b", "change", "difference"})
 """Counts, but of two timings times too."""
