@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
+.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide memory-matrix tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ matrix: .venv/.installed  ## make and reconcile architectures x exports x transf
 
 matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/matrix-wide.md (half an hour)
 	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/matrix-wide.md)
+
+memory-matrix: .venv/.installed  ## plan and run the files that `make matrix` has left, and hold every node's memory; without ARGS rewrites docs/memory.md (an hour)
+	PYTHONPATH=tests $(BIN)/python -m tools.memory_matrix $(or $(ARGS),build/matrix --markdown docs/memory.md)
 
 tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/tamper.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/tamper.md)
@@ -117,7 +120,7 @@ clean:  ## remove build outputs and caches, not .venv
 	@echo "setting up .venv: this downloads PyTorch and takes minutes" >&2
 	@$(PYTHON) -m venv .venv
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --no-deps torch
-	@$(PIP) -e ".[export,time,report,remote,dev]"
+	@$(PIP) -e ".[export,time,report,remote,fleet,dev]"
 	@touch $@
 
 # The other tools live apart, so that none of their dependencies reaches .venv. Without them the benchmark still runs,

@@ -19,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from analyzer.answer import Answer as Answer
     from analyzer.artifact import find_components as find_components
     from analyzer.audit import audit_model as audit_model
     from analyzer.audit import file_digests as file_digests
@@ -39,10 +40,20 @@ if TYPE_CHECKING:
     from analyzer.comparison import group_alike as group_alike
     from analyzer.config import Config as Config
     from analyzer.config import load_config as load_config
+    from analyzer.cost.account import measure_cost as measure_cost
+    from analyzer.cost.record import CostReport as CostReport
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
     from analyzer.findings.catalog import Explanation as Explanation
     from analyzer.findings.catalog import explain as explain
     from analyzer.findings.catalog import load_explanations as load_explanations
+    from analyzer.fleet.checking import check_lake as check_lake
+    from analyzer.fleet.engines import find_engine as find_engine
+    from analyzer.fleet.lake import open_lake as open_lake
+    from analyzer.fleet.page import render_lake as render_lake
+    from analyzer.fleet.questions import answer_question as answer_question
+    from analyzer.fleet.record import FleetSettings as FleetSettings
+    from analyzer.fleet.run import survey_fleet as survey_fleet
+    from analyzer.fleet.sql import ask_lake as ask_lake
     from analyzer.formulas.check import check_formula as check_formula
     from analyzer.formulas.counting import count_config as count_config
     from analyzer.formulas.derived import derive_formula as derive_formula
@@ -84,6 +95,9 @@ if TYPE_CHECKING:
     from analyzer.render import render_saved as render_saved
     from analyzer.render import save_report as save_report
     from analyzer.render import to_document as to_document
+    from analyzer.render.answer import answer_as_json as answer_as_json
+    from analyzer.render.answer import answer_as_text as answer_as_text
+    from analyzer.render.lake import summary_as_text as summary_as_text
     from analyzer.render.options import RenderOptions as RenderOptions
     from analyzer.report import ExportReport as ExportReport
     from analyzer.report import GraphReport as GraphReport
@@ -106,17 +120,22 @@ if TYPE_CHECKING:
     from analyzer.timing.record import TimingSettings as TimingSettings
     from analyzer.timing.request import Schedule as Schedule
     from analyzer.timing.timer import time_model as time_model
+    from analyzer.verify.record import VerifyReport as VerifyReport
+    from analyzer.verify.verify import verify_files as verify_files
 
 __all__ = [
+    "Answer",
     "Blocks",
     "BudgetReport",
     "Checked",
     "Comparison",
     "Config",
+    "CostReport",
     "Entry",
     "Explanation",
     "ExportReport",
     "Finding",
+    "FleetSettings",
     "Formula",
     "FormulaReport",
     "GraphReport",
@@ -147,11 +166,17 @@ __all__ = [
     "Unit",
     "Unreadable",
     "Verdict",
+    "VerifyReport",
+    "answer_as_json",
+    "answer_as_text",
+    "answer_question",
+    "ask_lake",
     "audit_model",
     "build_graph",
     "build_tree",
     "check_budget",
     "check_formula",
+    "check_lake",
     "check_models",
     "collapse_graph",
     "compare",
@@ -162,6 +187,7 @@ __all__ = [
     "explain",
     "file_digests",
     "find_components",
+    "find_engine",
     "find_models",
     "find_preset",
     "group_alike",
@@ -177,7 +203,9 @@ __all__ = [
     "load_manifest",
     "load_report",
     "load_timing",
+    "measure_cost",
     "open_checkpoint",
+    "open_lake",
     "parse_limit",
     "parse_patterns",
     "parse_shapes",
@@ -187,26 +215,33 @@ __all__ = [
     "reconcile",
     "reconcile_ledger",
     "recover_state",
+    "render_lake",
     "render_report",
     "render_saved",
     "save_manifest",
     "save_report",
     "save_state",
+    "summary_as_text",
+    "survey_fleet",
     "survey_models",
     "time_model",
     "to_document",
+    "verify_files",
 ]
 
 _MODULES = {
+    "Answer": "answer",
     "Blocks": "ledger",
     "BudgetReport": "budget.record",
     "Checked": "formulas.record",
     "Comparison": "comparison",
     "Config": "config",
+    "CostReport": "cost.record",
     "Entry": "ledger",
     "Explanation": "findings.catalog",
     "ExportReport": "report",
     "Finding": "ledger",
+    "FleetSettings": "fleet.record",
     "Formula": "formulas.record",
     "FormulaReport": "formulas.record",
     "GraphReport": "report",
@@ -237,11 +272,17 @@ _MODULES = {
     "Unit": "budget.record",
     "Unreadable": "survey",
     "Verdict": "budget.record",
+    "VerifyReport": "verify.record",
+    "answer_as_json": "render.answer",
+    "answer_as_text": "render.answer",
+    "answer_question": "fleet.questions",
+    "ask_lake": "fleet.sql",
     "audit_model": "audit",
     "build_graph": "graph",
     "build_tree": "group.tree",
     "check_budget": "budget.evaluate",
     "check_formula": "formulas.check",
+    "check_lake": "fleet.checking",
     "check_models": "budget.gate",
     "collapse_graph": "collapse",
     "compare": "questions",
@@ -252,6 +293,7 @@ _MODULES = {
     "explain": "findings.catalog",
     "file_digests": "audit",
     "find_components": "artifact",
+    "find_engine": "fleet.engines",
     "find_models": "survey",
     "find_preset": "group.presets",
     "group_alike": "comparison",
@@ -267,7 +309,9 @@ _MODULES = {
     "load_manifest": "manifest",
     "load_report": "saved",
     "load_timing": "saved.timing",
+    "measure_cost": "cost.account",
     "open_checkpoint": "checkpoints.checkpoint",
+    "open_lake": "fleet.lake",
     "parse_limit": "budget.limits",
     "parse_patterns": "group.patterns",
     "parse_shapes": "timing.inputs.shapes",
@@ -277,14 +321,18 @@ _MODULES = {
     "reconcile": "questions",
     "reconcile_ledger": "reconciliation",
     "recover_state": "recover",
+    "render_lake": "fleet.page",
     "render_report": "render",
     "render_saved": "render",
     "save_manifest": "manifest",
     "save_report": "render",
     "save_state": "recover",
+    "summary_as_text": "render.lake",
+    "survey_fleet": "fleet.run",
     "survey_models": "survey",
     "time_model": "timing.timer",
     "to_document": "render",
+    "verify_files": "verify.verify",
 }
 
 

@@ -14,6 +14,7 @@ import click
 from analyzer.commands.annotations import annotate_error
 from analyzer.commands.check import check
 from analyzer.commands.compare import compare
+from analyzer.commands.cost import cost
 from analyzer.commands.explain import explain
 from analyzer.commands.export import export
 from analyzer.commands.formula import formula
@@ -22,8 +23,11 @@ from analyzer.commands.inspect import inspect
 from analyzer.commands.reconcile import reconcile
 from analyzer.commands.recover import recover
 from analyzer.commands.show import show
+from analyzer.commands.sql import sql
+from analyzer.commands.survey import survey
 from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
 from analyzer.commands.time import time
+from analyzer.commands.verify import verify
 from analyzer.errors import ConfigError, OnnxLedgerError
 from analyzer.version import version
 
@@ -95,5 +99,21 @@ def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 
 
-for _each in (export, inspect, reconcile, recover, compare, check, formula, time, graph, show, explain):
+for _each in (
+    export,
+    inspect,
+    reconcile,
+    recover,
+    compare,
+    check,
+    formula,
+    cost,
+    verify,
+    time,
+    graph,
+    survey,
+    sql,
+    show,
+    explain,
+):
     command.add_command(_each)

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "ConfigError",
+    "CostError",
     "ExportError",
     "ExternalDataError",
     "FormulaError",
@@ -68,6 +69,10 @@ class LedgerError(OnnxLedgerError):
 
 class TimingError(OnnxLedgerError):
     """The model cannot be run, or ended the process that ran it."""
+
+
+class CostError(OnnxLedgerError):
+    """What a model costs cannot be told."""
 
 
 class FormulaError(OnnxLedgerError):

@@ -50,6 +50,11 @@ class Source(Protocol):
         ...
 
     @property
+    def mark(self) -> str:
+        """What tells this version of it from the next; "" where nothing does."""
+        ...
+
+    @property
     def step(self) -> int:
         """Bytes that are worth reading at once where only a few are needed."""
         ...

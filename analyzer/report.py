@@ -16,12 +16,14 @@ if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the othe
 
     from analyzer.budget.record import BudgetReport
     from analyzer.comparison.record import Comparison
+    from analyzer.cost.record import CostReport
     from analyzer.formulas.record import FormulaReport
     from analyzer.reconciliation.lines import Reconciliation
     from analyzer.recover.record import Recovery
     from analyzer.survey import Survey
     from analyzer.timing.compare import TimingComparison
     from analyzer.timing.record import Timing
+    from analyzer.verify.record import VerifyReport
 
 __all__ = [
     "ExportReport",
@@ -122,5 +124,5 @@ def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 Report: TypeAlias = (
     "Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison"
-    " | BudgetReport | FormulaReport | Timing | TimingComparison"
+    " | BudgetReport | VerifyReport | CostReport | FormulaReport | Timing | TimingComparison"
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import metadata
 
 __all__ = ["version"]
 
 
+@functools.cache
 def version() -> str:
     """The version that was installed, "unknown" where the sources are run without installing them."""
     try:

@@ -27,6 +27,7 @@ from analyzer.content import (
     is_constant_filled,
     sample,
 )
+from analyzer.cost.account import measure_cost
 from analyzer.dtypes import DType
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
@@ -38,6 +39,7 @@ from analyzer.recover.ownnames import read_own_names
 from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.survey import survey_models
 from analyzer.timing.compare import compare_timings
+from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 3], producer_name: "pytorch">\n'
 
@@ -301,7 +303,39 @@ def formula_that_was_found(folder: Path) -> Report:
     return formula_reports.derived()
 
 
+def work(folder: Path) -> Report:
+    """What a product and one of no known shape are, at a size of one axis."""
+    body = "h = MatMul(x, w) i = NonZero(h) f = Cast<to = 1>(i) y = MatMul(v, f)"
+    weights = "<float[2,2] w = {1,2,3,4}, float[1,2] v = {5,6}>"
+    proto = onnx.parser.parse_model(f"{HEADER} g (float[n,2] x) => (float[1,m] y) {weights} {{ {body} }}")
+    onnx.save(proto, folder / "model.onnx")
+    return measure_cost(audit_model(folder / "model.onnx"), sizes={"n": 8})
+
+
+def verification(folder: Path) -> Report:
+    """Two files of which the outputs differ, as if they had run."""
+    off = Agreement(0.0764, 31.6, 126.9, Verdict.DIFFERS)
+    lost = Agreement(None, None, None, Verdict.NOT_COMPARED)
+    reason = "LayerNormalization norm: epsilon 0.05, and epsilon 1e-05 in the other"
+    return VerifyReport(
+        path="new.onnx",
+        against="old.onnx",
+        outputs=(
+            Pairing("y", "y", "bias", "Add", "head", off),
+            Pairing("", "z", "", "", None, lost),
+        ),
+        values=(Pairing("b", "b", "norm", "LayerNormalization", None, off),),
+        first=First(None, "norm", reason),
+        checked=5,
+        differences=(Difference(None, None, "norm", "attribute", "epsilon 1e-05", "epsilon 0.05"),),
+        inputs=(Fed("x", "FLOAT", (6, 8), 0),),
+        uncovered=("other sizes than x 6x8",),
+    )
+
+
 REPORTS: list[Callable[[Path], Report]] = [
+    work,
+    verification,
     inspection,
     plain_inspection,
     empty_inspection,

@@ -168,7 +168,7 @@ def test_a_pull_request_that_grows_by_3_percent_gets_its_comment(tmp_path: Path)
 OF_THEIR_OWN: dict[str, Special] = {"check": "BudgetReport", "formula": "FormulaReport"}
 
 
-@pytest.mark.parametrize("name", sorted({*command.commands} - {"graph", "explain", "show"}))
+@pytest.mark.parametrize("name", sorted({*command.commands} - {"graph", "explain", "show", "survey"}))
 def test_format_takes_what_the_registry_says_is_printed(name: str) -> None:
     """Pages, pictures and what other programs read are files: `-o` alone asks for them."""
     (style,) = (each for each in command.commands[name].params if each.name == "style")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import re
@@ -19,9 +20,11 @@ import pytest
 import reports
 import timings
 
+from analyzer.documents.kinds import DOCUMENTS
 from analyzer.errors import UsageError
 from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.group import group_by
+from analyzer.pages.kinds import PAGES
 from analyzer.render import RenderOptions, render_report, to_document
 from analyzer.render.html import SECTIONS, render_documents, render_html
 from analyzer.render.html.page import LIBRARY
@@ -36,7 +39,7 @@ from analyzer.schemas import SCHEMAS, schema_name
 ECHARTS = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
 """SHA-256 of `dist/echarts.min.js` as npm has it."""
 
-WITHOUT_PAGE = {"explain", "graph", "manifest"}
+WITHOUT_PAGE = {"explain", "graph", "lake", "manifest"}
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -200,7 +203,8 @@ def test_ids_are_unique_and_labels_lead_to_them(make: Callable[[Path], Report], 
 
 
 def test_every_kind_of_document_has_its_section() -> None:
-    assert set(SECTIONS) == set(SCHEMAS) - WITHOUT_PAGE
+    paged = {kind for kind, record in DOCUMENTS.items() if record.__name__ in PAGES}
+    assert set(SECTIONS) | paged == set(SCHEMAS) - WITHOUT_PAGE
 
 
 def test_it_is_what_the_format_of_that_name_gives(tmp_path: Path) -> None:
@@ -450,8 +454,12 @@ def test_hostile_texts_anywhere_in_a_document_are_text(
 ) -> None:
     document = to_document(make(tmp_path))
     kept = {"command", "kind", "status", "severity"}
+    if schema_name(document) not in SECTIONS:  # read as what its record says: other words there are refused
+        kept |= {"tool", "basis", "by", "verdict"}
 
     def spoil(value: Any, key: str = "") -> Any:
+        if key == "tool" and key in kept:
+            return value
         if isinstance(value, dict):
             return {name: spoil(each, name) for name, each in value.items()}
         if isinstance(value, list):
@@ -475,6 +483,9 @@ def test_an_old_or_broken_report_is_shown_as_far_as_it_goes(
     document = to_document(make(tmp_path))
     kind = schema_name(document)
     keys = [key for key in document if key not in ("schema_version", "command", "kind", "models", "points")]
+    if kind not in SECTIONS:
+        _refuses_what_is_wrong(document, keys)
+        return
 
     for key in keys:
         without = {name: value for name, value in document.items() if name != key}
@@ -484,6 +495,16 @@ def test_an_old_or_broken_report_is_shown_as_far_as_it_goes(
     for wrong in ({}, *(dict.fromkeys(keys, value) for value in (None, "text", [{}]))):
         kept = {key: value for key, value in document.items() if key not in keys}
         assert Page(render_documents([kept | wrong])).open == []
+
+
+def _refuses_what_is_wrong(document: dict[str, Any], keys: list[str]) -> None:
+    """A document that is read as its record: what lacks a key, or has another value there, is refused with its path."""
+    for key in keys:
+        with pytest.raises(UsageError, match="not a whole report"):
+            render_documents([{name: value for name, value in document.items() if name != key}])
+        for wrong in WRONG:
+            with contextlib.suppress(UsageError):  # some may be null
+                assert Page(render_documents([{**document, key: wrong}])).open == []
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
@@ -524,7 +545,7 @@ def test_a_view_has_what_is_there_and_remembers_what_is_not() -> None:
 def test_names_of_sections_are_those_of_schemas(tmp_path: Path) -> None:
     kinds = {schema_name(to_document(make(tmp_path))) for make in reports.REPORTS}
 
-    assert kinds == set(SECTIONS)
+    assert kinds == set(SECTIONS) | {kind for kind, record in DOCUMENTS.items() if record.__name__ in PAGES}
 
 
 def test_files_of_the_page_end_no_element_that_holds_them() -> None:

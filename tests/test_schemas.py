@@ -64,7 +64,7 @@ from tools.schemas.page import rewrite as rewrite_page
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {"manifest": "manifest-format.md"}
-KINDS = tuple(name for name in SCHEMAS if name not in ("explain", "graph", "manifest"))
+KINDS = tuple(name for name in SCHEMAS if name not in ("explain", "graph", "lake", "manifest"))
 
 MAPS = frozenset(
     {
@@ -627,7 +627,7 @@ def numbers(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[s
             yield (*path, key)
 
 
-MEASURES = frozenset({"eps", "max_abs_error", "ratio", "share"})
+MEASURES = frozenset({"eps", "max_abs_error", "noise_db", "ratio", "share", "signal_to_error_db"})
 
 SIDES = frozenset({"a", "b", "change", "difference"})
 """Counts, but of two timings times too."""

@@ -44,6 +44,7 @@ class Unit(enum.StrEnum):
     TENSORS = "tensors"
     NODES = "nodes"
     CALLS = "calls"
+    MACS = "macs"
     VERSION = "version"
     FINDINGS = "findings"
     OPERATORS = "operators"

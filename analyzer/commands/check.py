@@ -31,9 +31,11 @@ from analyzer.errors import UsageError
 from analyzer.process.deadline import within
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.budget.record import BudgetReport, Rule
+    from analyzer.budget.record import BudgetReport, Rule, Verdict
     from analyzer.config import Config
+    from analyzer.cost.judged import WorkLimit
     from analyzer.ledger import Ledger
+    from analyzer.memory.judged import MemoryLimit
     from analyzer.reconciliation import ContentMode
 
 __all__ = ["check"]
@@ -134,6 +136,18 @@ _settling = bundle(
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @_limiting
+@click.option(
+    "--max-memory",
+    multiple=True,
+    metavar="LIMIT",
+    help="Of one run: 'batch=8,sequence=512: 6GiB'. Repeatable.",
+)
+@click.option(
+    "--max-macs",
+    multiple=True,
+    metavar="LIMIT",
+    help="Of one run: 'batch=1,sequence=128: 12G'. Repeatable.",
+)
 @_settling
 @judging
 @click.option(
@@ -147,6 +161,8 @@ _settling = bundle(
 def check(
     models: tuple[str, ...],
     limited: _Limited,
+    max_memory: tuple[str, ...],
+    max_macs: tuple[str, ...],
     settled: _Settled,
     judged: Judged,
     content: ContentMode | None,
@@ -158,20 +174,26 @@ def check(
 
     Budgets are given here, and in the config's [[rules]]; a flag wins over a rule
     that limits the same of the whole model.
-    MODEL is a model, a folder of models, or a saved JSON report. The exit code
-    is 1 where a rule fails, and 2 where one could not be evaluated.
+    MODEL is a model, a folder of models, a saved JSON report, or a lake that
+    survey has written; --baseline is then an earlier lake. The exit code is 1
+    where a rule fails, and 2 where one could not be evaluated.
     """
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")
     from analyzer.budget.flags import override
+    from analyzer.fleet.lake import is_lake
 
     check_artifact(bounded, models if len(models) == 1 else ())
     config = settled.read()
     rules = override(config.rules, limited.rules())
-    if not rules and not judged.strict:
+    room, work = _room(max_memory), _work(max_macs)
+    if not rules and not judged.strict and not room and not work:
         raise UsageError(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
         )
+    if any(map(is_lake, models)):
+        _check_lake(models, rules, config, settled, judged, bounded, content, written, output)
+        return
     baseline = settled.baseline or config.baseline
     _check_baselines(rules, baseline, settled)
     names, lost = find_models(models, bounded)
@@ -193,6 +215,86 @@ def check(
     )
     is_any = settled.baseline_any or config.baseline_any
     report = _ask(rules, ledgers, lost, baseline, config, reader, judged, is_any_baseline=is_any)
+    more = (*_judge_runs(room, ledgers, lost), *_judge_runs(work, ledgers, lost))
+    report = dataclasses.replace(report, verdicts=(*report.verdicts, *more))
+    emit(report, output, written, judged.ignore)
+    _leave(report, output)
+
+
+def _room(texts: Iterable[str]) -> tuple[MemoryLimit, ...]:
+    """What each `--max-memory` says; of what `--help` does not need, only where it is given."""
+    if not texts:
+        return ()
+    from analyzer.memory.judged import parse_memory_limit
+
+    return tuple(map(parse_memory_limit, texts))
+
+
+def _work(texts: Iterable[str]) -> tuple[WorkLimit, ...]:
+    """What each `--max-macs` says."""
+    if not texts:
+        return ()
+    from analyzer.cost.judged import parse_work_limit
+
+    return tuple(map(parse_work_limit, texts))
+
+
+def _judge_runs(
+    limits: Iterable[MemoryLimit | WorkLimit], ledgers: dict[str, Ledger], lost: dict[str, str]
+) -> Iterator[Verdict]:
+    """A verdict of each limit on each model, those that cannot be read as well."""
+    for limit in limits:
+        from analyzer.budget.evaluate import skip
+        from analyzer.budget.record import Skipped, Unit
+        from analyzer.cost.judged import WorkLimit, judge_work
+        from analyzer.memory.judged import judge_memory
+
+        for name, ledger in ledgers.items():
+            if isinstance(limit, WorkLimit):
+                yield judge_work(limit, name, ledger)
+            else:
+                yield judge_memory(limit, name, ledger)
+        for name in lost:
+            unit = Unit.MACS if isinstance(limit, WorkLimit) else Unit.BYTES
+            yield skip(limit.rule, unit, name, Skipped.NOT_EVALUATED, "the model cannot be read")
+
+
+def _check_lake(
+    models: Sequence[str],
+    rules: Sequence[Rule],
+    config: Config,
+    settled: _Settled,
+    judged: Judged,
+    bounded: Bounded,
+    content: ContentMode | None,
+    written: Written,
+    output: Output,
+) -> None:
+    """Check all models of a lake, relative rules against an earlier one.
+
+    Raises:
+        UsageError: it is not alone, or the baseline is no lake.
+    """
+    from analyzer.fleet.checking import check_lake
+    from analyzer.fleet.lake import open_lake
+
+    if len(models) > 1:
+        raise UsageError("MODEL: a lake is checked alone; name nothing beside it")
+    baseline = settled.baseline or config.baseline
+    _check_baselines(rules, baseline, settled)
+    earlier = None if baseline is None else open_lake(baseline)
+    report = check_lake(
+        rules,
+        open_lake(models[0]),
+        earlier=earlier,
+        read=ModelReader(bounded, content, output.quiet).read,
+        groups=config.groups,
+        is_any_baseline=settled.baseline_any or config.baseline_any,
+        strict=judged.strict,
+        ignore=judged.ignore,
+        stamp=time_stamp() if judged.stamp else None,
+    )
+    check_outputs(written, [Path(models[0])], report="BudgetReport")
     emit(report, output, written, judged.ignore)
     _leave(report, output)
 

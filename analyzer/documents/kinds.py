@@ -8,14 +8,17 @@ from analyzer.documents.base import Head
 from analyzer.documents.check import CheckDocument
 from analyzer.documents.compare import CompareDocument
 from analyzer.documents.compare_time import CompareSweepDocument, CompareTimeDocument
+from analyzer.documents.cost import CostDocument
 from analyzer.documents.explain import ExplainDocument
 from analyzer.documents.formula import FormulaDocument
 from analyzer.documents.graph import GraphDocument
 from analyzer.documents.inspect import InspectDocument
+from analyzer.documents.lake import LakeDocument
 from analyzer.documents.reconcile import ExportDocument, ReconcileDocument
 from analyzer.documents.recover import RecoverDocument
 from analyzer.documents.survey import SurveyDocument
 from analyzer.documents.time import SweepDocument, TimeDocument
+from analyzer.documents.verify import VerifyDocument
 
 __all__ = ["DOCUMENTS"]
 
@@ -24,15 +27,18 @@ DOCUMENTS: Mapping[str, type[Head]] = {
     "compare": CompareDocument,
     "compare_sweep": CompareSweepDocument,
     "compare_time": CompareTimeDocument,
+    "cost": CostDocument,
     "explain": ExplainDocument,
     "export": ExportDocument,
     "formula": FormulaDocument,
     "graph": GraphDocument,
     "inspect": InspectDocument,
+    "lake": LakeDocument,
     "reconcile": ReconcileDocument,
     "recover": RecoverDocument,
     "survey": SurveyDocument,
     "sweep": SweepDocument,
     "time": TimeDocument,
+    "verify": VerifyDocument,
 }
 """The record of each kind, by the name of its schema."""

@@ -357,6 +357,8 @@ class Model:
     """The files themselves, by `File.key`."""
     components: tuple[Component, ...] = ()
     """Those of an artifact of several files; none where the model is one file."""
+    missing: tuple[str, ...] = ()
+    """Locations of external data that is not there, as a path from the model's folder; of one file alone."""
 
     def __repr__(self) -> str:
         tensors = sum(len(graph.tensors) for graph in self.graphs)

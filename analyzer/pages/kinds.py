@@ -8,15 +8,22 @@ from collections.abc import Callable, Mapping
 from analyzer.documents.base import Head
 from analyzer.pages.page import Page
 
-__all__ = ["PAGES", "describe", "is_described"]
+__all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
     "CompareDocument": "compare:describe_comparison",
+    "CostDocument": "cost:describe_cost",
     "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
     "ReconcileDocument": "reconcile:describe_reconciliation",
+    "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
+
+REPORTS = frozenset(
+    {"Comparison", "CostReport", "ExportReport", "Inspection", "ReconcileReport", "VerifyReport"}
+)
+"""Classes of reports that no format has makers of its own for."""
 
 
 def is_described(document: Head) -> bool:

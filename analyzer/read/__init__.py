@@ -86,6 +86,11 @@ def _read(location: str, source: Source, book: Book) -> Model:
         not_utf8=tuple(sorted(book.names.not_utf8)),
         odd_names=book.odd_names(),
         sources={source.key: source, **externals},
+        missing=tuple(
+            location
+            for location, sibling in sorted(book.siblings.items())
+            if isinstance(sibling, Exception) and str(sibling).startswith("[external-missing]")
+        ),
     )
 
 

@@ -48,6 +48,10 @@ class RemoteFile:
         return self.first.total
 
     @property
+    def mark(self) -> str:
+        return next(filter(None, self.first.marks), "")
+
+    @property
     def traffic(self) -> Traffic:
         return Traffic(self.store.meter.requests, self.store.meter.bytes_read, self.redirected_to)
 
@@ -117,11 +121,12 @@ class RemoteFile:
         return ModelReadError(f"{self.name}: changed while it was read; run again when nobody writes to it")
 
 
-def open_remote(location: str, timeout: float = TIMEOUT) -> RemoteFile:
+def open_remote(location: str, timeout: float = TIMEOUT, first: int = STEP) -> RemoteFile:
     """The file at a URL, looked at with one request.
 
     Args:
         location: Whatever fsspec understands; `file://` is `open_source`'s.
+        first: Bytes that the request brings where they come with the answer.
         timeout: Seconds for a request, and more for a long range. Filesystems other than http, https and hf keep
             their own.
 
@@ -132,7 +137,7 @@ def open_remote(location: str, timeout: float = TIMEOUT) -> RemoteFile:
     name = shown(location)
     with _naming(name):
         store, url = _find(location, timeout)
-    return _open(store, url, name, STEP)
+    return _open(store, url, name, first)
 
 
 @contextmanager

@@ -95,6 +95,10 @@ class LocalFile:
     def name(self) -> str:
         return str(self.path)
 
+    @property
+    def mark(self) -> str:
+        return str(self.identity[2])
+
     def read(self, offset: int, length: int) -> bytes:
         return self.read_ranges([(offset, length)])[0]
 

@@ -173,6 +173,7 @@ def render_saved(*documents: Mapping[str, Any]) -> str:
 
     Raises:
         MissingExtraError: jinja2 is not installed.
+        UsageError: a document has a wrong value, or is of a kind that no page shows.
     """
     FORMATS["html"].check()
     from analyzer.render.html import render_documents  # after the check: it needs jinja2

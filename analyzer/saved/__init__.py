@@ -30,6 +30,7 @@ __all__ = [
     "load_report",
     "read_any_report",
     "read_report",
+    "rebuild",
     "to_typed",
 ]
 
@@ -60,6 +61,19 @@ def load_report(path: Path | str) -> Ledger:
         raise UsageError(
             f"{path}: a report on many models; inspect the one that is meant, and take its report"
         )
+    return rebuild(path, document)
+
+
+def rebuild(path: Path | str, document: Mapping[str, Any]) -> Ledger:
+    """The ledger that a document of `inspect` on one model describes.
+
+    Args:
+        path: what it is called in messages.
+        document: as its schema describes it, or as an older release wrote it.
+
+    Raises:
+        UsageError: it is not whole, or contradicts itself.
+    """
     told = decode(path, _completed(path, document), InspectDocument)
     wrong = find_contradiction(told)
     if wrong is not None:

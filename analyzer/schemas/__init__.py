@@ -14,26 +14,29 @@ SCHEMAS = (
     "compare",
     "compare_sweep",
     "compare_time",
+    "cost",
     "explain",
     "export",
     "formula",
     "graph",
     "inspect",
+    "lake",
     "manifest",
     "reconcile",
     "recover",
     "survey",
     "sweep",
     "time",
+    "verify",
 )
 """Names that `load_schema` knows: a report's `command`, or what `schema_name` says of it, or `manifest`."""
 
 
 def schema_name(report: Mapping[str, Any]) -> str:
-    """The schema that a report was written for: that of its command, but for four kinds.
+    """The schema that a report was written for: that of its command, but for five kinds.
 
-    `survey` is `inspect` of many models, `sweep` is `time` at several lengths; `compare_time` and `compare_sweep` are
-    `compare` of two saved reports of `time`.
+    `survey` is `inspect` of many models, `lake` what `survey` says, `sweep` is `time` at several lengths;
+    `compare_time` and `compare_sweep` are `compare` of two saved reports of `time`.
 
     >>> schema_name({"command": "inspect", "models": []}), schema_name({"command": "inspect", "model": {}})
     ('survey', 'inspect')
@@ -44,6 +47,8 @@ def schema_name(report: Mapping[str, Any]) -> str:
     is_survey = report.get("command") == "inspect" and "models" in report
     if report.get("command") == "compare" and "kind" in report:
         return "compare_sweep" if is_sweep else "compare_time"
+    if report.get("command") == "survey":
+        return "lake"
     return "survey" if is_survey else "sweep" if is_sweep else str(report["command"])
 
 

@@ -39,7 +39,7 @@ def texts(*places: str) -> set[str]:
 
 def found_by_rules() -> set[str]:
     """Ids in the rules: they are literals there, and no other literal looks like one."""
-    known = texts("findings/*.py", "group/patterns.py", "reconcile/remarks.py")
+    known = texts("findings/*.py", "group/patterns.py", "reconciliation/remarks.py")
     return {text for text in known if ID.fullmatch(text) or text in OF_ONE_WORD} - NO_IDS
 
 

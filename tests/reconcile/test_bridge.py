@@ -17,7 +17,7 @@ from models import (
     without_values,
 )
 
-from analyzer import reconcile as reconcile_package
+from analyzer import reconciliation as reconcile_package
 from analyzer.errors import LedgerError
 from analyzer.group import group_by
 from analyzer.reconciliation import Line, Reconciliation, reconcile_ledger

@@ -13,6 +13,7 @@ from analyzer.documents import (
     check,
     compare,
     compare_time,
+    cost,
     explain,
     formula,
     graph,
@@ -69,6 +70,7 @@ TABLES: Mapping[str, Mapping[str, type[Record]]] = {
         "formula_part": formula.FormulaPart,
         "formula_field": formula.FormulaField,
         "explanation": explain.Explanation,
+        "amount": cost.Amount,
     },
     "graph.md": {
         "graph": graph.GraphDocument,

@@ -60,6 +60,14 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "compare_time": _COMPARED,
     "compare_sweep": ("axis", "value", *_COMPARED),
+    "verify": (
+        *("kind", "module", "class", "value"),
+        *("max_abs_error", "signal_to_error_db", "noise_db", "verdict"),
+    ),
+    "cost": (
+        *("group", "macs", "macs_value", "flops", "flops_value", "read_bytes", "read_bytes_value"),
+        *("written_bytes", "written_bytes_value", "share", "nodes"),
+    ),
     "check": (
         *("name", "model", "metric", "group", "match", "status", "skipped", "bound", "observed", "limit"),
         *("unit", "baseline", "exceeded_by", "contributors", "message", "advice", "origin"),
@@ -106,6 +114,26 @@ def _parameters(report: ReconcileReport, document: Document) -> Iterator[Row]:
         found_in = itertools.chain.from_iterable(groups.get(entry, ()) for entry in parameter["entries"])
         names = tuple(dict.fromkeys(found_in))
         yield {**parameter, "shape": join_shape(parameter["shape"]), "group": names}
+
+
+def _values(document: Document) -> Iterator[Row]:
+    """The outputs, then inner values."""
+    for output in document["outputs"]:
+        yield {**output, "module": None, "class": None, "value": output["name"], "kind": "output"}
+    for module in document["modules"]:
+        yield {**module, "kind": "value"}
+
+
+def _costs(document: Document) -> Iterator[Row]:
+    for group in document["groups"]:
+        amounts = {key: group[key] for key in ("macs", "flops", "read_bytes", "written_bytes")}
+        yield {
+            "group": group["group"],
+            **{key: amount["expression"] for key, amount in amounts.items()},
+            **{f"{key}_value": amount["value"] for key, amount in amounts.items()},
+            "share": group["share"],
+            "nodes": group["nodes"],
+        }
 
 
 def _models(document: Document) -> Iterator[Row]:
@@ -198,7 +226,9 @@ _MAKERS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
     "compare": _tensor_pairs,
     "compare_time": _time_pairs,
     "compare_sweep": _at_each_point(_time_pairs),
+    "verify": _values,
     "check": _verdicts,
+    "cost": _costs,
     "time": _times,
     "sweep": _at_each_point(_times),
     "formula": _parts,

@@ -69,6 +69,7 @@ _compact = json.JSONEncoder(sort_keys=True, ensure_ascii=True, allow_nan=False).
 _MAKERS = {
     "BudgetReport": "budget:document_budget",
     "Comparison": "compare:document_comparison",
+    "CostReport": "cost:document_cost",
     "ExportReport": "bridge:document_export",
     "FormulaReport": "formula:document_formula",
     "Inspection": "inspect:document_inspection",
@@ -77,6 +78,7 @@ _MAKERS = {
     "SurveyReport": "survey:document_survey",
     "Timing": "time:document_timed",
     "TimingComparison": "time:document_timed",
+    "VerifyReport": "verify:document_verification",
 }
 """What makes the document of each kind of report: a module of this folder, and its function."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from analyzer.pages.kinds import REPORTS, describe
 from analyzer.render.makers import find_maker
 from analyzer.render.markdown.writer import write_blocks
 from analyzer.render.options import RenderOptions
@@ -39,8 +40,7 @@ def render_markdown(report: Report, options: RenderOptions | None = None) -> str
         TypeError: it is no report.
     """
     options = options or RenderOptions()
-    if type(report).__name__ not in _MAKERS:
-        from analyzer.pages.kinds import describe
+    if type(report).__name__ in REPORTS:
         from analyzer.render.json import to_record
         from analyzer.render.markdown.pages import write_markdown
 

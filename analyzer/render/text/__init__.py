@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
+from analyzer.pages.kinds import REPORTS, describe
 from analyzer.render.makers import find_maker
 from analyzer.render.options import RenderOptions
 
@@ -34,8 +35,7 @@ def render_text(report: Report, options: RenderOptions | None = None) -> str:
         TypeError: it is no report.
     """
     options = options or RenderOptions()
-    if type(report).__name__ not in _MAKERS:
-        from analyzer.pages.kinds import describe
+    if type(report).__name__ in REPORTS:
         from analyzer.render.json import to_record
         from analyzer.render.text.writer import write_text
 

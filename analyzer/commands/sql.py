@@ -1,0 +1,146 @@
+"""`onnxledger sql`: questions to a lake, in SQL or ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from analyzer.commands.terminal import say, write_files
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.answer import Answer
+
+__all__ = ["sql"]
+
+
+@click.command()
+@click.argument("lake", metavar="LAKE")
+@click.argument("query", required=False, metavar="[QUERY]")
+@click.option(
+    "--question",
+    metavar="NAME",
+    help="A ready question: duplicates, largest, growth, operators, ...; `list` lists them.",
+)
+@click.option("--baseline", metavar="LAKE", help="An earlier lake: its tables are old.models and so on.")
+@click.option("--memory", metavar="SIZE", help="What `fits` asks for, as 8GiB.  [8GiB]")
+@click.option("-n", "rows", type=click.IntRange(0), default=20, help="Rows shown; 0 shows all.  [20]")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "markdown", "csv"]),
+    default="text",
+    help="Form of stdout.",
+)
+@click.option(
+    "-o",
+    "outputs",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    metavar="PATH",
+    help="Also write the answer here: .csv .html .json .md .parquet .txt. Repeatable.",
+)
+@click.option("--quiet", is_flag=True, help="Print no answer.")
+@click.option("--verbose", is_flag=True, help="Tracebacks.")
+def sql(
+    lake: str,
+    query: str | None,
+    question: str | None,
+    baseline: str | None,
+    memory: str | None,
+    rows: int,
+    style: str,
+    outputs: tuple[Path, ...],
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Ask a LAKE that survey has written.
+
+    QUERY is one SELECT of DuckDB's SQL over the tables models, files, tensors,
+    groups, operators and findings. It sees nothing else, and writes nothing.
+    Without one, -o PAGE.html is a page of the whole lake.
+    """
+    from analyzer.fleet.lake import open_lake
+    from analyzer.fleet.questions import answer_question, list_questions
+    from analyzer.fleet.sql import ask_lake
+
+    is_page = bool(outputs) and all(path.suffix == ".html" for path in outputs)
+    if query is None and question is None and is_page:
+        _write_page(lake, outputs)
+        return
+    if (query is None) == (question is None):
+        raise UsageError("QUERY: give one SELECT, or a --question; `--question list` lists them")
+    for path in outputs:
+        _check_suffix(path)
+    opened = open_lake(lake)
+    if not opened.is_complete:
+        say(f"onnxledger: {lake}: no survey has finished it; what is there is asked")
+    variables = _variables(memory)
+    if question == "list":
+        answer = list_questions()
+    elif question is not None:
+        answer = answer_question(opened, question, earlier=baseline, variables=variables)
+    else:
+        answer = ask_lake(opened, query or "", earlier=baseline, variables=variables)
+    write_files([(path, _content(answer, path.suffix, question or query or "")) for path in outputs])
+    if not quiet:
+        click.echo(_shown(answer, style, rows), nl=False)
+
+
+def _write_page(lake: str, outputs: tuple[Path, ...]) -> None:
+    from analyzer.fleet.page import render_lake
+
+    page = render_lake(lake)
+    write_files([(path, page) for path in outputs])
+
+
+def _variables(memory: str | None) -> dict[str, int | str]:
+    from analyzer.commands.options import parse_size
+
+    return {} if memory is None else {"memory": parse_size("--memory", memory)}
+
+
+_SUFFIXES = (".csv", ".html", ".json", ".md", ".parquet", ".txt")
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in _SUFFIXES:
+        raise UsageError(
+            f"-o {path}: no format for the suffix {path.suffix!r}; use one of {', '.join(_SUFFIXES)}"
+        )
+
+
+def _shown(answer: Answer, style: str, rows: int) -> str:
+    from analyzer.render.answer import answer_as_csv, answer_as_json, answer_as_markdown, answer_as_text
+
+    if style == "json":
+        return answer_as_json(answer)
+    if style == "csv":
+        return answer_as_csv(answer)
+    if style == "markdown":
+        return answer_as_markdown(answer, rows)
+    return answer_as_text(answer, rows, _width())
+
+
+def _width() -> int:
+    import shutil
+
+    return max(80, shutil.get_terminal_size((80, 24)).columns)
+
+
+def _content(answer: Answer, suffix: str, title: str) -> str | bytes:
+    if suffix == ".html":
+        from analyzer.render import FORMATS
+
+        FORMATS["html"].check()
+        from analyzer.render.html.lake import page_of_answer  # after the check: it needs jinja2
+
+        return page_of_answer(title, answer)
+    from analyzer.fleet.parquet import answer_as_parquet
+
+    if suffix == ".parquet":
+        return answer_as_parquet(answer)
+    styles = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "text"}
+    return _shown(answer, styles[suffix], 0)

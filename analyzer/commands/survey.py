@@ -1,0 +1,133 @@
+"""`onnxledger survey`: every model that sources hold, into the tables of a lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from analyzer.commands.options import parse_size
+from analyzer.commands.terminal import write_files
+from analyzer.commands.watching import watching
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.content import ContentMode
+    from analyzer.fleet.record import Survey
+
+__all__ = ["survey"]
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "-o",
+    "outputs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    metavar="LAKE",
+    help="The folder of the tables; also a page, .html, or the summary, .json. Repeatable.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray", "dask"]),
+    default="local",
+    help="What reads the models: processes here, or a cluster.  [local]",
+)
+@click.option("--address", help="Of the cluster.  [RAY_ADDRESS, DASK_SCHEDULER_ADDRESS]")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Shards read at once.  [processors]")
+@click.option(
+    "--shard", type=click.IntRange(1), default=64, metavar="N", help="Models of a shard, about.  [64]"
+)
+@click.option(
+    "--content",
+    type=click.Choice(["none", "sampled", "full"]),
+    help="How far values are read, to find copies and kin.  [sampled; of a URL none]",
+)
+@click.option(
+    "--max-objects",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Nodes and tensors that a model may hold.  [250000]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=300.0,
+    metavar="S",
+    help="Seconds a model may take.  [300]",
+)
+@click.option(
+    "--memory-limit", default="2GiB", metavar="SIZE", help="Memory of a process that reads models.  [2GiB]"
+)
+@click.option(
+    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the summary."
+)
+@click.option("--quiet", is_flag=True, help="Print no summary and no progress.")
+@click.option("--verbose", is_flag=True, help="Tracebacks.")
+def survey(
+    sources: tuple[str, ...],
+    outputs: tuple[Path, ...],
+    engine: str,
+    address: str | None,
+    jobs: int | None,
+    shard: int,
+    content: ContentMode | None,
+    max_objects: int | None,
+    timeout: float,
+    memory_limit: str,
+    style: str,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Read every model of SOURCE into a LAKE: tables that `sql` asks.
+
+    SOURCE is a folder, a glob, a list of paths or URLs (a .txt file, or - for
+    stdin), a URL, hf://org/*, s3://bucket/prefix/. A second run reads again
+    only what has changed. A model that cannot be read is a row with its error.
+    """
+    from analyzer.fleet.engines import find_engine
+    from analyzer.fleet.find import list_names
+    from analyzer.fleet.record import FleetSettings
+    from analyzer.fleet.run import survey_fleet
+    from analyzer.render.lake import summary_as_json, summary_as_text
+
+    lake, files = _split(outputs)
+    nbytes = parse_size("--memory-limit", memory_limit)
+    settings = FleetSettings(content=content, max_objects=max_objects, seconds=timeout, nbytes=nbytes)
+    countable = not any(source == "-" or "://" in source for source in sources)
+    with watching(quiet, (lambda: sum(1 for _ in list_names(sources))) if countable else None) as tick:
+        done = survey_fleet(
+            sources, lake, find_engine(engine, jobs, address), settings=settings, shard=shard, progress=tick
+        )
+    write_files([(path, _summary(done, path)) for path in files])
+    if not quiet:
+        click.echo((summary_as_json if style == "json" else summary_as_text)(done), nl=False)
+
+
+def _split(outputs: tuple[Path, ...]) -> tuple[Path, list[Path]]:
+    """The lake, and the files beside it.
+
+    Raises:
+        UsageError: there is not just one lake.
+    """
+    files = [path for path in outputs if path.suffix in _SUFFIXES]
+    lakes = [path for path in outputs if path.suffix not in _SUFFIXES]
+    if len(lakes) != 1:
+        raise UsageError("-o LAKE: name one folder for the tables, as -o lake")
+    return lakes[0], files
+
+
+_SUFFIXES = (".html", ".json", ".txt")
+
+
+def _summary(done: Survey, path: Path) -> str:
+    if path.suffix == ".html":
+        from analyzer.fleet.page import render_lake
+
+        return render_lake(done.lake)
+    from analyzer.render.lake import summary_as_json, summary_as_text
+
+    return summary_as_json(done) if path.suffix == ".json" else summary_as_text(done)

@@ -1,0 +1,243 @@
+"""Ledger -> its cost: the work of each node, summed by group and by operator; what is not known is told by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.cost.algebra import Hidden, Size, add, evaluate, hidden_in, multiply, symbol, total
+from analyzer.cost.record import AxisBound, CostReport, GroupCost, OperatorCost, Sums, UnknownNode
+from analyzer.cost.values import UnshapedError, Value
+from analyzer.cost.walk import Visit, Walk
+from analyzer.cost.work import WORK, Work, work_of
+from analyzer.errors import UsageError
+from analyzer.group.keys import Labels, choose_key, label_members
+from analyzer.ledger import Ledger
+from analyzer.model import Node
+from analyzer.model.operators import is_own
+from analyzer.units import printable
+
+__all__ = ["measure_cost"]
+
+_ALIASES = frozenset(
+    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Size", "Constant", "Dropout"}
+)
+"""Operators that hand a buffer on, or read none."""
+
+
+def measure_cost(
+    ledger: Ledger,
+    by: str | None = None,
+    depth: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    labels: Labels | None = None,
+    stamp: str | None = None,
+) -> CostReport:
+    """Count the work of a model, without running it and without reading a weight.
+
+    Args:
+        ledger: the account of one model.
+        by: keys of groups that nodes have: scope, block, op; None chooses.
+        depth: leading parts of a name that make a group; None chooses.
+        sizes: sizes of axes, in elements: by the name that the file gives an axis, or by `input.position`.
+        labels: groups of the user's, in place of `by`.
+        stamp: when the report is made.
+
+    Raises:
+        UsageError: `by` is no key that nodes have, or a size is of no axis.
+    """
+    labels = labels or label_members(ledger, by or choose_key(ledger), depth)
+    if labels.nodes is None:
+        raise UsageError(f"--by {by}: says nothing of nodes; use scope, block or op")
+    walk = Walk(ledger.model)
+    books = _Books(labels)
+    for visit in _chosen(list(walk.run()), books):
+        books.enter(visit)
+    axes = _bind(walk, dict(sizes or {}))
+    bounds = {axis.name: axis.bound for axis in axes if axis.bound is not None}
+    return CostReport(
+        path=str(ledger.model.path),
+        by=labels.by,
+        depth=labels.depth,
+        axes=axes,
+        total=_whole(each.sums() for each in books.groups.values()),
+        groups=tuple(
+            GroupCost(" / ".join(label), label, each.sums(), each.nodes)
+            for label, each in books.groups.items()
+        ),
+        operators=_operators(books, bounds),
+        unknown=tuple(books.unknown),
+        bounds=bounds,
+        stamp=stamp,
+    )
+
+
+def _whole(sums: Iterable[Sums]) -> Sums:
+    known = list(sums)
+    return Sums(
+        total(each.macs for each in known),
+        total(each.flops for each in known),
+        total(each.read for each in known),
+        total(each.written for each in known),
+    )
+
+
+@dataclass(slots=True)
+class _Account:
+    """What is booked on one group, or one operator."""
+
+    macs: list[Size] = field(default_factory=list)
+    flops: list[Size] = field(default_factory=list)
+    read: list[Size] = field(default_factory=list)
+    written: list[Size] = field(default_factory=list)
+    nodes: int = 0
+
+    def add(self, sums: Sums) -> None:
+        self.macs.append(sums.macs)
+        self.flops.append(sums.flops)
+        self.read.append(sums.read)
+        self.written.append(sums.written)
+        self.nodes += 1
+
+    def sums(self) -> Sums:
+        return Sums(total(self.macs), total(self.flops), total(self.read), total(self.written))
+
+
+@dataclass(slots=True)
+class _Books:
+    """Everything that is booked."""
+
+    labels: Labels
+    groups: dict[tuple[str, ...], _Account] = field(default_factory=dict)
+    operators: dict[tuple[str, str], _Account] = field(default_factory=dict)
+    unknown: list[UnknownNode] = field(default_factory=list)
+
+    def enter(self, visit: Visit) -> None:
+        node = visit.step.node
+        work, why = _work(visit)
+        sums = Sums(
+            multiply(work.macs, visit.times),
+            multiply(add(work.flops, multiply(work.macs, 2)), visit.times),
+            *(multiply(each, visit.times) for each in _traffic(visit)),
+        )
+        why = why or _reason(sums)
+        if why:
+            self.tell(node, why)
+        label = (self.labels.nodes or {}).get(visit.place, ("[unscoped]",))
+        self.groups.setdefault(label, _Account()).add(sums)
+        self.operators.setdefault((node.op_type, node.domain or "ai.onnx"), _Account()).add(sums)
+
+    def tell(self, node: Node, why: str) -> None:
+        """Note a node whose work is not known."""
+        name = node.name or next(filter(None, node.outputs), "") or f"node {node.position}"
+        path = "/".join((*node.graph_path, name))
+        self.unknown.append(UnknownNode(path, node.op_type, node.domain or "ai.onnx", why))
+
+
+def _work(visit: Visit) -> tuple[Work, str]:
+    """What a node computes, and why that is not known."""
+    step = visit.step
+    is_known = is_own(step.node) or step.node.is_standard
+    if not is_known:
+        return Work(), visit.why or f"no rule knows {step.node.domain}.{step.node.op_type}"
+    try:
+        work = work_of(step, visit.made)
+    except (UnshapedError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError) as error:
+        return Work(), visit.why or (
+            str(error) if isinstance(error, UnshapedError) else "shapes that do not fit"
+        )
+    if work is None:
+        return Work(), visit.why or f"no rule knows the work of {step.node.op_type}"
+    return work, visit.why if step.node.op_type in WORK and work == Work() else ""
+
+
+def _reason(sums: Sums) -> str:
+    """Why work cannot be said in the axes of the inputs."""
+    found = hidden_in(sums.macs) or hidden_in(sums.flops)
+    return found.reason if found is not None else ""
+
+
+def _traffic(visit: Visit) -> tuple[Size, Size]:
+    """Bytes that a node reads, and that it writes."""
+    if visit.step.node.op_type in _ALIASES:
+        return 0, 0
+    read = total(_nbytes(value) for value in visit.step.inputs if value.shape is not None or value.why)
+    return read, total(_nbytes(value) for value in visit.made)
+
+
+def _nbytes(value: Value) -> Size:
+    if value.is_stored and value.bits is not None and isinstance(value.numel, int):
+        return (value.numel * value.bits + 7) // 8
+    nbytes = value.nbytes
+    return (
+        symbol(Hidden("unknown", value.why or "bytes of what has no known size"))
+        if nbytes is None
+        else nbytes
+    )
+
+
+def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
+    """Without the branch of each If that works less; where two branches differ, that is told."""
+    branches: dict[str, dict[str, list[Visit]]] = {}
+    for visit in visits:
+        if visit.branch:
+            owner, _, name = visit.branch.rpartition(".")
+            branches.setdefault(owner, {}).setdefault(name, []).append(visit)
+    dropped: set[str] = set()
+    for owner, found in branches.items():
+        sums = {name: _macs_of(inner) for name, inner in found.items()}
+        if len(set(sums.values())) == 1 and len(found) == 2:
+            dropped.add(f"{owner}.else_branch")
+            continue
+        largest = max(sums, key=lambda name: _rank(sums[name]))
+        dropped |= {f"{owner}.{name}" for name in sums if name != largest}
+        if len(set(sums.values())) > 1 or sums[largest] != 0:
+            least = min((*sums.values(), 0) if len(sums) < 2 else sums.values(), key=_rank)
+            said = f"which branch runs depends on the values: {least} to {sums[largest]} multiply-accumulates"
+            books.unknown.append(UnknownNode(owner, "If", "ai.onnx", said))
+    return [visit for visit in visits if visit.branch not in dropped]
+
+
+def _macs_of(visits: Sequence[Visit]) -> Size:
+    return total(multiply(_work(visit)[0].macs, visit.times) for visit in visits)
+
+
+def _rank(size: Size) -> int:
+    """How large it is where every axis has a size of some."""
+    value = evaluate(size, _Some())
+    return -1 if value is None else value
+
+
+class _Some(dict[str, int]):
+    """Every axis has the same size."""
+
+    def get(self, key: str, default: object = None) -> int:
+        return 64
+
+
+def _operators(books: _Books, bounds: Mapping[str, int]) -> tuple[OperatorCost, ...]:
+    rows = [
+        OperatorCost(op_type, domain, each.nodes, each.sums())
+        for (op_type, domain), each in books.operators.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-_rank(row.sums.macs), -_rank(row.sums.flops), row.op_type)))
+
+
+def _bind(walk: Walk, sizes: dict[str, int]) -> tuple[AxisBound, ...]:
+    """The axes with the sizes that were given.
+
+    Raises:
+        UsageError: a size is of no axis.
+    """
+    axes: list[AxisBound] = []
+    used: set[str] = set()
+    for axis in walk.axes:
+        where = f"{axis.input}.{axis.position}"
+        names = [name for name in (axis.told, where, axis.name) if name is not None and name in sizes]
+        used |= set(names)
+        axes.append(AxisBound(axis.name, axis.told, where, sizes[names[0]] if names else None))
+    left = sorted(set(sizes) - used)
+    if left:
+        known = ", ".join(printable(axis.told or axis.where) for axis in axes) or "none: all sizes are fixed"
+        raise UsageError(f"--shape {printable(left[0])}: no free axis has this name; there are {known}")
+    return tuple(axes)

@@ -1,0 +1,374 @@
+"""Sizes as polynomials with integer coefficients in the axes of a model's inputs; what does not divide is a floor.
+
+A size is an `int` wherever it is one number. `Poly` holds the others in one normal form, so that equal sizes are equal
+objects, and prints them as Python that `eval` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+__all__ = [
+    "Call",
+    "Hidden",
+    "Poly",
+    "Size",
+    "add",
+    "atoms_of",
+    "ceil_div",
+    "divide",
+    "evaluate",
+    "floor_div",
+    "hidden_in",
+    "largest",
+    "multiply",
+    "power",
+    "product",
+    "remainder",
+    "sign_of",
+    "smallest",
+    "subtract",
+    "symbol",
+    "text_of",
+    "total",
+]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A number that nothing but running the model tells."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Call:
+    """A whole-number function of sizes that is no polynomial: `//`, `%`, `max`, `min`."""
+
+    name: str
+    args: tuple[Size, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """As Python has it."""
+        first, second = (text_of(arg) for arg in self.args)
+        if self.name in ("max", "min"):
+            return f"{self.name}({first}, {second})"
+        second = second if isinstance(self.args[1], int) else f"({second})"
+        return f"(({first}){self.name}{second})"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Atom: TypeAlias = "str | Hidden | Call"
+Mono: TypeAlias = "tuple[tuple[Atom, int], ...]"
+"""Atoms with their powers, sorted by what they read."""
+
+
+@dataclass(frozen=True)
+class Poly:
+    """A sum of products; never a plain number."""
+
+    terms: tuple[tuple[Mono, int], ...]
+    """Sorted: the highest degree first, then by what they read."""
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+
+Size: TypeAlias = "int | Poly"
+
+
+def symbol(atom: Atom) -> Poly:
+    """The size that an axis, or an atom, is."""
+    return Poly(((((atom, 1),), 1),))
+
+
+def _terms(size: Size) -> Iterable[tuple[Mono, int]]:
+    if isinstance(size, Poly):
+        return size.terms
+    return (((), size),) if size else ()
+
+
+def _key(mono: Mono) -> tuple[int, tuple[tuple[str, int], ...]]:
+    return -sum(exponent for _, exponent in mono), tuple((str(atom), -exponent) for atom, exponent in mono)
+
+
+def _normal(terms: Mapping[Mono, int]) -> Size:
+    kept = {mono: factor for mono, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    return Poly(tuple(sorted(kept.items(), key=lambda item: _key(item[0]))))
+
+
+def add(a: Size, b: Size) -> Size:
+    """The sum."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return total((a, b))
+
+
+def subtract(a: Size, b: Size) -> Size:
+    """The difference."""
+    return a - b if isinstance(a, int) and isinstance(b, int) else add(a, multiply(b, -1))
+
+
+def total(sizes: Iterable[Size]) -> Size:
+    """The sum of all."""
+    terms: dict[Mono, int] = {}
+    for size in sizes:
+        for mono, factor in _terms(size):
+            terms[mono] = terms.get(mono, 0) + factor
+    return _normal(terms)
+
+
+def multiply(a: Size, b: Size) -> Size:
+    """The product."""
+    if isinstance(a, int):
+        if isinstance(b, int):
+            return a * b
+        return 0 if not a else Poly(tuple((mono, factor * a) for mono, factor in b.terms))
+    if isinstance(b, int):
+        return multiply(b, a)
+    terms: dict[Mono, int] = {}
+    for left, one in a.terms:
+        for right, other in b.terms:
+            mono = _join(left, right)
+            terms[mono] = terms.get(mono, 0) + one * other
+    return _normal(terms)
+
+
+def _join(a: Mono, b: Mono) -> Mono:
+    if not a or not b:
+        return a or b
+    powers = dict(a)
+    for atom, exponent in b:
+        powers[atom] = powers.get(atom, 0) + exponent
+    return tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The product of all; 1 of none."""
+    number, others = 1, []
+    for size in sizes:
+        if isinstance(size, int):
+            number *= size
+        else:
+            others.append(size)
+    result: Size = number
+    for other in others:
+        result = multiply(result, other)
+    return result
+
+
+def power(a: Size, exponent: int) -> Size:
+    """A size times itself."""
+    return product([a] * exponent)
+
+
+def divide(a: Size, b: Size) -> Size | None:
+    """The exact quotient; None where there is none for every value of the axes."""
+    if isinstance(b, int):
+        if b == 0:
+            return None
+        if all(factor % b == 0 for _, factor in _terms(a)):
+            return _normal({mono: factor // b for mono, factor in _terms(a)})
+        return None
+    left: Size = a
+    quotient: list[Size] = []
+    lead, by = b.terms[0]
+    for _ in range(200):
+        if left == 0:
+            return total(quotient)
+        if isinstance(left, int):
+            return None
+        top, factor = left.terms[0]
+        rest = _without(top, lead)
+        if rest is None or factor % by:
+            return None
+        part = _normal({rest: factor // by})
+        quotient.append(part)
+        left = subtract(left, multiply(part, b))
+    return None
+
+
+def _without(a: Mono, b: Mono) -> Mono | None:
+    powers = dict(a)
+    for atom, exponent in b:
+        left = powers.get(atom, 0) - exponent
+        if left < 0:
+            return None
+        powers[atom] = left
+    return tuple((atom, exponent) for atom, exponent in powers.items() if exponent)
+
+
+def floor_div(a: Size, b: Size) -> Size:
+    """The quotient without its fraction, towards less; what divides is taken out of it.
+
+    Raises:
+        ZeroDivisionError: b is 0.
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    exact = divide(a, b)
+    if exact is not None:
+        return exact
+    if isinstance(b, int):
+        whole = _normal({mono: factor // b for mono, factor in _terms(a) if mono and factor % b == 0})
+        rest = _normal({mono: factor for mono, factor in _terms(a) if not mono or factor % b})
+        if isinstance(rest, int):
+            return add(whole, rest // b)
+        number = dict(rest.terms).get((), 0)
+        whole = add(whole, number // b)
+        rest = subtract(rest, number - number % b)
+        return add(whole, symbol(Call("//", (rest, b))))
+    return symbol(Call("//", (a, b)))
+
+
+def ceil_div(a: Size, b: int) -> Size:
+    """The quotient without its fraction, towards more."""
+    return floor_div(add(a, b - 1), b)
+
+
+def remainder(a: Size, b: Size) -> Size:
+    """What a division leaves.
+
+    Raises:
+        ZeroDivisionError: b is 0.
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if divide(a, b) is not None:
+        return 0
+    return symbol(Call("%", (a, b)))
+
+
+def largest(a: Size, b: Size) -> Size:
+    """The larger of two; that of sizes of which each term of one is in the other is found without running."""
+    return _choose("max", a, b)
+
+
+def smallest(a: Size, b: Size) -> Size:
+    """The smaller of two."""
+    return _choose("min", a, b)
+
+
+def _choose(name: str, a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b) if name == "max" else min(a, b)
+    if a == b:
+        return a
+    order = _compare(a, b)
+    if order:
+        return (a if order > 0 else b) if name == "max" else (b if order > 0 else a)
+    first, second = sorted((a, b), key=text_of)
+    return symbol(Call(name, (first, second)))
+
+
+def _compare(a: Size, b: Size) -> int:
+    """1 where a is never less than b whatever sizes of 0 or more the axes have, -1 the other way round, else 0."""
+    difference = subtract(a, b)
+    factors = [factor for _, factor in _terms(difference)]
+    signed = any(isinstance(atom, Hidden) or _may_be_negative(atom) for atom in atoms_of(difference))
+    if signed or not factors:
+        return 0
+    return 1 if min(factors) > 0 else -1 if max(factors) < 0 else 0
+
+
+def sign_of(size: Size) -> int | None:
+    """1 where it is above 0 whatever sizes the axes have, -1 where below, 0 where nothing; None where that depends."""
+    if isinstance(size, int):
+        return (size > 0) - (size < 0)
+    number = dict(size.terms).get((), 0)
+    factors = [factor for _, factor in size.terms]
+    if any(isinstance(atom, Hidden) or _may_be_negative(atom) for atom in atoms_of(size)):
+        return None
+    if min(factors) > 0 and number > 0:
+        return 1
+    return -1 if max(factors) < 0 and number < 0 else None
+
+
+def _may_be_negative(atom: Atom) -> bool:
+    return isinstance(atom, Call) and atom.name != "%"
+
+
+def atoms_of(size: Size) -> Iterable[Atom]:
+    """What a size is made of, outermost only."""
+    return {atom for mono, _ in _terms(size) for atom, _ in mono}
+
+
+def hidden_in(size: Size) -> Hidden | None:
+    """A number in it that nothing but running tells; None where there is none."""
+    if isinstance(size, int):
+        return None
+    for atom in sorted(atoms_of(size), key=str):
+        if isinstance(atom, Hidden):
+            return atom
+        if isinstance(atom, Call):
+            found = next(filter(None, map(hidden_in, atom.args)), None)
+            if found is not None:
+                return found
+    return None
+
+
+def evaluate(size: Size, at: Mapping[str, int]) -> int | None:
+    """The number at so large axes; None where an axis is not among them, or nothing tells.
+
+    >>> evaluate(add(multiply(symbol("s"), symbol("s")), 1), {"s": 3})
+    10
+    """
+    result = 0
+    for mono, factor in _terms(size):
+        value = factor
+        for atom, exponent in mono:
+            number = _number(atom, at)
+            if number is None:
+                return None
+            value *= number**exponent
+        result += value
+    return result
+
+
+def _number(atom: Atom, at: Mapping[str, int]) -> int | None:
+    if isinstance(atom, str):
+        return at.get(atom)
+    if isinstance(atom, Hidden):
+        return None
+    first, second = (evaluate(arg, at) for arg in atom.args)
+    if first is None or second is None:
+        return None
+    if atom.name in ("max", "min"):
+        return max(first, second) if atom.name == "max" else min(first, second)
+    if not second:
+        return None
+    return first // second if atom.name == "//" else first % second
+
+
+def text_of(size: Size) -> str:
+    """As Python has it, the highest powers first.
+
+    >>> s = symbol("s")
+    >>> text_of(add(multiply(multiply(s, s), 3), -1)), text_of(floor_div(add(s, 1), 2)), text_of(7)
+    ('3*s**2 - 1', '((s + 1)//2)', '7')
+    """
+    if isinstance(size, int):
+        return str(size)
+    said = ""
+    for mono, factor in size.terms:
+        sign = "-" if factor < 0 else "+"
+        parts = [f"{atom}**{exponent}" if exponent > 1 else str(atom) for atom, exponent in mono]
+        if abs(factor) != 1 or not mono:
+            parts.insert(0, str(abs(factor)))
+        joined = "*".join(parts)
+        said = f"{said} {sign} {joined}" if said else f"{'-' if factor < 0 else ''}{joined}"
+    return said

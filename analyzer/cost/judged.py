@@ -1,0 +1,114 @@
+"""`--max-macs 'batch=1,sequence=128: 12G'` -> a verdict of each model: is a run at these sizes within so much work?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.budget.amounts import parse_amount
+from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
+from analyzer.cost.account import measure_cost
+from analyzer.cost.algebra import text_of
+from analyzer.cost.record import CostReport
+from analyzer.cost.sizing import resolve_sizes
+from analyzer.errors import OnnxLedgerError, UsageError
+from analyzer.ledger import Ledger
+from analyzer.timing.inputs.shapes import Shapes, parse_shapes
+from analyzer.units import format_many, short_count
+from analyzer.wording import shown
+
+__all__ = ["WorkLimit", "judge_work", "parse_work_limit"]
+
+_FLAG = "--max-macs"
+_MOST = 10
+"""Groups that are told of what is too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimit:
+    """A limit of what one run computes, at some sizes."""
+
+    text: str
+    shapes: Shapes
+    macs: int
+    """Multiply-accumulates."""
+
+    @property
+    def rule(self) -> Rule:
+        """The limit as a line of a budget."""
+        sizes = self.text.rpartition(":")[0].strip()
+        return Rule(f"{_FLAG.removeprefix('--')} {sizes}".strip(), "macs", AtMost(self.macs), origin=_FLAG)
+
+
+def parse_work_limit(text: str) -> WorkLimit:
+    """Read a limit: sizes of axes, a colon, and multiply-accumulates.
+
+    >>> parse_work_limit("batch=1,sequence=128: 12G").macs
+    12000000000
+
+    Raises:
+        UsageError: it says no number, or its sizes are malformed.
+    """
+    sizes, _, amount = text.rpartition(":")
+    try:
+        macs = parse_amount(amount.strip(), Unit.MACS)
+    except ValueError as error:
+        reason = f"{error}; write it as 'batch=1,sequence=128: 12G'"
+        raise UsageError(f"{_FLAG} {shown(text)}: {reason}") from error
+    shapes = parse_shapes([sizes.strip()] if sizes.strip() else [])
+    if shapes.sweep is not None:
+        raise UsageError(f"{_FLAG} {shown(text)}: a limit is of one size of each axis; give it once for each")
+    return WorkLimit(text, shapes, macs)
+
+
+def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
+    """Hold what a run computes against a limit; what is not known is never within it.
+
+    Args:
+        limit: of `parse_work_limit`.
+        path: the model, as it was named.
+        ledger: the account of it.
+    """
+    try:
+        report = measure_cost(ledger, sizes=resolve_sizes(ledger, limit.shapes))
+    except OnnxLedgerError as error:
+        return _untold(limit, path, str(error))
+    observed = report.at(report.total.macs)
+    if observed is None:
+        free = ", ".join(axis.told or axis.where for axis in report.axes if axis.bound is None)
+        return _untold(
+            limit, path, f"{text_of(report.total.macs)} MACs: give a size of {free or 'what is not known'}"
+        )
+    if not report.is_complete and observed <= limit.macs:
+        first = report.unknown[0]
+        many = format_many(len(report.unknown), "node")
+        return _untold(limit, path, f"the work of {many} is not known: {first.node}, {first.reason}")
+    exceeded = observed - limit.macs
+    return Verdict(
+        limit.rule,
+        path,
+        Status.FAIL if exceeded > 0 else Status.PASS,
+        Unit.MACS,
+        observed=observed,
+        limit=limit.macs,
+        exceeded_by=exceeded if exceeded > 0 else None,
+        contributors=tuple(_contributors(report)) if exceeded > 0 else (),
+        message=f"{short_count(observed)} multiply-accumulates",
+    )
+
+
+def _contributors(report: CostReport) -> list[Contributor]:
+    known = [(group.name, report.at(group.sums.macs) or 0) for group in report.groups]
+    known.sort(key=lambda item: (-item[1], item[0]))
+    return [Contributor(name, macs, None) for name, macs in known[:_MOST] if macs]
+
+
+def _untold(limit: WorkLimit, path: str, why: str) -> Verdict:
+    return Verdict(
+        limit.rule,
+        path,
+        Status.SKIP,
+        Unit.MACS,
+        limit=limit.macs,
+        skipped=Skipped.NOT_EVALUATED,
+        message=why,
+    )

@@ -1,0 +1,109 @@
+"""The nouns of a cost: sizes by group, by operator and in all, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from analyzer.cost.algebra import Size, evaluate
+from analyzer.units import format_many, printable
+
+if TYPE_CHECKING:  # it loads the inputs of timings
+    from analyzer.memory.answer import MemoryAnswer
+
+__all__ = ["AxisBound", "CostReport", "GroupCost", "OperatorCost", "Sums", "UnknownNode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Work and traffic; each a number, or an expression in the axes of the inputs."""
+
+    macs: Size = 0
+    """Multiply-accumulates."""
+    flops: Size = 0
+    """Floating point operations: two for each multiply-accumulate, and those of all else."""
+    read: Size = 0
+    """Bytes of weights and activations that nodes read."""
+    written: Size = 0
+    """Bytes that nodes write."""
+
+
+@dataclass(frozen=True, slots=True)
+class AxisBound:
+    """A free axis of the inputs."""
+
+    name: str
+    """In expressions."""
+    told: str | None
+    """What the file calls it; None where it has no name."""
+    where: str
+    """The input and the position that it is of."""
+    bound: int | None
+    """Its size, in elements, where one was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCost:
+    """One group of nodes."""
+
+    name: str
+    keys: tuple[str, ...]
+    sums: Sums
+    nodes: int
+    """Nodes that work in it, in nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCost:
+    """One operator."""
+
+    op_type: str
+    domain: str
+    nodes: int
+    """Nodes of it that work, in nodes."""
+    sums: Sums
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownNode:
+    """A node whose work is not known."""
+
+    node: str
+    op_type: str
+    domain: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """`cost`: how much work a model is."""
+
+    path: str
+    by: str
+    depth: int | None
+    axes: tuple[AxisBound, ...]
+    total: Sums
+    groups: tuple[GroupCost, ...]
+    """In the order in which they first work."""
+    operators: tuple[OperatorCost, ...]
+    """The most multiply-accumulates first, as far as these can be compared."""
+    unknown: tuple[UnknownNode, ...]
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of axes, in elements, by the names in expressions."""
+    stamp: str | None = None
+    memory: MemoryAnswer | None = None
+    """What a run takes, where it was asked for."""
+
+    def __repr__(self) -> str:
+        unknown = format_many(len(self.unknown), "node")
+        return f"<CostReport {printable(self.path)}: {self.total.macs} MACs, {unknown} unknown>"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the work of every node is known."""
+        return not self.unknown
+
+    def at(self, size: Size) -> int | None:
+        """The number that an expression is at the sizes that were given; None where they do not tell."""
+        return evaluate(size, self.bounds)

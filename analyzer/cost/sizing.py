@@ -1,0 +1,57 @@
+"""Sizes that a user names, by axis, by `input.axis` or by role -> the axes of the inputs that they are of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from analyzer.errors import UsageError
+from analyzer.ledger import Ledger
+from analyzer.model import Graph
+from analyzer.timing.inputs.lookups import look_up
+from analyzer.timing.inputs.naming import Names, Slot
+from analyzer.timing.inputs.roles import assign_roles
+from analyzer.timing.inputs.shapes import Shapes
+from analyzer.units import printable
+
+__all__ = ["resolve_sizes"]
+
+
+def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
+    """Sizes of axes, in elements, by the name that the file gives an axis, or by `input.position`.
+
+    Raises:
+        UsageError: a name names nothing, an axis is fixed at another size, or one is swept.
+    """
+    if shapes.sweep is not None:
+        raise UsageError(
+            f"--shape {printable(shapes.sweep.key)}: a cost is of one size; formulas hold for all"
+        )
+    if not shapes.sizes:
+        return {}
+    signature = [given for graph in _mains(ledger) for given in graph.signature]
+    parts, _ = assign_roles(signature, look_up(ledger.model, ledger.wiring).uses)
+    symbols: dict[str, list[Slot]] = defaultdict(list)
+    roles: dict[str, list[Slot]] = defaultdict(list)
+    for number, part in enumerate(parts):
+        for position, (dim, own) in enumerate(zip(part.dims, part.roles, strict=True)):
+            roles[own].append((number, position))
+            if isinstance(dim, str):
+                symbols[dim].append((number, position))
+    names = Names(parts, symbols, roles)
+    sizes: dict[str, int] = {}
+    for key, size in shapes.sizes:
+        slots, role = names.find(key)
+        by_role = [slot for slot in (roles[role] if role is not None else []) if slot not in slots]
+        for number, position in (*slots, *by_role):
+            dim, given = parts[number].dims[position], parts[number].given.name
+            if not isinstance(dim, int) or dim < 0:
+                sizes.setdefault(dim if isinstance(dim, str) and dim else f"{given}.{position}", size)
+            elif dim != size and (number, position) in slots:
+                raise UsageError(f"--shape {printable(key)}: {printable(given)} has {dim} there, in the file")
+    return sizes
+
+
+def _mains(ledger: Ledger) -> list[Graph]:
+    mains = {part.path for part in ledger.model.parts}
+    return [graph for graph in ledger.model.graphs if graph.path in mains]

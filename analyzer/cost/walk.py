@@ -1,0 +1,421 @@
+"""Model -> each node with the shapes that it reads and makes, everything made before it is read.
+
+Nested graphs see the values around them; bodies of functions are walked at each call; nothing of a payload is read but
+the numbers of small tensors, which shapes are made of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from analyzer.cost.algebra import Hidden, Poly, Size, multiply, symbol
+from analyzer.cost.compute import COMPUTE
+from analyzer.cost.fused import FUSED
+from analyzer.cost.layout import LAYOUT
+from analyzer.cost.values import MOST, NOTHING, Element, Step, UnshapedError, Value
+from analyzer.dtypes import DType
+from analyzer.functions import called_bodies
+from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor, ValueType
+from analyzer.model.operators import is_own
+from analyzer.wiring import NAMED
+
+__all__ = ["Axis", "Visit", "Walk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A free axis of an input."""
+
+    name: str
+    """In expressions: what the file calls it, as a Python name."""
+    told: str | None
+    """What the file calls it; None where it has no name."""
+    input: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A node at work, with what it makes, and how often."""
+
+    step: Step
+    made: tuple[Value, ...]
+    times: Size
+    """Runs of the body that it is in; 1 outside of Loop and Scan."""
+    place: Place
+    """The node that it counts for: in the body of a function, the call of it."""
+    why: str = ""
+    """What of it cannot be known."""
+    branch: str = ""
+    """The If that may not run it; empty outside of one."""
+
+
+Scope: TypeAlias = "dict[str, Value]"
+
+
+@dataclass
+class Walk:
+    """Goes through a model once."""
+
+    model: Model
+    axes: list[Axis] = field(default_factory=list)
+    values: dict[tuple[GraphPath, str], Value] = field(default_factory=dict)
+    """What is known of each value, of a body the last time that it was walked."""
+    _names: set[str] = field(default_factory=set)
+    _fresh: int = 0
+
+    def __post_init__(self) -> None:
+        self._graphs = {graph.path: graph for graph in self.model.graphs}
+        self._bodies = called_bodies(self.model)
+        self._nested: dict[Place, dict[str, Graph]] = {}
+        for graph in self.model.graphs:
+            if graph.parent is not None:
+                attribute = graph.path[-1].rpartition(".")[2]
+                self._nested.setdefault(graph.parent, {})[attribute] = graph
+
+    def run(self) -> Iterator[Visit]:
+        """Every node of the main graphs and of all that they call."""
+        for part in self.model.parts:
+            graph = self._graphs.get(part.path)
+            if graph is None:
+                continue
+            opset = dict(part.opsets).get("ai.onnx", 1)
+            scope: Scope = {}
+            for given in graph.signature:
+                scope[given.name] = self._input(given)
+            yield from self._graph(graph, scope, _Where(opset))
+
+    # values
+
+    def _input(self, given: ValueType) -> Value:
+        if given.kind != "tensor" or given.dims is None:
+            return Value(given.dtype, None, None, f"input {given.name} has no rank in the file")
+        dims: list[Size] = []
+        for position, dim in enumerate(given.dims):
+            if isinstance(dim, int):
+                dims.append(dim if dim >= 0 else self._axis(given.name, position, None))
+            else:
+                dims.append(self._axis(given.name, position, dim))
+        return Value(given.dtype, tuple(dims))
+
+    def _axis(self, name: str, position: int, told: str | None) -> Poly:
+        for axis in self.axes:
+            if told and axis.told == told:
+                return symbol(axis.name)
+        said = _identifier(told or f"{name}_{position}")
+        while said in self._names:
+            said += "_"
+        self._names.add(said)
+        self.axes.append(Axis(said, told or None, name, position))
+        return symbol(said)
+
+    def fresh(self, reason: str) -> Poly:
+        """A size that only running tells."""
+        self._fresh += 1
+        return symbol(Hidden(f"unknown_{self._fresh}", reason))
+
+    def _stored(self, tensor: StoredTensor) -> Value:
+        data = _small(tensor)
+        bits = tensor.nbytes * 8 // tensor.numel if tensor.numel else None
+        return Value(tensor.dtype, tensor.shape, data, is_stored=True, bits=bits)
+
+    # graphs
+
+    def _graph(self, graph: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
+        attached: dict[int, dict[str, Value]] = {}
+        for tensor in graph.tensors:
+            if tensor.carrier in NAMED:
+                if tensor.name not in scope or not graph.overridable:
+                    scope[tensor.name] = self._stored(tensor)
+            else:
+                name = tensor.name.rpartition(".")[2]
+                attached.setdefault(-1 if tensor.node is None else tensor.node, {})[name] = self._stored(
+                    tensor
+                )
+        for node in _in_order(graph):
+            yield from self._node(node, scope, where, attached.get(node.position, {}))
+        if not where.is_body:
+            for name, value in scope.items():
+                self.values[graph.path, name] = value
+
+    def _node(
+        self, node: Node, scope: Scope, where: _Where, attached: Mapping[str, Value]
+    ) -> Iterator[Visit]:
+        if node.op_type == "Constant" and node.outputs and node.outputs[0] in scope:
+            return
+        inputs = tuple(scope.get(name, _LOST) if name else NOTHING for name in node.inputs)
+        step = Step(node, inputs, where.opset, where.given, self.fresh, attached)
+        place = where.place or node.place
+        body = self._bodies.get(node.place)
+        if body is not None and body in self._graphs and where.depth < _DEEPEST:
+            yield from self._call(step, self._graphs[body], scope, replace(where, place=place))
+            return
+        nested = self._nested.get(node.place, {})
+        if nested and node.op_type in ("If", "Loop", "Scan"):
+            yield from self._control(step, nested, scope, replace(where, place=where.place))
+            return
+        made, why = _apply(step)
+        for name, value in zip(node.outputs, made, strict=False):
+            if name:
+                scope[name] = value
+                self.values[node.graph_path, name] = value
+        yield Visit(step, made, where.times, place, why, where.branch)
+
+    def _call(self, step: Step, body: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
+        inner: Scope = dict(zip(body.inputs, step.inputs, strict=False))
+        inner.update(dict.fromkeys(body.inputs[len(step.inputs) :], NOTHING))
+        given = dict(step.named())
+        yield from self._graph(body, inner, replace(where, given=given, depth=where.depth + 1, is_body=True))
+        for name, own in zip(step.node.outputs, body.outputs, strict=False):
+            if name:
+                scope[name] = inner.get(own, _LOST)
+                self.values[step.node.graph_path, name] = scope[name]
+
+    # If, Loop, Scan
+
+    def _control(
+        self, step: Step, nested: Mapping[str, Graph], scope: Scope, where: _Where
+    ) -> Iterator[Visit]:
+        if step.node.op_type == "If":
+            yield from self._if(step, nested, scope, where)
+        elif "body" in nested:
+            yield from self._loop(step, nested["body"], scope, where)
+
+    def _if(self, step: Step, nested: Mapping[str, Graph], scope: Scope, where: _Where) -> Iterator[Visit]:
+        chosen = step.inputs[0].data if step.inputs else None
+        names = ["then_branch", "else_branch"]
+        if chosen and isinstance(chosen[0], (int, float)):
+            names = [names[0] if chosen[0] else names[1]]
+        ends: list[list[Value]] = []
+        for name in names:
+            if name not in nested:
+                continue
+            inner = dict(scope)
+            branch = where.branch if len(names) == 1 else f"{step.node.name or step.node.outputs[0]}.{name}"
+            yield from self._graph(nested[name], inner, replace(where, branch=branch, is_body=True))
+            ends.append([inner.get(own, _LOST) for own in nested[name].outputs])
+        for at, name in enumerate(step.node.outputs):
+            if name:
+                scope[name] = self._join([end[at] for end in ends if at < len(end)])
+                self.values[step.node.graph_path, name] = scope[name]
+
+    def _join(self, values: Sequence[Value]) -> Value:
+        """What is known of a value that one of several branches makes."""
+        if not values:
+            return _LOST
+        first = values[0]
+        if all(each.shape == first.shape for each in values):
+            return first if all(each.data == first.data for each in values) else replace(first, data=None)
+        shapes = [each.shape for each in values]
+        if any(shape is None for shape in shapes) or len({len(shape or ()) for shape in shapes}) > 1:
+            return replace(first, shape=None, data=None, why="branches of an If make different ranks")
+        dims = tuple(
+            column[0] if len(set(column)) == 1 else self.fresh("branches of an If make different sizes")
+            for column in zip(*(shape or () for shape in shapes), strict=True)
+        )
+        return Value(first.dtype, dims)
+
+    def _loop(self, step: Step, body: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
+        """A body that runs as often as a number, or the length of an input, says."""
+        carried, extra, trips, why = _entries(step, body, self)
+        times = multiply(where.times, trips)
+        for _ in range(_ROUNDS):
+            inner = {**scope, **dict(zip(body.inputs, [*extra[0], *carried, *extra[1]], strict=False))}
+            found = list(self._graph(body, inner, replace(where, times=times, is_body=True)))
+            skip = 1 if step.node.op_type == "Loop" else 0
+            ends = [inner.get(name, _LOST) for name in body.outputs[skip:]]
+            changed = [_is_other(a, b) for a, b in zip(carried, ends, strict=False)]
+            if not any(changed):
+                break
+            carried = [
+                self._widen(a, b) if other else a for a, b, other in zip(carried, ends, changed, strict=False)
+            ]
+        if step.node.op_type == "Loop" and not why and not _goes_on(body, inner):
+            why = "a Loop that may end before its last run"
+        yield from (replace(visit, why=visit.why or why) for visit in found)
+        results = _results(step, ends, len(carried), trips)
+        for name, value in zip(step.node.outputs, results, strict=False):
+            if name:
+                scope[name] = value
+                self.values[step.node.graph_path, name] = value
+
+    def _widen(self, a: Value, b: Value) -> Value:
+        if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+            return replace(a, shape=None, data=None, why="a Loop changes its rank")
+        dims = tuple(
+            x if x == y else self.fresh("a Loop changes its size")
+            for x, y in zip(a.shape, b.shape, strict=True)
+        )
+        return Value(a.dtype, dims)
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """What holds for all nodes of a graph that is walked."""
+
+    opset: int
+    times: Size = 1
+    given: Mapping[str, object] = field(default_factory=dict)
+    place: Place | None = None
+    depth: int = 0
+    is_body: bool = False
+    branch: str = ""
+
+
+_DEEPEST, _ROUNDS = 100, 4
+_LOST = Value(DType.UNDEFINED, None, None, "made by nothing that is known")
+
+
+def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
+    """What a node makes; where that is not known, why."""
+    node = step.node
+    count = max(len(node.outputs), 1)
+    rule = None
+    if is_own(node) or node.is_standard:
+        rule = FUSED.get(node.op_type) or LAYOUT.get(node.op_type) or COMPUTE.get(node.op_type)
+    if rule is None:
+        why = f"no rule knows {node.domain + '.' if node.domain not in ('', 'ai.onnx') else ''}{node.op_type}"
+        return (Value(DType.UNDEFINED, None, None, why),) * count, why
+    try:
+        made = tuple(rule(step))
+    except (UnshapedError, ValueError, IndexError, TypeError, ZeroDivisionError) as error:
+        why = str(error) if isinstance(error, UnshapedError) else f"{node.op_type}: shapes that do not fit"
+        dtype = step.inputs[0].dtype if step.inputs else DType.UNDEFINED
+        return (Value(dtype, None, None, why),) * count, why
+    lost = Value(DType.UNDEFINED, None, None, f"output of {node.op_type} that no rule knows")
+    made = tuple(
+        replace(value, data=None) if value.data and len(value.data) > MOST else value for value in made
+    )
+    return (*made, *(lost,) * (count - len(made))), ""
+
+
+def _small(tensor: StoredTensor) -> tuple[Element, ...] | None:
+    """The numbers of a tensor that may say sizes; None of others."""
+    is_whole = tensor.dtype.is_integer or tensor.dtype is DType.BOOL
+    if tensor.numel > (MOST if is_whole and len(tensor.shape) <= 1 else 16):
+        return None
+    if not is_whole and tensor.dtype not in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16):
+        return None
+    array = tensor.payload.array()
+    if array is None or array.size != tensor.numel:
+        return None
+    flat = array.reshape(-1)
+    return tuple(int(each) for each in flat) if is_whole else tuple(float(each) for each in flat)
+
+
+def _identifier(name: str) -> str:
+    """A name as Python can read it.
+
+    >>> _identifier("batch"), _identifier("past_seq + 1"), _identifier("0")
+    ('batch', 'past_seq___1', 'axis_0')
+    """
+    said = re.sub(r"\W", "_", name[:60], flags=re.ASCII)
+    said = said if said[:1].isalpha() or said[:1] == "_" else f"axis_{said}"
+    return f"{said}_" if said in _TAKEN else said
+
+
+_TAKEN = {
+    "max",
+    "min",
+    "lambda",
+    "if",
+    "else",
+    "for",
+    "in",
+    "is",
+    "not",
+    "and",
+    "or",
+    "None",
+    "True",
+    "False",
+}
+
+
+def _in_order(graph: Graph) -> Sequence[Node]:
+    """The nodes as they can run; those of a circle last."""
+    makers = {name: node.position for node in graph.nodes for name in node.outputs if name}
+    if all(makers.get(name, -1) < node.position for node in graph.nodes for name in node.inputs):
+        return graph.nodes
+    waiting = [{makers[name] for name in node.inputs if name in makers} for node in graph.nodes]
+    readers: dict[int, list[int]] = {}
+    for at, needs in enumerate(waiting):
+        for need in needs:
+            readers.setdefault(need, []).append(at)
+    left = [len(needs) for needs in waiting]
+    ready, order = deque(at for at, count in enumerate(left) if not count), []
+    while ready:
+        at = ready.popleft()
+        order.append(at)
+        for reader in readers.get(at, ()):
+            left[reader] -= 1
+            if not left[reader]:
+                ready.append(reader)
+    seen = set(order)
+    return [graph.nodes[at] for at in (*order, *(at for at in range(len(graph.nodes)) if at not in seen))]
+
+
+def _entries(
+    step: Step, body: Graph, walk: Walk
+) -> tuple[list[Value], tuple[list[Value], list[Value]], Size, str]:
+    """What a body is given: carried values, what stands before and behind them, runs, and why these are not known."""
+    if step.node.op_type == "Loop":
+        count = step.sizes(0)
+        trips: Size = (
+            count[0] if count else walk.fresh("a Loop of a number of runs that is computed from values")
+        )
+        why = "" if count else "a Loop of a number of runs that is computed from values"
+        before = [Value(DType.INT64, ()), Value(DType.BOOL, ())]
+        return list(step.inputs[2:]), (before, []), trips, why
+    scanned = step.number("num_scan_inputs", 0)
+    states, sliced = (
+        list(step.inputs[: len(step.inputs) - scanned]),
+        step.inputs[len(step.inputs) - scanned :],
+    )
+    axes = step.numbers("scan_input_axes") or (0,) * scanned
+    slices, trips = [], 1
+    for value, axis in zip(sliced, axes, strict=True):
+        dims = value.shape
+        if dims is None or not dims:
+            return (
+                states,
+                ([], [_LOST] * scanned),
+                walk.fresh("a Scan over no known length"),
+                "a Scan over no known length",
+            )
+        axis %= len(dims)
+        trips = dims[axis]
+        slices.append(Value(value.dtype, (*dims[:axis], *dims[axis + 1 :])))
+    return states, ([], slices), trips, ""
+
+
+def _is_other(a: Value, b: Value) -> bool:
+    return a.shape is not None and a.shape != b.shape
+
+
+def _goes_on(body: Graph, inner: Scope) -> bool:
+    """Whether a Loop runs to its last run: its condition is handed on, or always true."""
+    name = body.outputs[0] if body.outputs else ""
+    makers = {out: node for node in body.nodes for out in node.outputs}
+    while name in makers and makers[name].op_type in ("Identity", "Cast"):
+        name = makers[name].inputs[0]
+    data = inner[name].data if name in inner else None
+    return (len(body.inputs) > 1 and name == body.inputs[1]) or bool(data and data[0])
+
+
+def _results(step: Step, ends: Sequence[Value], carried: int, trips: Size) -> list[Value]:
+    """States, then what each run adds to, one below the other."""
+    states = [replace(value, data=None) for value in ends[:carried]]
+    axes = step.numbers("scan_output_axes") or (0,) * max(len(ends) - carried, 0)
+    stacked = []
+    for value, axis in zip(ends[carried:], axes, strict=False):
+        if value.shape is None:
+            stacked.append(value)
+            continue
+        place = axis % (len(value.shape) + 1)
+        stacked.append(Value(value.dtype, (*value.shape[:place], trips, *value.shape[place:])))
+    return [*states, *stacked]

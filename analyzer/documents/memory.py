@@ -1,0 +1,90 @@
+"""What documents say of memory: lines, the peak, and the largest sizes that fit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from analyzer.documents.base import Bytes, Record, Text
+from analyzer.memory.account import Basis
+
+__all__ = ["FittingSize", "LiveTensor", "MemoryLine", "MemoryPeak", "MemoryRoom"]
+
+_Position = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
+_Elements = Annotated[int, Meta(ge=0, extra={"unit": "elements"})]
+
+
+class MemoryLine(Record, frozen=True, kw_only=True):
+    """What one kind of memory takes; the lines that are known sum up to what a run needs."""
+
+    line: Text
+    """What it is for."""
+    expression: str | None
+    """Bytes as Python, over the axes, at the node that has the peak at these sizes; null where they are no polynomial,
+    or not known."""
+    value: Bytes | None
+    """Bytes at these sizes; null where nobody knows, which is never 0."""
+    basis: Basis
+    """`exact`: follows from the file; `modelled`: by onnxruntime's own rules, replayed; `measured`: by a run."""
+    note: str
+    """What the reader should know of it; empty where there is nothing."""
+
+
+class LiveTensor(Record, frozen=True, kw_only=True):
+    """A tensor that is there at the peak."""
+
+    value: str
+    """Its name in the graph that is planned."""
+    op_type: str
+    """The operator that asked for its memory."""
+    bytes: Bytes
+    """What was asked for."""
+
+
+class MemoryPeak(Record, frozen=True, kw_only=True):
+    """The node of the main graph after which a run has the most: what is asked for in the run and not given back."""
+
+    expression: str | None
+    """`value` as Python, over the axes; null where it is no polynomial, or not known."""
+    value: Bytes | None
+    """Bytes of activations, outputs and what is cached at these sizes; null where nobody knows."""
+    node: str | None
+    """The node's name, which may be empty; null where nobody knows."""
+    op_type: str | None
+    """Its operator; null where nobody knows."""
+    position: _Position | None
+    """Its place in the order of the run, from 0; null where nobody knows."""
+    group: str | None
+    """Its subgraph; null where nobody knows, or the file lacks the node."""
+    live: list[LiveTensor]
+    """What is there then, the largest first."""
+
+
+class FittingSize(Record, frozen=True, kw_only=True):
+    """The largest size of an axis with which a run fits, checked at it and at one more."""
+
+    memory: Bytes
+    """Bytes that there are."""
+    axis: Text
+    """The axis; of several that are for the same, such as the batches of all inputs, the first."""
+    at: dict[str, _Elements]
+    """The sizes of all others."""
+    largest: _Elements | None
+    """0 where not even 1 fits; null where `reason` is `none` or `unknown`."""
+    reason: Literal["memory", "shapes", "none", "unknown"]
+    """What ends it: `memory`; `shapes`, where the graph's own contradict each other beyond it; `none`: nothing that was
+    tried is too much; `unknown`: nobody knows what a run takes."""
+
+
+class MemoryRoom(Record, frozen=True, kw_only=True):
+    """Whether a run at these sizes fits."""
+
+    memory: Bytes
+    """Bytes that there are."""
+    needed: Bytes | None
+    """The sum of the lines that are known; null where that of the activations is not."""
+    fits: bool | None
+    """Whether `needed` is no more than `memory`; null where nobody knows."""
+    line: str
+    """The line with which it is more, going through them in order; where it fits the largest."""

@@ -1,0 +1,220 @@
+"""Folders, globs, lists, stdin, URLs -> the models that they stand for, one after the other as they are found."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from analyzer.artifact import is_model_file
+from analyzer.errors import UsageError
+from analyzer.fleet.record import Found
+from analyzer.ledger import natural_order
+from analyzer.ranges import is_url
+from analyzer.read.listing import is_many, list_models, mark_of
+
+__all__ = ["STDIN", "find_sources", "list_names"]
+
+STDIN = "-"
+"""The source that is a list on stdin."""
+
+_LISTS = (".txt", ".list")
+"""Suffixes of files that are lists of models."""
+
+_AHEAD = 16
+"""URLs that are asked for their marks at a time."""
+
+
+def find_sources(sources: Iterable[str]) -> Iterator[Found]:
+    """Each model that the sources stand for, once, in the order of the sources and below each in natural order.
+
+    Nothing is kept but, where there are several sources, a number for each model. What is named and is not there is
+    found too, so that it has a row that says so.
+
+    Raises:
+        UsageError: a list cannot be read, a URL with many models cannot be listed, or nothing is named.
+        MissingExtraError: what lists URLs is not installed.
+    """
+    listed = [sources] if isinstance(sources, str) else list(sources)
+    if not listed or "" in listed:
+        raise UsageError("SOURCE: an empty name names nothing; give a folder, a list or a URL")
+    return _marked(list_names(listed))
+
+
+def list_names(sources: Iterable[str]) -> Iterator[str]:
+    """The names alone, without a look at what they name.
+
+    Raises:
+        UsageError: a list cannot be read, or a URL with many models cannot be listed.
+        MissingExtraError: what lists URLs is not installed.
+    """
+    several = list(sources)
+    if len(several) == 1 and not _is_list(several[0]):
+        yield from _expand(several[0])
+        return
+    seen: set[int] = set()
+    for source in several:
+        for name in _expand(source):
+            key = hash(name)
+            if key not in seen:
+                seen.add(key)
+                yield name
+
+
+def _is_list(source: str) -> bool:
+    return source == STDIN or (source.lower().endswith(_LISTS) and not is_url(source))
+
+
+def _expand(source: str) -> Iterator[str]:
+    if _is_list(source):
+        for name in _lines(source):
+            yield from _expand(name)
+    elif is_url(source):
+        yield from list_models(source) if is_many(source) else [source]
+    elif os.path.isdir(source):  # noqa: PTH112 - unlike Path.is_dir, it never raises
+        yield from _below(str(Path(source)))
+    elif _is_glob(source) and not os.path.lexists(source):
+        yield from _globbed(source)
+    else:
+        yield str(Path(source))
+
+
+def _lines(source: str) -> Iterator[str]:
+    """The lines of a list that name something.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        if source == STDIN:
+            yield from filter(None, map(_named, sys.stdin))
+            return
+        with Path(source).open(encoding="utf-8", errors="surrogateescape") as lines:
+            yield from filter(None, map(_named, lines))
+    except OSError as error:
+        raise UsageError(f"{source}: the list cannot be read: {error.strerror or error}") from error
+
+
+def _named(line: str) -> str:
+    """What a line of a list names: not a list in turn, nor stdin, which would go round."""
+    name = line.strip()
+    return "" if name.startswith("#") or _is_list(name) else name
+
+
+def _below(folder: str) -> Iterator[str]:
+    """The model files below a folder, in natural order, as `inspect DIR` finds them; one folder's names at a time.
+
+    A folder that cannot be listed, or that has no model, is found itself, so that a row says so.
+    """
+    waiting, found = [folder], False
+    while waiting:  # not recursion: a folder can be deeper than the stack
+        place = waiting.pop()
+        try:
+            entries = _scan(place) if place == folder or _is_own_folder(place) else None
+        except OSError:
+            entries = None
+        if entries is None:
+            found = True
+            yield str(Path(place))
+            continue
+        wanted = [e for e in entries if e.is_dir(follow_symlinks=False) or is_model_file(e)]
+        waiting += [entry.path for entry in reversed(wanted)]
+    if not found:
+        yield folder
+
+
+def _scan(place: str) -> list[os.DirEntry[str]]:
+    """What is in a folder, in natural order, without what is hidden."""
+    with os.scandir(place) as entries:
+        seen = [entry for entry in entries if not entry.name.startswith(".")]
+    return sorted(seen, key=lambda entry: (natural_order(entry.name), entry.name))
+
+
+def _is_own_folder(place: str) -> bool:
+    """Whether a path is a folder, and no link to one."""
+    return os.path.isdir(place) and not os.path.islink(place)  # noqa: PTH112, PTH114 - as above
+
+
+def _is_glob(source: str) -> bool:
+    return any(sign in source for sign in "*?[")
+
+
+def _globbed(pattern: str) -> Iterator[str]:
+    """What a glob matches, in natural order of each folder; `**` stands for any folders. A folder means what is below.
+
+    Where nothing matches, the pattern itself is found, so that a row says so.
+    """
+    parts = Path(pattern).parts
+    start = parts[0] if Path(pattern).is_absolute() else ""
+    found = False
+    for path in _matching(start, parts[1:] if start else parts):
+        found = True
+        if os.path.isdir(path):  # noqa: PTH112 - as above
+            yield from _below(path)
+        else:
+            yield path
+    if not found:
+        yield pattern
+
+
+def _matching(place: str, parts: tuple[str, ...]) -> Iterator[str]:
+    if not parts:
+        yield place
+        return
+    first, rest = parts[0], parts[1:]
+    if not _is_glob(first):
+        path = os.path.join(place, first)  # noqa: PTH118 - the start is ""
+        if os.path.lexists(path):
+            yield from _matching(path, rest)
+        return
+    if first == "**":
+        yield from _matching(place, rest)
+    try:
+        entries = _scan(place or ".")
+    except OSError:  # no folder, or one that cannot be listed: nothing there matches
+        return
+    for entry in entries:
+        path = os.path.join(place, entry.name)  # noqa: PTH118 - as above
+        if first == "**":
+            if entry.is_dir(follow_symlinks=False):
+                yield from _matching(path, parts)
+        elif fnmatch.fnmatchcase(entry.name, first):
+            yield from _matching(path, rest)
+
+
+def _marked(names: Iterator[str]) -> Iterator[Found]:
+    """Each name with its mark; of URLs some are asked for at a time, and all come in their order."""
+    pool: ThreadPoolExecutor | None = None
+    waiting: list[tuple[str, str | Future[str]]] = []
+    try:
+        for name in names:
+            if is_url(name):
+                pool = pool or ThreadPoolExecutor(_AHEAD)
+                waiting.append((name, pool.submit(mark_of, name)))
+            else:
+                waiting.append((name, _local_mark(name)))
+            while waiting and (len(waiting) > _AHEAD or not isinstance(waiting[0][1], Future)):
+                yield _found(*waiting.pop(0))
+        for each in waiting:
+            yield _found(*each)
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+def _found(name: str, mark: str | Future[str]) -> Found:
+    return Found(name, mark if isinstance(mark, str) else mark.result())
+
+
+def _local_mark(name: str) -> str:
+    """Size and time of change; what is no file is told by its kind."""
+    try:
+        status = Path(name).stat()
+    except (OSError, ValueError, RuntimeError):
+        return "missing"
+    kind = "" if stat.S_ISREG(status.st_mode) else f":{stat.S_IFMT(status.st_mode):o}"
+    return f"{status.st_size}:{status.st_mtime_ns}{kind}"

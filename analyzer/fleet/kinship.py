@@ -1,0 +1,207 @@
+"""Learned tensors -> by what their weights are known again, under any name and in any orientation, type or coding.
+
+The digest is of the values as a multiset: equal where two tensors hold the same elements, however they are ordered. The
+sketch is a few sums of the values with fixed signs, along rows and along columns: it is linear, the same for a matrix
+and its transpose, and moves by no more than the rounding of a cast or of a quantization.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array, channel_direction
+from analyzer.decoding import Encoded
+from analyzer.decoding.encodings import find_encoding
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry, Role
+from analyzer.wiring import Wiring
+
+__all__ = ["LEAST", "WIDTH", "Print", "take_print"]
+
+LEAST = 32
+"""Elements below which a tensor says nothing of where it comes from."""
+
+WIDTH = 32
+"""Numbers of a sketch."""
+
+_FEW = 8
+"""Different values below which a tensor of numbers is a mask, an identity or the like."""
+
+_FEWEST_CODES = 3
+"""The same of codes, of which there may be few."""
+
+_SORTED = 1 << 16
+"""Elements up to which the digest is of the sorted values; above, of sums of their hashes."""
+
+_LEAST_SKETCHED = 256
+"""Elements below which a likeness may be an accident."""
+
+_BAND = 1 << 18
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """By what the weights of one tensor are known again."""
+
+    digest: str
+    """Of its elements as they are stored, whatever their order: 128 bits in hexadecimal."""
+    sketch: tuple[float, ...] | None
+    """`WIDTH` sums of the values that it stands for; None of few, of a vector, and where one is not known."""
+    elements: int
+    """How many values these are."""
+    code_bits: int | None
+    """Bits of each code, where it is stored as codes; None where its elements stand for themselves."""
+
+
+def take_print(entry: Entry, wiring: Wiring) -> Print | None:
+    """The print of a learned tensor; None where it is too small, constant or regular to tell anything."""
+    tensor = entry.tensor
+    if entry.role is not Role.PARAMETER or tensor.numel < LEAST or tensor.dtype is DType.STRING:
+        return None
+    array = tensor.payload.array()
+    if array is None or array.dtype.itemsize not in _LANES:
+        return None
+    encoded = find_encoding(tensor, wiring)
+    lanes = np.ascontiguousarray(array).reshape(-1).view(_LANES[array.dtype.itemsize])
+    least = _FEWEST_CODES if encoded is not None else _FEW
+    digest = _digest(lanes, tensor.dtype.name, least)
+    if digest is None or (encoded is None and _is_even(array.reshape(-1))):
+        return None
+    if encoded is not None:
+        values = _decode(encoded, array)
+        bits = encoded.bits or tensor.dtype.bits
+        return Print(digest, None if values is None else _sketch(values), encoded.numel, bits)
+    if not tensor.dtype.is_floating:
+        return Print(digest, None, tensor.numel, tensor.dtype.bits)
+    return Print(digest, _sketch(array), tensor.numel, None)
+
+
+def _decode(encoded: Encoded, codes: Array) -> Array | None:
+    """The numbers that codes stand for: at once where none is packed and each has a scale of its own or its channel."""
+    zeros = encoded.zero_point
+    is_plain = not encoded.is_blocked and not encoded.levels and encoded.second_scale is None
+    if not is_plain or encoded.tensor.dtype not in _WHOLE or codes.shape != encoded.shape:
+        return encoded.array()
+    scale = encoded.scale.payload.array()
+    zero = None if zeros is None else zeros.payload.array()
+    if scale is None or (zeros is not None and zero is None):
+        return None
+    values = codes.astype(np.float32)
+    with np.errstate(all="ignore"):
+        if zero is not None:
+            values -= zero.astype(np.float32).reshape(encoded.grid if zero.size > 1 else (1,) * codes.ndim)
+        values *= scale.astype(np.float32).reshape(encoded.grid)
+    return values
+
+
+_WHOLE = frozenset({DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
+
+_LANES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def _is_even(flat: Array) -> bool:
+    """Whether values are evenly spaced: positions, and what counts. A few tell of most that they are not."""
+    few = sorted(flat[:_FEW].astype(np.float64).tolist())
+    gaps = [b - a for a, b in itertools.pairwise(few) if b > a]
+    if gaps and max(gaps) - min(gaps) > 1e-6 * max(gaps):
+        return False
+    for count in (_FEW * 4, 1 << 12):
+        steps = np.diff(np.sort(flat[:count].astype(np.float64)))
+        steps = steps[steps > 0]
+        if not len(steps) or float(steps.max() - steps.min()) > 1e-6 * float(steps.max()):
+            return False
+    return True
+
+
+def _digest(lanes: npt.NDArray[np.unsignedinteger], kind: str, least: int) -> str | None:
+    """128 bits of a multiset of elements; None where these have fewer than `least` different values.
+
+    Chance alone makes no two sets equal, but somebody who wants to could.
+    """
+    head = f"{kind}:{lanes.size}:".encode()
+    if lanes.size <= _SORTED:
+        ordered = np.sort(lanes)
+        if int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1 < least:
+            return None
+        return hashlib.sha256(head + ordered.tobytes()).hexdigest()[:32]
+    if len(np.unique(lanes[:: lanes.size >> 12])) < least and len(np.unique(lanes)) < least:
+        return None
+    first = second = np.uint64(0)
+    with np.errstate(over="ignore"):
+        for start in range(0, lanes.size, _BAND):
+            hashed = _mix(lanes[start : start + _BAND].astype(np.uint64))
+            first += hashed.sum(dtype=np.uint64)
+            hashed *= (hashed >> np.uint64(32)) | np.uint64(1)
+            second += hashed.sum(dtype=np.uint64)
+    return hashlib.sha256(head + first.tobytes() + second.tobytes()).hexdigest()[:32]
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64 of each (Steele, Lea and Flood 2014), in place."""
+    x += np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def _sketch(values: Array) -> tuple[float, ...] | None:
+    """Sums of a tensor's values: what all rows add up to in fixed weights of their sum 0, and all columns.
+
+    A constant that is added to all values changes nothing. A vector has none: of two that only rise, as tables of
+    frequencies do, the sums would be alike.
+    """
+    shape = [size for size in values.shape if size != 1] or [1]
+    rows, columns = shape[0], math.prod(shape[1:])
+    if values.size < _LEAST_SKETCHED or columns == 1:
+        return None
+    matrix = values.reshape(rows, columns)
+    (across, signs), (down, other_signs) = _weigh(columns), _weigh(rows)
+    by_column = np.zeros(columns, dtype=np.float64)
+    sums = np.empty(rows, dtype=np.float64)
+    height = max(1, _BAND // columns)
+    with np.errstate(all="ignore"):
+        for top in range(0, rows, height):
+            band: Floats = matrix[top : top + height].astype(np.float32, copy=False)
+            by_column += down[top : top + height] @ band
+            sums[top : top + height] = band @ across
+        result = (_fold(sums, other_signs) + _fold(by_column, signs)).astype(np.float32)
+    return tuple(result.tolist()) if bool(np.isfinite(result).all()) else None
+
+
+def _fold(sums: npt.NDArray[np.float64], signs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """As many numbers as a sketch has: the i-th of them the sum of every `WIDTH`-th from the i-th on, with signs."""
+    signed = sums * signs
+    if len(sums) % WIDTH:
+        padded = np.zeros(-(-len(sums) // WIDTH) * WIDTH)
+        padded[: len(sums)] = signed
+        signed = padded
+    folded: npt.NDArray[np.float64] = signed.reshape(-1, WIDTH).sum(axis=0)
+    return folded
+
+
+def _weigh(length: int) -> tuple[Floats, npt.NDArray[np.float64]]:
+    """Fixed weights of sum 0 for so many values, and fixed signs."""
+    return _known(length) if length <= _KNOWN else _make_weights(length)
+
+
+def _make_weights(length: int) -> tuple[Floats, npt.NDArray[np.float64]]:
+    direction = channel_direction(length)
+    return (direction - direction.mean()).astype(np.float32), np.sign(direction)
+
+
+_KNOWN = 1 << 13
+"""Lengths of which these are remembered."""
+
+_known = functools.lru_cache(maxsize=64)(_make_weights)

@@ -1,0 +1,244 @@
+"""One model -> its rows in every table; what a process that reads models does all its life."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import re
+import signal
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analyzer.errors import OnnxLedgerError
+from analyzer.fleet.columns import fitted
+from analyzer.fleet.record import FleetSettings, Wanted
+from analyzer.process.child import read_frame, write_frame
+from analyzer.process.collector import uncollected
+from analyzer.ranges import is_url
+
+__all__ = ["Rows", "error_rows", "read_rows", "serve"]
+
+Row = dict[str, Any]
+Rows = Mapping[str, list[Row]]
+"""Rows by the name of their table."""
+
+_MOST_HASHED = 1 << 28
+"""Bytes of an unreadable file up to which its digest is worth the time."""
+
+_GRACE = 10
+"""Seconds after which a process ends itself, if whoever watches it has gone."""
+
+
+def read_rows(wanted: Wanted, settings: FleetSettings) -> Rows:
+    """What the tables say of one model: always rows, never an exception.
+
+    Of one whose files are byte for byte what they were, the row of `models` has its name and no more.
+    """
+    try:
+        if wanted.digests and _is_same(wanted):
+            return {"models": [{"model": _plain(wanted.model)}], "files": _stats(wanted)}
+        with uncollected():
+            return _audited(wanted.model, settings)
+    except OnnxLedgerError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+    except MemoryError:
+        reason = "takes more memory than there is"
+    except Exception as error:  # noqa: BLE001 - a defect of ours costs one row, not the others
+        advice = "inspect it alone with --verbose and report it"
+        reason = f"internal error: {type(error).__name__}: {error}; {advice}"
+    return error_rows(wanted.model, reason)
+
+
+def error_rows(model: str, reason: str, *, looks: bool = True) -> Rows:
+    """The rows of a model that cannot be read, and why.
+
+    Args:
+        model: its path or URL.
+        reason: one sentence, with the id of what is wrong in brackets if it has one.
+        looks: whether the file is opened for its digest.
+    """
+    name = _plain(model)
+    said = f"{name}: {_utf8(reason).removeprefix(f'{name}: ')}"
+    files = _own_file(model) if looks else []
+    sha256 = files[0]["sha256"] if files else None
+    head = {"model": name, "sha256": sha256, "etag": None}
+    found = _ID.search(said)
+    findings: list[Row] = []
+    if found:
+        findings = [{**head, "id": found[1], "severity": "error", "message": said, "subjects": []}]
+    return {
+        "models": [{**head, "error": said}],
+        "files": [{**row, "model": name} for row in files],
+        "findings": findings,
+    }
+
+
+_ID = re.compile(r"\[([a-z][a-z0-9]*(?:-[a-z0-9]+)+)\]")
+"""The id of a finding, as errors have it in their message."""
+
+
+def _audited(path: str, settings: FleetSettings) -> Rows:
+    from analyzer.audit import audit_model
+    from analyzer.group import group_by
+    from analyzer.render.json.inspect import document_inspection
+    from analyzer.report import Inspection
+
+    if os.path.isdir(path) and not is_url(path):  # noqa: PTH112 - unlike Path.is_dir, it never raises
+        os.scandir(path).close()  # says why it cannot be listed
+        raise OnnxLedgerError("no .onnx file is below it; name a model, or a folder that holds some")
+    ledger = audit_model(path, content=settings.content, max_objects=settings.max_objects)
+    document = msgspec.to_builtins(document_inspection(Inspection(ledger=ledger, grouping=group_by(ledger))))
+    name = _plain(path)
+    files = _files(ledger)
+    head = {"model": name, "sha256": files[0]["sha256"], "etag": files[0]["etag"]}
+    prints = {} if ledger.content == "none" else _prints(ledger)
+    rows: dict[str, list[Row]] = {
+        "models": [{**document, **document["model"], **document["totals"], **head}],
+        "files": [{**row, "model": name} for row in files],
+    }
+    rows["tensors"] = [
+        {**head, **row, **prints.get((row["graph_path"], row["name"]), {})} for row in document["tensors"]
+    ]
+    for table in ("groups", "operators", "findings"):
+        rows[table] = [{**head, **row} for row in document[table]]
+    return rows
+
+
+def _prints(ledger: Any) -> dict[tuple[str, str], Row]:
+    from analyzer.fleet.kinship import take_print
+
+    found = {}
+    for entry in ledger.entries:
+        taken = take_print(entry, ledger.wiring)
+        if taken is not None:
+            path, name = entry.tensor.key
+            found["/".join(path), name] = {
+                "digest": taken.digest,
+                "sketch": taken.sketch,
+                "logical_elements": taken.elements,
+                "code_bits": taken.code_bits,
+            }
+    return found
+
+
+def _files(ledger: Any) -> list[Row]:
+    """A row for each file, with its digest where it is here, and with its server's tag where it is not."""
+    rows = []
+    for file in ledger.model.files:
+        source = ledger.model.sources[file.key]
+        is_here = not source.is_remote
+        rows.append(
+            {
+                "path": _utf8(file.path),
+                "bytes": file.nbytes,
+                "sha256": _digest(Path(source.key)) if is_here else None,
+                "etag": None if is_here else (source.mark or None),
+                "mtime_ns": int(source.mark) if is_here else None,
+                "place": _utf8(_place(ledger.model, file.path)) if is_here else None,
+            }
+        )
+        if is_here:
+            source.check()
+    return rows + [_missing(ledger.model, location) for location in ledger.model.missing]
+
+
+def _missing(model: Any, location: str) -> Row:
+    """The row of a file that is not there; once it is, the model is read again."""
+    place = None if model.traffic else _utf8(_place(model, location))
+    return {"path": _utf8(location), "place": place}
+
+
+def _place(model: Any, path: str) -> str:
+    """Where a file is that is named as seen from its model's folder, by the model's own name."""
+    return str(Path(model.path).parent / path)
+
+
+def _own_file(model: str) -> list[Row]:
+    """The row of a file that could not be read as a model; none where it is no file."""
+    if is_url(model):
+        return []
+    with suppress(OSError, ValueError, RuntimeError):
+        path = Path(model)
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):
+            sha256 = None
+            with suppress(OSError):
+                sha256 = _digest(path) if status.st_size <= _MOST_HASHED else None
+            return [
+                {
+                    "path": _utf8(path.name),
+                    "bytes": status.st_size,
+                    "sha256": sha256,
+                    "etag": None,
+                    "mtime_ns": status.st_mtime_ns,
+                    "place": _utf8(str(path)),
+                }
+            ]
+    return []
+
+
+def _digest(path: Path) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _is_same(wanted: Wanted) -> bool:
+    """Whether all files of a model are byte for byte what they were."""
+    with suppress(OSError):
+        return all(_digest(Path(place)) == sha256 for place, sha256 in wanted.digests)
+    return False
+
+
+def _stats(wanted: Wanted) -> list[Row]:
+    """The times of change of files that are otherwise what they were."""
+    return [
+        {"model": _plain(wanted.model), "place": place, "mtime_ns": Path(place).stat().st_mtime_ns}
+        for place, _ in wanted.digests
+    ]
+
+
+def _plain(model: str) -> str:
+    """A model's name as tables have it: in UTF-8, and a URL without its secrets."""
+    if not is_url(model):
+        return _utf8(model)
+    from analyzer.read.store import shown
+
+    return shown(model)
+
+
+def _utf8(text: str) -> str:
+    from analyzer.render.json.parts import utf8
+
+    return utf8(text)
+
+
+def serve() -> None:
+    """The life of a process that reads models: it is asked, one frame each, until nobody asks any more."""
+    asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    with suppress(OSError):  # whoever asked has gone
+        while (message := read_frame(asked)) is not None:
+            wanted, settings = pickle.loads(message)
+            if hasattr(signal, "alarm"):
+                signal.alarm(int(settings.seconds) + _GRACE)
+            write_frame(said, _encode(read_rows(wanted, settings)))
+            if hasattr(signal, "alarm"):
+                signal.alarm(0)
+    os._exit(0)
+
+
+def _encode(rows: Rows) -> bytes:
+    """Rows as bytes; a number that has no room there becomes null: a file may claim any size."""
+    try:
+        return msgspec.msgpack.encode(rows)
+    except OverflowError:
+        return msgspec.msgpack.encode({table: list(map(fitted, found)) for table, found in rows.items()})

@@ -1,0 +1,237 @@
+"""The page of `cost`: how much work a model is, in the axes of its inputs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from analyzer.documents.cost import Amount, CostDocument, CostGroup
+from analyzer.pages.memory import memory_answer, memory_blocks
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Fact,
+    Facts,
+    Figure,
+    Kind,
+    Notes,
+    Page,
+    Row,
+    Said,
+    Table,
+    Tone,
+)
+from analyzer.units import format_bytes, format_count, format_many, short_count
+
+__all__ = ["describe_cost"]
+
+
+def describe_cost(document: CostDocument) -> Page:
+    """The sums, what is not known, and groups; operators by `-v`."""
+    return Page(
+        kind="cost",
+        question="How much work is it",
+        subject=document.model.path,
+        about=_at(document),
+        answer=_answer(document),
+        tone=Tone.PLAIN if document.complete else Tone.BAD,
+        figures=tuple(_figures(document)),
+        blocks=tuple(_blocks(document)),
+    )
+
+
+def _at(document: CostDocument) -> str:
+    bound = [f"{axis.axis or axis.input}={axis.bound}" for axis in document.axes if axis.bound is not None]
+    if bound:
+        return f"at {', '.join(bound)}"
+    return "all sizes are fixed" if not document.axes else "in the axes of its inputs"
+
+
+def _answer(document: CostDocument) -> str:
+    room = memory_answer(document)
+    if document.complete:
+        return room
+    many = format_many(len(document.unknown), "node")
+    return f"NOT COMPLETE: the work of {many} is not known, and is not in the sums{room and '; '}{room}"
+
+
+def _figures(document: CostDocument) -> Iterator[Figure]:
+    totals = document.totals
+    for label, amount, unit in (("MACs", totals.macs, "MACs"), ("Flops", totals.flops, "flops")):
+        said = _number(amount)
+        yield Figure(label, said, _short(amount), f"{said} {unit}")
+    for label, amount in (("Read", totals.read_bytes), ("Written", totals.written_bytes)):
+        said = _bytes(amount)
+        yield Figure(label, said, "", f"{said} {label.lower()}" if amount.value is not None else "")
+    if totals.intensity is not None:
+        yield Figure(
+            "Intensity", f"{totals.intensity:.1f}", "flops a byte", f"{totals.intensity:.1f} flops a byte"
+        )
+
+
+def _number(amount: Amount) -> str:
+    return format_count(amount.value) if amount.value is not None else _expression(amount.expression)
+
+
+def _short(amount: Amount) -> str:
+    return short_count(amount.value) if amount.value is not None and amount.value >= 1000 else ""
+
+
+def _bytes(amount: Amount) -> str:
+    return format_bytes(amount.value) if amount.value is not None else _expression(amount.expression)
+
+
+def _expression(text: str) -> str:
+    """With separators in the numbers.
+
+    >>> _expression("7077888*b*s + 1536*b*s**2")
+    '7,077,888 b s + 1,536 b s^2'
+    """
+    said = re.sub(r"(?<![\w.])\d{4,}", lambda found: format_count(int(found[0])), text)
+    return said.replace("**", "^").replace("*", " ")
+
+
+def _blocks(document: CostDocument) -> Iterator[Block]:
+    named = [axis for axis in document.axes if axis.bound is None]
+    if named:
+        told = ", ".join(f"{axis.name} ({axis.input})" for axis in named)
+        lines = f"free: {told}; give sizes with --shape {named[0].axis or named[0].input}=N"
+        yield Notes((lines,), detail=Detail.FIRST)
+    yield _unknown(document)
+    yield from memory_blocks(document)
+    yield _groups(document)
+    yield _operators(document)
+    yield Facts((Fact("convention", document.convention),), title="What is counted", detail=Detail.MORE)
+
+
+def _unknown(document: CostDocument) -> Table:
+    """Nodes of one operator and reason are one row."""
+    rows = Counter((row.op_type, row.reason) for row in document.unknown)
+    first = {(row.op_type, row.reason): row.node for row in reversed(document.unknown)}
+    columns = (
+        Column("not known", Kind.NAME),
+        Column("operator", room=9),
+        Column("nodes", Kind.COUNT, room=5),
+        Column("why", Kind.PROSE, room=9),
+    )
+    made = tuple(Row((first[key], key[0], count, key[1])) for key, count in rows.most_common())
+    return Table(columns, made, title="not known", detail=Detail.FIRST)
+
+
+_COLUMNS = (
+    Column("MACs", Kind.COUNT, room=9),
+    Column("share", Kind.SHARE, room=6, is_bar=True),
+    Column("read", Kind.BYTES, room=3),
+    Column("written", Kind.BYTES, room=2),
+    Column("flops", Kind.COUNT, room=1),
+    Column("nodes", Kind.COUNT, room=0),
+)
+
+
+def _groups(document: CostDocument) -> Table:
+    keys = document.by.replace(",", ", ")
+    plain = document.depth is None or (document.by, document.depth) == ("block", 1)
+    title = keys if plain else f"{keys}, depth {document.depth}"
+    rows = tuple(_row(name, alike, document) for name, alike in _alike(document.groups))
+    totals = document.totals
+    total = (
+        "total",
+        _cell(totals.macs),
+        1.0 if totals.macs.expression != "0" else None,
+        _size(totals.read_bytes),
+        _size(totals.written_bytes),
+        _cell(totals.flops),
+        sum(group.nodes for group in document.groups),
+    )
+    return Table(
+        (Column(title, Kind.NAME), *_COLUMNS), rows, title=title, total=total, is_long=True, key="groups"
+    )
+
+
+def _alike(groups: Sequence[CostGroup]) -> Iterator[tuple[str, list[CostGroup]]]:
+    """Groups that differ in a number of their name alone and work the same, one after the other, are one row."""
+    held: list[CostGroup] = []
+    for group in groups:
+        if held and not _follows(held[-1], group):
+            yield _name(held), held
+            held = []
+        held.append(group)
+    if held:
+        yield _name(held), held
+
+
+_COUNTER = re.compile(r"^(.*\.)(\d+)$", re.DOTALL)
+
+
+def _follows(first: CostGroup, second: CostGroup) -> bool:
+    ours, theirs = _COUNTER.match(first.group), _COUNTER.match(second.group)
+    if ours is None or theirs is None or ours[1] != theirs[1] or int(theirs[2]) != int(ours[2]) + 1:
+        return False
+    return first.macs == second.macs and first.macs.expression != "0"
+
+
+def _name(groups: Sequence[CostGroup]) -> str:
+    first = groups[0].group or "[root]"
+    return first if len(groups) == 1 else f"{first}-{groups[-1].group.rpartition('.')[2]}"
+
+
+def _row(name: str, alike: Sequence[CostGroup], document: CostDocument) -> Row:
+    one, times = alike[0], len(alike)
+    shares = [group.share for group in alike]
+    known = [share for share in shares if share is not None]
+    macs = _cell(one.macs)
+    if times > 1:
+        value = None if one.macs.value is None else times * one.macs.value
+        macs = Said(value, f"{times} x {_inner(one.macs)}")
+    sums = [[getattr(group, key) for group in alike] for key in ("read_bytes", "written_bytes", "flops")]
+    return Row(
+        (
+            name,
+            macs,
+            sum(known) if len(known) == len(shares) else None,
+            _summed(sums[0], size=True),
+            _summed(sums[1], size=True),
+            _summed(sums[2], size=False),
+            sum(group.nodes for group in alike),
+        )
+    )
+
+
+def _inner(amount: Amount) -> str:
+    if amount.value is not None:
+        return format_count(amount.value)
+    said = _expression(amount.expression)
+    return f"({said})" if " + " in said or " - " in said else said
+
+
+def _cell(amount: Amount) -> Cell:
+    return amount.value if amount.value is not None else Said(None, _expression(amount.expression))
+
+
+def _size(amount: Amount) -> Cell:
+    return amount.value if amount.value is not None else Said(None, _expression(amount.expression))
+
+
+def _summed(amounts: Sequence[Amount], *, size: bool) -> Cell:
+    values = [amount.value for amount in amounts if amount.value is not None]
+    if len(values) == len(amounts):
+        return sum(values)
+    return _size(amounts[0]) if len(amounts) == 1 else Said(None, "...")
+
+
+def _operators(document: CostDocument) -> Table:
+    rows = tuple(
+        Row((row.op_type, row.domain, row.nodes, _cell(row.macs), _cell(row.flops)))
+        for row in document.operators
+    )
+    columns = (
+        Column("operator", Kind.NAME),
+        Column("domain", room=1),
+        Column("nodes", Kind.COUNT, room=5),
+        Column("MACs", Kind.COUNT, room=9),
+        Column("flops", Kind.COUNT, room=4),
+    )
+    return Table(columns, rows, title="operators", detail=Detail.MORE, is_long=True, key="operators")

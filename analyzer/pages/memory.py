@@ -1,0 +1,104 @@
+"""What the page of `cost` says of memory: what a run takes, what holds the peak, and what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.documents.cost import CostDocument
+from analyzer.documents.memory import FittingSize
+from analyzer.pages.page import Block, Column, Detail, Fact, Facts, Kind, Notes, Row, Table
+from analyzer.units import format_bytes, format_count
+
+__all__ = ["memory_answer", "memory_blocks"]
+
+
+def memory_answer(document: CostDocument) -> str:
+    """Return whether a run fits, and by which line; nothing where it was not asked."""
+    room = document.room
+    if room is None:
+        return ""
+    there = format_bytes(room.memory)
+    if room.fits is None:
+        return f"whether it fits {there} is not known"
+    if room.fits and room.needed is not None:
+        return f"fits {there}: {format_bytes(room.needed)} are modelled, the most of them {room.line}"
+    needed = "more" if room.needed is None else format_bytes(room.needed)
+    return f"DOES NOT FIT {there}: {needed} are needed, too much from {room.line} on"
+
+
+def memory_blocks(document: CostDocument) -> Iterator[Block]:
+    """Yield the lines, the peak and the largest sizes; nothing where memory was not asked for."""
+    if not document.memory:
+        return
+    yield from _lines(document)
+    yield from _peak(document)
+    yield from _fits(document)
+
+
+def _lines(document: CostDocument) -> Iterator[Block]:
+    sizes = ", ".join(f"{axis}={size}" for axis, size in document.memory_at.items())
+    if sizes:
+        yield Notes((f"memory of a run at {sizes}",))
+    columns = (
+        Column("memory", Kind.NAME),
+        Column("bytes", Kind.BYTES, room=9),
+        Column("basis", room=5),
+        Column("in the axes", Kind.PROSE, room=3),
+    )
+    rows = tuple(
+        Row(
+            (
+                line.line,
+                line.value,
+                "not known" if line.value is None else line.basis.value,
+                _said(line.expression, line.value),
+            )
+        )
+        for line in document.memory
+    )
+    known = [line.value for line in document.memory if line.value is not None]
+    total = ("sum of what is known", sum(known), "", "")
+    yield Table(columns, rows, title="memory", total=total, key="memory")
+    notes = tuple(f"{line.line}: {line.note}" for line in document.memory if line.note)
+    if notes:
+        yield Notes(notes, detail=Detail.MORE)
+
+
+def _said(expression: str | None, value: int | None) -> str:
+    """An expression that is more than its number."""
+    if expression is None or expression == str(value):
+        return ""
+    return expression.replace("**", "^").replace("*", " ")
+
+
+def _peak(document: CostDocument) -> Iterator[Block]:
+    peak = document.peak
+    if peak is None or peak.value is None:
+        return
+    where = f"{peak.op_type} {peak.node}".strip()
+    group = f" in {peak.group}" if peak.group else ""
+    yield Notes((f"the peak, {format_bytes(peak.value)} asked for in a run, is held after {where}{group}",))
+    columns = (
+        Column("live at the peak", Kind.NAME),
+        Column("made by", room=5),
+        Column("bytes", Kind.BYTES, room=9),
+    )
+    rows = tuple(Row((tensor.value, tensor.op_type, tensor.bytes)) for tensor in peak.live)
+    yield Table(columns, rows, title="live at the peak", is_long=True, key="live")
+
+
+def _fits(document: CostDocument) -> Iterator[Block]:
+    if document.fits:
+        facts = tuple(Fact(f"largest {fit.axis}", _largest(fit)) for fit in document.fits)
+        yield Facts(facts, title=f"fits {format_bytes(document.fits[0].memory)}")
+
+
+def _largest(fit: FittingSize) -> str:
+    others = ", ".join(f"{axis}={size}" for axis, size in fit.at.items())
+    at = f" at {others}" if others else ""
+    if fit.reason == "unknown":
+        return f"not known{at}"
+    if fit.largest is None:
+        return f"no limit was found{at}"
+    why = "; beyond it the shapes of the graph contradict each other" if fit.reason == "shapes" else ""
+    return f"{format_count(fit.largest)}{at}{why}"

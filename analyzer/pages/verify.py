@@ -1,0 +1,133 @@
+"""The page of `verify`: whether two files compute the same, and where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.documents.verify import VerifiedModule, VerifiedOutput, VerifyDocument
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Fact,
+    Facts,
+    Kind,
+    Notes,
+    Page,
+    Row,
+    Table,
+    Tone,
+)
+from analyzer.units import format_error, format_many
+
+__all__ = ["describe_verification"]
+
+
+def describe_verification(document: VerifyDocument) -> Page:
+    """The verdict, outputs, and inner values where the two differ."""
+    return Page(
+        kind="verify",
+        question="Does it compute the same",
+        subject=document.model,
+        answer=_answer(document),
+        tone=Tone.GOOD if document.same else Tone.BAD,
+        blocks=tuple(_blocks(document)),
+    )
+
+
+def _answer(document: VerifyDocument) -> str:
+    lost = [each for each in document.outputs if each.verdict == "not-compared"]
+    if document.same:
+        many = format_many(len(document.outputs), "output")
+        return f"computes the same: {many} of {len(document.inputs)} inputs no further apart than rounding"
+    if document.first is not None:
+        where = f" in {document.first.module}" if document.first.module else ""
+        return f"DIFFERS from {document.first.node} on{where}: {document.first.reason}"
+    if any(each.verdict == "differs" for each in document.outputs):
+        return "DIFFERS: no inner value that both have tells from where on"
+    return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes or types"
+
+
+def _blocks(document: VerifyDocument) -> Iterator[Block]:
+    yield Facts((Fact("against", document.against),), detail=Detail.FIRST)
+    yield Notes(tuple(_told(document)), detail=Detail.FIRST)
+    columns = (
+        Column("output", Kind.NAME),
+        Column("off by", Kind.ERROR, room=8),
+        Column("signal/error", Kind.DECIBEL, room=7),
+        Column("rounding", Kind.DECIBEL, room=6),
+        Column("verdict", room=9),
+    )
+    outputs = tuple(
+        Row((each.name or "[only there]", *_cells(each), str(each.verdict))) for each in document.outputs
+    )
+    yield Table(columns, outputs, title="outputs", is_whole=True)
+    inner = tuple(
+        Row(
+            (
+                each.value,
+                each.class_,
+                each.module or "",
+                *_cells(each),
+                str(each.verdict),
+            )
+        )
+        for each in document.modules
+        if each.verdict != "same"
+    )
+    yield Table(
+        (
+            Column("value", Kind.NAME),
+            Column("operator", room=5),
+            Column("in", Kind.NAME, room=3),
+            *columns[1:],
+        ),
+        inner,
+        title="inner values that are not the same",
+        is_long=True,
+        key="values",
+    )
+    yield _differences(document)
+    yield Notes(tuple(f"not tried: {each}" for each in document.uncovered))
+    yield _inputs(document)
+
+
+def _inputs(document: VerifyDocument) -> Table:
+    rows = tuple(
+        Row((each.name, each.dtype, "x".join(map(str, each.shape)) or "scalar", each.seed))
+        for each in document.inputs
+    )
+    columns = (
+        Column("input", Kind.NAME),
+        Column("dtype", room=8),
+        Column("shape", room=8),
+        Column("seed", Kind.COUNT, room=7),
+    )
+    return Table(columns, rows, title="inputs", detail=Detail.MORE)
+
+
+def _cells(row: VerifiedOutput | VerifiedModule) -> tuple[Cell, ...]:
+    return row.max_abs_error, row.signal_to_error_db, row.noise_db
+
+
+def _told(document: VerifyDocument) -> Iterator[str]:
+    worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
+    if worst:
+        yield f"outputs are off by {format_error(worst)} at most; rounding alone has its own column"
+    yield "not a proof that the weights are a checkpoint's: reconcile says that"
+
+
+def _differences(document: VerifyDocument) -> Table:
+    rows = tuple(
+        Row((each.node, each.module or "", each.kind, each.found, each.expected))
+        for each in document.wiring.differences
+    )
+    columns = (
+        Column("without running", Kind.NAME),
+        Column("in", Kind.NAME, room=2),
+        Column("what", room=7),
+        Column("here", Kind.PROSE, room=9),
+        Column("there", Kind.PROSE, room=9),
+    )
+    return Table(columns, rows, title="without running", is_long=True, key="wiring")

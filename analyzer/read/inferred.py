@@ -1,0 +1,260 @@
+"""A file -> what onnx's own inference says of its values, by a process of its own, as files may make it crash."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import onnx
+from onnx import shape_inference
+
+from analyzer.dtypes import DType
+from analyzer.process.child import read_frame, write_frame
+from analyzer.read.described import (
+    Asked,
+    Described,
+    DescribedNode,
+    DescribedTensor,
+    DescribedValue,
+    Dim,
+    Sizes,
+)
+from analyzer.read.sized import Sizer
+
+__all__ = ["describe", "serve"]
+
+_KEPT = 1024
+"""Bytes up to which a stored tensor may hold a shape, and stays in what is inferred from."""
+
+_TENSORS = ("tensor_type", "sparse_tensor_type")
+
+
+def serve() -> None:
+    """Answer what comes on stdin: to the first, a path, a `Described`; to each set of sizes after it `Sizes`."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print
+    question = read_frame(sys.stdin.buffer)
+    if question is None:
+        return
+    asked = msgspec.json.decode(question, type=Asked)
+    model = _load(asked.path)
+    write_frame(answers, msgspec.json.encode(describe(model)))
+    sizer = Sizer(model)
+    while (question := read_frame(sys.stdin.buffer)) is not None:
+        sizes = msgspec.json.decode(question, type=dict[str, int])
+        write_frame(
+            answers,
+            msgspec.json.encode(Sizes(sizer.types(sizes), sizer.refused)),
+        )
+
+
+def _load(path: str) -> onnx.ModelProto:
+    """The model without its large tensors, its own functions expanded."""
+    model = onnx.load(path, load_external_data=False)
+    for graph in _graphs(model.graph):
+        for tensor in graph.initializer:
+            if tensor.data_location != onnx.TensorProto.EXTERNAL and tensor.ByteSize() > _KEPT:
+                for field in (
+                    "raw_data",
+                    "float_data",
+                    "int32_data",
+                    "int64_data",
+                    "double_data",
+                    "uint64_data",
+                ):
+                    tensor.ClearField(field)
+                tensor.data_location = onnx.TensorProto.EXTERNAL
+                entry = tensor.external_data.add()
+                entry.key, entry.value = (
+                    "location",
+                    "",
+                )  # as of a file beside it, so that nobody misses the values
+    return model
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for nested in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                yield from _graphs(nested)
+
+
+def describe(model: onnx.ModelProto) -> Described:
+    """Describe the main graph of a model, which is changed: its functions are expanded."""
+    expanded = 0
+    if model.functions:
+        from onnx import inliner
+
+        own = {(function.domain, function.name) for function in model.functions}
+        expanded = sum((node.domain, node.op_type) in own for node in model.graph.node)
+        inlined = inliner.inline_local_functions(model)
+        model.Clear()
+        model.CopyFrom(inlined)
+    graph = model.graph
+    named = frozenset(_named(graph))
+    inferred, why = _infer(model, data_prop=False)
+    values = _values(inferred.graph, named)
+    propagated, _ = _infer(model, data_prop=True)
+    for name, better in _values(propagated.graph, named).items():
+        values[name] = _with_sizes(values.get(name), better)
+    for name, (dtype, dims) in Sizer(model).types(None).items():
+        known = values.get(name) or DescribedValue(dtype, None)
+        joined = _better(known.dims, _own(dims, named))
+        values[name] = DescribedValue(known.dtype or dtype, joined, known.is_tensor)
+    tensors = dict(_tensors(graph))
+    return Described(
+        nodes=tuple(_node(node) for node in graph.node if not _is_constant(node)),
+        inputs={
+            value.name: values.get(value.name) or _value(value, named)
+            for value in graph.input
+            if value.name not in tensors
+        },
+        outputs=tuple(value.name for value in graph.output),
+        values=values,
+        tensors=tensors,
+        nested_nbytes=sum(map(_nested_nbytes, graph.node)),
+        expanded=expanded,
+        why=why,
+    )
+
+
+def _better(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    if a is None or b is None or len(a) != len(b):
+        return a if a is not None else b
+    return tuple(x if x is not None else y for x, y in zip(a, b, strict=True))
+
+
+def _infer(model: onnx.ModelProto, *, data_prop: bool) -> tuple[onnx.ModelProto, str]:
+    try:
+        return shape_inference.infer_shapes(model, data_prop=data_prop), ""
+    except (shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        return model, str(error)
+
+
+def _named(graph: onnx.GraphProto) -> Iterator[str]:
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                yield dim.dim_param
+
+
+def _values(graph: onnx.GraphProto, named: frozenset[str]) -> dict[str, DescribedValue]:
+    return {value.name: _value(value, named) for value in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _value(value: onnx.ValueInfoProto, named: frozenset[str]) -> DescribedValue:
+    """An axis that inference has made up is one that onnxruntime knows nothing of."""
+    kind = value.type.WhichOneof("value")
+    if kind not in _TENSORS:
+        return DescribedValue(0, None, is_tensor=False)
+    typed = getattr(value.type, kind)
+    if not typed.HasField("shape"):
+        return DescribedValue(typed.elem_type, None)
+    return DescribedValue(typed.elem_type, tuple(_dim(dim, named) for dim in typed.shape.dim))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension, named: frozenset[str]) -> Dim:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return str(dim.dim_param) if dim.dim_param in named else None
+
+
+def _own(dims: tuple[Dim, ...] | None, named: frozenset[str]) -> tuple[Dim, ...] | None:
+    if dims is None:
+        return None
+    return tuple(dim if isinstance(dim, int) or dim in named else None for dim in dims)
+
+
+def _with_sizes(known: DescribedValue | None, better: DescribedValue) -> DescribedValue:
+    """What is known, with the sizes that follow from the values of shapes, as onnxruntime makes them follow."""
+    if better.dims is None:
+        return known or better
+    sizes = tuple(dim if isinstance(dim, int) else None for dim in better.dims)
+    if known is None or known.dims is None:
+        return DescribedValue(better.dtype, sizes, better.is_tensor)
+    return DescribedValue(known.dtype, _better(known.dims, sizes), known.is_tensor)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, DescribedTensor]]:
+    fed = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        yield (
+            tensor.name,
+            DescribedTensor(
+                tensor.data_type,
+                tuple(tensor.dims),
+                is_external=bool(location),
+                is_constant=tensor.name not in fed,
+            ),
+        )
+    for sparse in graph.sparse_initializer:
+        yield sparse.values.name, DescribedTensor(sparse.values.data_type, tuple(sparse.dims))
+    for node in graph.node:
+        if _is_constant(node):
+            held = next((each.t for each in node.attribute if each.name == "value"), None)
+            yield (
+                node.output[0],
+                DescribedTensor(0, ()) if held is None else DescribedTensor(held.data_type, tuple(held.dims)),
+            )
+
+
+def _nested_nbytes(node: onnx.NodeProto) -> int:
+    graphs = [
+        inner
+        for attribute in node.attribute
+        for nested in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
+        for inner in _graphs(nested)
+    ]
+    stored = [tensor for graph in graphs for tensor in graph.initializer]
+    stored += [
+        attribute.t
+        for graph in graphs
+        for each in graph.node
+        for attribute in each.attribute
+        if attribute.HasField("t")
+    ]
+    return sum(DType.from_onnx(tensor.data_type).nbytes(math.prod(tensor.dims)) for tensor in stored)
+
+
+def _is_constant(node: onnx.NodeProto) -> bool:
+    """Of which onnxruntime makes a stored tensor before anything else."""
+    return node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1
+
+
+def _node(node: onnx.NodeProto) -> DescribedNode:
+    nested = [
+        graph
+        for attribute in node.attribute
+        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
+    ]
+    read = dict.fromkeys(name for graph in nested for name in _outer(graph))
+    return DescribedNode(
+        op_type=node.op_type,
+        domain="" if node.domain == "ai.onnx" else node.domain,
+        name=node.name,
+        inputs=tuple(node.input),
+        outputs=tuple(node.output),
+        implicit=tuple(name for name in read if name not in node.input),
+        nested=sum(len(each.node) for graph in nested for each in _graphs(graph)),
+        integers={each.name: each.i for each in node.attribute if each.type == onnx.AttributeProto.INT},
+    )
+
+
+def _outer(graph: onnx.GraphProto) -> Iterator[str]:
+    """What a nested graph reads of those around it."""
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        inner = (
+            name
+            for attribute in node.attribute
+            for nested in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
+            for name in _outer(nested)
+        )
+        yield from (name for name in (*node.input, *inner) if name and name not in own)
+        own.update(node.output)
+    yield from (value.name for value in graph.output if value.name not in own)

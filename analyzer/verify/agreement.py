@@ -1,0 +1,82 @@
+"""Two arrays, and what rounding makes of one of them -> how far apart they are, and whether that is more than noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from analyzer.content import Array
+from analyzer.verify.record import Agreement, Verdict
+
+__all__ = ["compare_values", "worst"]
+
+_MARGIN = 32.0
+"""How many times the noise a difference may be: two files that sum in other orders have noise of their own each."""
+
+
+def compare_values(ours: Array | None, theirs: Array | None, others: Array | None, depth: int) -> Agreement:
+    """Compare a value of both sides.
+
+    Args:
+        ours: of one side.
+        theirs: of the other.
+        others: the same as `ours`, computed by other kernels in another order, whose difference is rounding; None
+            where there is none.
+        depth: nodes that lead to it: rounding grows with the square root of so many steps.
+    """
+    if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype.kind not in "biuf":
+        return Agreement(None, None, None, Verdict.NOT_COMPARED)
+    if theirs.dtype.kind not in "biuf" or not ours.size:
+        return Agreement(None, None, None, Verdict.NOT_COMPARED)
+    if ours.dtype.kind in "biu" and theirs.dtype.kind in "biu":
+        return _whole(ours, theirs)
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return Agreement(None, None, None, Verdict.DIFFERS)
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return Agreement(None, None, None, Verdict.DIFFERS)
+    a, b = a[finite], b[finite]
+    error = float(np.abs(a - b).max(initial=0.0))
+    scale = float(np.sqrt(np.mean(a * a))) if a.size else 0.0
+    noise = _noise(ours, others, scale, depth)
+    off = float(np.sqrt(np.mean((a - b) ** 2))) if a.size else 0.0
+    is_same = off <= _MARGIN * noise
+    return Agreement(
+        error, _decibel(scale, off), _decibel(scale, noise), Verdict.SAME if is_same else Verdict.DIFFERS
+    )
+
+
+def _whole(ours: Array, theirs: Array) -> Agreement:
+    a, b = ours.astype(np.int64), theirs.astype(np.int64)
+    error = float(np.abs(a - b).max(initial=0))
+    return Agreement(error, None, None, Verdict.SAME if not error else Verdict.DIFFERS)
+
+
+def _noise(ours: Array, others: Array | None, scale: float, depth: int) -> float:
+    """Root mean square of rounding: what was measured, and no less than that of one rounding for each step."""
+    step = {2: 2.0**-10, 8: 2.0**-52}.get(ours.dtype.itemsize, 2.0**-23)
+    least = step * scale * math.sqrt(max(depth, 1)) / 2
+    if others is None or others.shape != ours.shape:
+        return least
+    difference = ours.astype(np.float64) - others.astype(np.float64)
+    difference = difference[np.isfinite(difference)]
+    return max(least, float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0)
+
+
+def _decibel(scale: float, off: float) -> float | None:
+    if not off:
+        return None
+    return 20 * math.log10(scale / off) if scale else -math.inf if off else None
+
+
+def worst(first: Agreement | None, second: Agreement) -> Agreement:
+    """The worse of two runs."""
+    if first is None:
+        return second
+    order = (Verdict.SAME, Verdict.NOT_COMPARED, Verdict.DIFFERS)
+    ranks = (order.index(first.verdict), order.index(second.verdict))
+    if ranks[0] != ranks[1]:
+        return first if ranks[0] > ranks[1] else second
+    return first if (first.max_abs_error or 0.0) >= (second.max_abs_error or 0.0) else second

@@ -1,0 +1,112 @@
+"""The nouns of a verification: outputs, inner values, inputs, and what each comparison says."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Agreement", "Difference", "Fed", "First", "Pairing", "Verdict", "VerifyReport"]
+
+
+class Verdict(enum.StrEnum):
+    """What a comparison of two values says."""
+
+    SAME = "same"
+    """No further apart than rounding is."""
+    DIFFERS = "differs"
+    NOT_COMPARED = "not-compared"
+    """Of another shape or type, not made by one side, or not a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far apart two values are, the worst of all runs."""
+
+    max_abs_error: float | None
+    """Largest difference, in the values' own unit; None where they were not compared."""
+    signal_to_error_db: float | None
+    """Power of the value over that of the difference, in dB; None where nothing differs, or nothing was compared."""
+    noise_db: float | None
+    """The same of rounding: what other sums of the same file differ by, in dB; None where they do not."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A value of both sides."""
+
+    name: str
+    """Of MODEL's side."""
+    value: str
+    """Of the other side."""
+    node: str
+    """The node that makes it, in MODEL."""
+    op_type: str
+    group: str | None
+    """The subgraph of that node; None where nothing tells."""
+    agreement: Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """Where the two part."""
+
+    module: str | None
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What two nodes that make one value differ in."""
+
+    module: str | None
+    parameter: str | None
+    """The stored tensor that it is about; None where it is about none."""
+    node: str
+    kind: Literal["operator", "attribute", "constant", "input"]
+    expected: str
+    """What the other side has."""
+    found: str
+    """What MODEL has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """One input of one run."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """`verify`: whether two files compute the same."""
+
+    path: str
+    against: str
+    outputs: tuple[Pairing, ...]
+    values: tuple[Pairing, ...]
+    """Inner values of both, in the order of MODEL."""
+    first: First | None
+    """None where the outputs are the same, or no inner value tells."""
+    checked: int
+    """Nodes of one name in both, in nodes, that were compared without running."""
+    differences: tuple[Difference, ...]
+    inputs: tuple[Fed, ...]
+    uncovered: tuple[str, ...]
+    """What these runs did not try, in sentences."""
+    stamp: str | None = None
+
+    @property
+    def same(self) -> bool:
+        """Whether every output was compared, and none differs."""
+        return bool(self.outputs) and all(each.agreement.verdict is Verdict.SAME for each in self.outputs)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is the same, or differs: where an output could not be compared and none differs, nobody knows."""
+        return self.same or any(each.agreement.verdict is Verdict.DIFFERS for each in self.outputs)

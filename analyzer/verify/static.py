@@ -1,0 +1,91 @@
+"""Two graphs -> what their nodes differ in, without running: operators, attributes, small constants, what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from analyzer.ledger import Ledger
+from analyzer.model import Graph, Node, StoredTensor
+from analyzer.verify.record import Difference
+
+__all__ = ["count_alike", "find_differences"]
+
+_FEW = 16
+"""Numbers of a stored tensor that are told."""
+
+
+def count_alike(ours: Ledger, theirs: Ledger) -> int:
+    """Nodes of one file that have a counterpart of the same name in the other."""
+    others = _by_output(theirs.model.graphs[0])
+    return sum(1 for node in ours.model.graphs[0].nodes if _counterpart(node, others) is not None)
+
+
+def find_differences(ours: Ledger, theirs: Ledger) -> Iterator[Difference]:
+    """What differs between nodes that make values of one name, in the order of the first file."""
+    graph, other = ours.model.graphs[0], theirs.model.graphs[0]
+    others = _by_output(other)
+    stored, stored_there = _small(graph), _small(other)
+    for node in graph.nodes:
+        twin = _counterpart(node, others)
+        if twin is None or node.op_type == "Constant":
+            continue
+        name = node.name or next(filter(None, node.outputs), "")
+        module = ours.node_scopes.get(node.place)
+        for kind, parameter, expected, found in _of_pair(node, twin, stored, stored_there):
+            yield Difference(module, parameter, name, kind, expected, found)
+
+
+def _by_output(graph: Graph) -> Mapping[str, Node]:
+    return {name: node for node in graph.nodes for name in node.outputs if name}
+
+
+def _counterpart(node: Node, others: Mapping[str, Node]) -> Node | None:
+    return next((others[name] for name in node.outputs if name in others), None)
+
+
+def _small(graph: Graph) -> Mapping[str, StoredTensor]:
+    return {tensor.name: tensor for tensor in graph.tensors if tensor.numel <= _FEW}
+
+
+def _of_pair(
+    node: Node, twin: Node, stored: Mapping[str, StoredTensor], stored_there: Mapping[str, StoredTensor]
+) -> Iterator[tuple[Literal["operator", "attribute", "constant", "input"], str | None, str, str]]:
+    """Kind, parameter, what the other file has, what this one has."""
+    if (node.op_type, node.domain) != (twin.op_type, twin.domain):
+        yield "operator", None, _operator(twin), _operator(node)
+        return
+    ours, theirs = _settings(node), _settings(twin)
+    for key in sorted(ours.keys() | theirs.keys()):
+        if ours.get(key) != theirs.get(key):
+            yield (
+                "attribute",
+                None,
+                f"{key} {theirs.get(key, 'default')}",
+                f"{key} {ours.get(key, 'default')}",
+            )
+    for slot, (mine, yours) in enumerate(zip(node.inputs, twin.inputs, strict=False)):
+        a, b = stored.get(mine), stored_there.get(yours)
+        if a is not None and b is not None:
+            said, told = _numbers(a), _numbers(b)
+            if said != told:
+                yield "constant", mine, told, said
+        elif mine != yours and (a is None) == (b is None):
+            yield "input", mine, f"input {slot} {yours}", f"input {slot} {mine}"
+    if len(node.inputs) != len(twin.inputs):
+        yield "input", None, f"{len(twin.inputs)} inputs", f"{len(node.inputs)} inputs"
+
+
+def _operator(node: Node) -> str:
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+def _settings(node: Node) -> dict[str, object]:
+    return {**node.integers, **node.settings}
+
+
+def _numbers(tensor: StoredTensor) -> str:
+    array = tensor.payload.array()
+    if array is None:
+        return f"{tensor.dtype.name} that cannot be read"
+    return f"{tensor.dtype.name} {array.reshape(-1).tolist()}"

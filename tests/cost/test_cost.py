@@ -1,0 +1,212 @@
+"""The work of a model, as formulas: exact beside what onnxruntime runs, and never 0 in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+from commands import run_here
+from models import audit, noise, save, text_model
+
+from analyzer.cost.account import measure_cost
+from analyzer.cost.algebra import evaluate
+from analyzer.cost.walk import Walk
+from analyzer.read import read_model
+from analyzer.schemas import load_schema
+
+
+def cost(folder: Path, text: str, weights: dict[str, np.ndarray] | None = None, **sizes: int):
+    return measure_cost(audit(folder, text_model(text, weights or {})), sizes=sizes)
+
+
+def test_a_product_counts_each_multiply_accumulate(tmp_path: Path) -> None:
+    report = cost(
+        tmp_path,
+        "g (float[b, s, 6] x) => (float[b, s, 4] y) { y = MatMul(x, w) }",
+        {"w": noise(6, 4)},
+        b=2,
+        s=5,
+    )
+
+    assert str(report.total.macs) == "24*b*s"
+    assert report.at(report.total.macs) == 2 * 5 * 6 * 4
+    assert str(report.total.flops) == "48*b*s"
+    assert report.at(report.total.read) == 4 * (2 * 5 * 6 + 6 * 4)
+    assert report.is_complete
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ("", 8 * 14 * 14 * 3 * 9),
+        ("<pads = [1,1,1,1]>", 8 * 16 * 16 * 3 * 9),
+        ("<pads = [1,1,1,1], strides = [2,2]>", 8 * 8 * 8 * 3 * 9),
+        ("<dilations = [2,2]>", 8 * 12 * 12 * 3 * 9),
+        ('<auto_pad = "SAME_UPPER", strides = [3,3]>', 8 * 6 * 6 * 3 * 9),
+    ],
+)
+def test_a_convolution_counts_its_windows(tmp_path: Path, attributes: str, expected: int) -> None:
+    report = cost(
+        tmp_path,
+        f"g (float[n, 3, 16, 16] x) => (float[n, 8, a, c] y) {{ y = Conv{attributes}(x, w) }}",
+        {"w": noise(8, 3, 3, 3)},
+        n=1,
+    )
+
+    assert report.at(report.total.macs) == expected
+
+
+def test_a_free_height_is_an_exact_floor(tmp_path: Path) -> None:
+    text = "g (float[1, 3, h, 16] x) => (float[1, 8, a, c] y) { y = Conv<strides = [2,2]>(x, w) }"
+    report = cost(tmp_path, text, {"w": noise(8, 3, 3, 3)})
+
+    for height in (3, 15, 16, 33):
+        assert evaluate(report.total.macs, {"h": height}) == 8 * ((height - 3) // 2 + 1) * 7 * 27
+        assert eval(str(report.total.macs), {"h": height}) == evaluate(report.total.macs, {"h": height})
+
+
+def test_groups_of_any_key_sum_to_the_total(tmp_path: Path) -> None:
+    text = "g (float[b, 6] x) => (float[b, 4] y) { h = MatMul(x, w) r = Relu(h) y = MatMul(r, v) }"
+    ledger = audit(tmp_path, text_model(text, {"w": noise(6, 5), "v": noise(5, 4)}))
+
+    for by in ("scope", "block", "op", "scope,op"):
+        report = measure_cost(ledger, by)
+        for key in ("macs", "flops", "read", "written"):
+            whole = evaluate(getattr(report.total, key), {"b": 3})
+            assert sum(evaluate(getattr(group.sums, key), {"b": 3}) or 0 for group in report.groups) == whole
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y = acme.Mystery(x)", "no rule knows acme.Mystery"),
+        ("n = NonZero(x) t = Transpose(n) f = Cast<to = 1>(t) y = MatMul(f, w)", "NonZero"),
+    ],
+)
+def test_what_is_not_known_is_told_and_never_nothing(tmp_path: Path, body: str, reason: str) -> None:
+    proto = text_model(f"g (float[b, 2] x) => (float[b, c] y) {{ {body} }}", {"w": noise(2, 4)})
+    proto.opset_import.append(onnx.helper.make_opsetid("acme", 1))
+    report = measure_cost(audit(tmp_path, proto), sizes={"b": 2})
+
+    assert not report.is_complete
+    assert any(reason in row.reason for row in report.unknown)
+
+
+def test_a_branch_that_depends_on_values_is_told_as_a_range(tmp_path: Path) -> None:
+    text = """
+        g (float[2, 6] x, bool c) => (float[2, 4] y) {
+            y = If(c) <then_branch = t () => (float[2, 4] a) { a = MatMul(x, w) },
+                       else_branch = e () => (float[2, 4] z) { p = Slice(x, s, o, i) z = Add(p, p) }>
+        }
+    """
+    indices = {"s": np.array([0]), "o": np.array([4]), "i": np.array([1])}
+    report = cost(tmp_path, text, {"w": noise(6, 4), **indices})
+
+    assert report.total.macs == 48
+    assert not report.is_complete
+    assert "0 to 48 multiply-accumulates" in report.unknown[0].reason
+
+
+def test_a_loop_works_as_often_as_its_number_says(tmp_path: Path) -> None:
+    text = """
+        g (float[2, 6] x) => (float[2, 6] y) {
+            m = Constant<value = int64 {7}>()
+            t = Constant<value = bool {1}>()
+            y = Loop(m, t, x) <body = b (int64 i, bool c, float[2, 6] h) => (bool d, float[2, 6] o)
+                { d = Identity(c) o = MatMul(h, w) }>
+        }
+    """
+    report = cost(tmp_path, text, {"w": noise(6, 6)})
+
+    assert report.total.macs == 7 * 2 * 6 * 6
+    assert report.is_complete
+
+
+def test_the_command_tells_formulas_and_numbers(tmp_path: Path) -> None:
+    text = "g (float[b, 6] x) => (float[b, 4] y) { y = MatMul(x, w) }"
+    model = save(tmp_path, text_model(text, {"w": noise(6, 4)}))
+
+    free = json.loads(run_here("cost", model, "--format", "json").stdout)
+    bound = json.loads(run_here("cost", model, "--shape", "b=3", "--format", "json").stdout)
+
+    jsonschema.validate(free, load_schema("cost"))
+    assert free["totals"]["macs"] == {"expression": "24*b", "value": None}
+    assert bound["totals"]["macs"] == {"expression": "24*b", "value": 72}
+    assert "24 b MACs" in run_here("cost", model).stdout
+    assert "72 MACs" in run_here("cost", model, "--shape", "b=3").stdout
+    assert "72" in run_here("cost", model, "--shape", "b=3", "--format", "markdown").stdout
+    wrong = run_here("cost", model, "--shape", "c=3")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "c" in wrong.stderr
+
+
+def test_an_incomplete_cost_says_so_first(tmp_path: Path) -> None:
+    proto = text_model("g (float[2] x) => (float[2] y) { y = acme.Mystery(x) }")
+    proto.opset_import.append(onnx.helper.make_opsetid("acme", 1))
+
+    lines = run_here("cost", save(tmp_path, proto)).stdout.splitlines()
+
+    assert any("NOT COMPLETE: the work of 1 node is not known" in line for line in lines[:3])
+
+
+TEXTS = {
+    "slices": """g (float[b, s, 8] x) => (float[b, t, u] y) {
+        h = Shape(x) i = Gather<axis = 0>(h, one) k = Unsqueeze(i, zero0) e = Slice(x, zero0, k, one0)
+        c = Concat<axis = 2>(e, x) p, q = Split<axis = 2, num_outputs = 2>(c) y = Add(p, q) }""",
+    "reshapes": """g (float[b, s, 8] x) => (float[b, s, 2, 4] y) {
+        h = Shape<start = 0, end = 2>(x) r = Concat<axis = 0>(h, tail) y = Reshape(x, r) }""",
+    "expands": """g (float[b, s, 8] x) => (float[b, s, 8] y) {
+        h = Shape(x) n = ConstantOfShape<value = int64[1] {1}>(three) q = Mul(n, minus) z = Equal(h, q)
+        w = Where(z, n, h) y = Expand(x, w) }""",
+    "reduces": """g (float[b, s, 8] x) => (float[b, 1, 8] y) {
+        y = ReduceMean<keepdims = 1>(x, one0) }""",
+    "pads": """g (float[b, s, 8] x) => (float[b, t, 9] y) { y = Pad(x, pads) }""",
+    "pools": """g (float[b, 2, s, 8] x) => (float[b, 2, t, u] y) {
+        y = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x) }""",
+    "turns": """g (float[b, s, 8] x) => (float[b, 2, 4, s] y) {
+        r = Reshape(x, four) y = Transpose<perm = [0, 2, 3, 1]>(r) }""",
+}
+NUMBERS = {
+    "one": np.array(1),
+    "zero0": np.array([0]),
+    "one0": np.array([1]),
+    "tail": np.array([2, 4]),
+    "three": np.array([3]),
+    "minus": np.array(-1),
+    "pads": np.array([0, 2, 1, 0, 1, 0]),
+    "four": np.array([0, 0, 2, -1]),
+}
+
+
+@pytest.mark.time
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("sizes", [(1, 8), (2, 5), (3, 11)])
+def test_every_shape_is_the_one_that_onnxruntime_makes(
+    tmp_path: Path, name: str, sizes: tuple[int, int]
+) -> None:
+    import onnxruntime
+
+    proto = text_model(TEXTS[name], {key: array for key, array in NUMBERS.items() if key in TEXTS[name]})
+    walk = Walk(read_model(save(tmp_path, proto)))
+    list(walk.run())
+    names = [name for node in proto.graph.node for name in node.output]
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    at = {"b": sizes[0], "s": sizes[1]}
+    given = walk.values[(), "x"].shape
+    assert given is not None
+    x = np.ones([evaluate(dim, at) for dim in given], np.float32)
+
+    for value, found in zip(names, session.run(names, {"x": x}), strict=True):
+        shape = walk.values[(), value].shape
+        assert shape is not None, value
+        assert tuple(evaluate(dim, at) for dim in shape) == found.shape, value

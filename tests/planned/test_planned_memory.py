@@ -1,0 +1,216 @@
+"""What a run takes: lines, what holds the peak, what fits; on files of a few nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run_here
+from models import save, text_model
+
+from analyzer.audit import audit_model
+from analyzer.errors import CostError, UsageError
+from analyzer.memory.account import Basis
+from analyzer.memory.answer import Asked, answer_memory, file_of
+from analyzer.memory.devices import find_device
+from analyzer.memory.fits import find_room
+from analyzer.memory.inplace import reuses_of
+from analyzer.memory.judged import parse_memory_limit
+from analyzer.memory.opened import open_account
+from analyzer.timing.inputs.shapes import parse_shapes
+
+TEXT = """
+<ir_version: 8, opset_import: ["": 17]>
+agraph (float[batch, 40] x) => (float[batch, 10] y)
+<float[40, 20] v, float[20, 10] w>
+{
+    a = MatMul(x, v)
+    b = Relu(a)
+    c = Sin(b)
+    d = Sin(c)
+    y = MatMul(d, w)
+}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    weights = {"v": np.ones((40, 20), np.float32), "w": np.ones((20, 10), np.float32)}
+    return save(tmp_path, text_model(TEXT, weights))
+
+
+def test_the_lines_of_a_small_model(model: Path) -> None:
+    with open_account(model) as account:
+        needed = account.needed({"batch": 3}, formulas=True)
+    lines = {line.line: line for line in needed.lines}
+    assert lines["weights, copied"].value == 4 * (40 * 20 + 20 * 10)
+    assert lines["prepacked weights"].value == 4 * (40 * 32 + 20 * 16)  # columns of 16, filled up
+    assert lines["inputs"].value == 3 * 40 * 4
+    assert str(lines["inputs"].polynomial) == "160*batch"
+    # a and b share memory, c has its own, d takes that of a; y is an output
+    assert lines["activations"].value == 2 * 3 * 20 * 4
+    assert str(lines["activations"].polynomial) == "160*batch"
+    assert needed.peak is not None
+    assert needed.peak.nbytes == 480
+    assert {tensor.value for tensor in needed.peak.live} == {"b", "c"}
+    assert needed.total == sum(line.value for line in needed.lines if line.value is not None)
+
+
+def test_what_is_not_modelled_has_a_line_and_no_number(model: Path) -> None:
+    answer = answer_memory(audit_model(model), Asked(is_gpu=True))
+    unknown = {line.line: line for line in answer.needed.lines if line.value is None}
+    assert set(unknown) == {"scratch of kernels", "growth of the arena", "context and workspaces of the GPU"}
+    assert all(
+        line.note.startswith("not modelled") and line.basis is Basis.MODELLED for line in unknown.values()
+    )
+
+
+def test_the_largest_batch_fits_and_one_more_does_not(model: Path) -> None:
+    with open_account(model) as account:
+        memory = account.needed({"batch": 37}).total or 0
+        more = account.needed({"batch": 38}).total or 0
+    (fit,) = answer_memory(audit_model(model), Asked(memory=memory)).fits
+    assert (fit.axis, fit.largest, fit.reason, fit.at) == ("batch", 37, "memory", ())
+    (fit,) = answer_memory(audit_model(model), Asked(memory=more - 1)).fits
+    assert fit.largest == 37
+    (fit,) = answer_memory(audit_model(model), Asked(memory=100)).fits
+    assert fit.largest == 0
+
+
+def test_a_run_that_does_not_fit_says_from_which_line_on(model: Path) -> None:
+    needed = answer_memory(audit_model(model), Asked(parse_shapes(["batch=100"]))).needed
+    room = find_room(needed.lines, needed.total, 20_000)
+    assert (room.fits, room.line) == (False, "inputs")
+    assert find_room(needed.lines, needed.total, 1 << 20).fits is True
+
+
+def test_a_size_that_the_shapes_refuse_ends_the_search(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[length, 4] x) => (float[length, 4] y)
+    <float[64, 4] table, int64[1] zero = {0}, int64[1] start = {0}>
+    {
+        s = Shape <start = 0, end = 1> (x)
+        part = Slice(table, start, s, zero)
+        y = Add(x, part)
+    }
+    """
+    path = save(tmp_path, text_model(text, {"table": np.ones((64, 4), np.float32)}))
+    (fit,) = answer_memory(audit_model(path), Asked(parse_shapes(["length=8"]), memory=1 << 30)).fits
+    assert (fit.axis, fit.largest, fit.reason) == ("length", 64, "shapes")
+
+
+def test_sizes_that_values_decide_are_not_guessed(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[batch, 4] x) => (int64[2, n] y)
+    {
+        a = NonZero(x)
+        y = Add(a, a)
+    }
+    """
+    answer = answer_memory(audit_model(save(tmp_path, text_model(text))), Asked(memory=1 << 30))
+    assert answer.needed.total is None
+    assert answer.needed.peak is None
+    assert answer.room is not None
+    assert answer.room.fits is None
+    assert [fit.reason for fit in answer.fits] == ["unknown"]
+    assert answer.needed.unknown
+
+
+def test_nodes_of_nested_graphs_are_told(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[4] x, bool c) => (float[4] y)
+    {
+        y = If (c) <
+            then_branch = g () => (float[4] a) { a = Sin(x) },
+            else_branch = h () => (float[4] b) { b = Cos(x) }
+        >
+    }
+    """
+    needed = answer_memory(audit_model(save(tmp_path, text_model(text))), Asked()).needed
+    assert "2 nodes in graphs" in next(line.note for line in needed.lines if line.line == "nested graphs")
+
+
+def test_a_broken_file_is_refused_and_not_planned(tmp_path: Path) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(b"\x08\x01garbage")
+    with pytest.raises(CostError, match=r"broken\.onnx"), open_account(path):
+        pass
+
+
+def test_devices_have_names() -> None:
+    assert find_device("T4").nbytes == 16 << 30
+    assert find_device("m2-16gb").is_gpu is False
+    with pytest.raises(UsageError, match="did you mean h100-80gb"):
+        find_device("h100-80")
+
+
+def test_kernels_of_the_nearest_version_are_taken() -> None:
+    assert reuses_of("1.23.2")[0] == "1.31"
+    name, reuses = reuses_of()
+    assert name == "1.32"
+    assert reuses.aliases["", "Reshape"] == ((0, 0),)
+    assert reuses.in_place["com.microsoft", "FusedConv"] == ((3, 0),)
+
+
+@pytest.mark.parametrize("text", ["", "6", "batch=8: lots", "batch=1:4: 6GiB"])
+def test_limits_that_say_nothing_are_refused(text: str) -> None:
+    if text == "6":
+        assert parse_memory_limit(text).nbytes == 6
+        return
+    with pytest.raises(UsageError, match=r"max-memory|shape"):
+        parse_memory_limit(text)
+
+
+def test_check_holds_what_a_run_takes(model: Path) -> None:
+    said = run_here("check", model, "--max-memory", "batch=8: 1MiB")
+    assert said.returncode == 0, said.stdout + said.stderr
+    said = run_here("check", model, "--max-memory", "batch=8: 1MiB", "--max-memory", "batch=800: 100kB")
+    assert said.returncode == 1
+    assert "max-memory batch=800" in said.stdout
+
+
+def test_check_answers_nothing_where_nobody_knows(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[batch, 4] x) => (int64[2, n] y) { a = NonZero(x) y = Add(a, a) }
+    """
+    path = save(tmp_path, text_model(text))
+    said = run_here("check", path, "--max-memory", "1GiB")
+    assert said.returncode == 2
+    assert "nobody knows" in said.stdout
+
+
+def test_cost_says_what_a_run_takes_and_what_fits(model: Path) -> None:
+    import json
+
+    said = run_here("cost", model, "--shape", "batch=3", "--memory", "1MiB", "--format", "json")
+    document = json.loads(said.stdout)
+    assert document["memory_at"] == {"batch": 3}
+    assert document["peak"]["value"] == 480
+    assert document["peak"]["expression"] == "160*batch"
+    assert document["room"]["fits"] is True
+    assert document["room"]["needed"] == sum(
+        line["value"] for line in document["memory"] if line["value"] is not None
+    )
+    (fit,) = document["fits"]
+    assert fit["axis"] == "batch"
+    assert fit["largest"] > 1000
+    assert {line["basis"] for line in document["memory"]} <= {"exact", "modelled", "measured"}
+    plain = json.loads(run_here("cost", model, "--format", "json").stdout)
+    assert (plain["memory"], plain["peak"], plain["room"], plain["fits"]) == ([], None, None, [])
+    text = run_here("cost", model, "--shape", "batch=3", "--memory", "1kB").stdout
+    assert "DOES NOT FIT" in text
+    assert "largest batch" in text
+
+
+def test_options_of_memory_want_memory(model: Path) -> None:
+    for options in (("--past", "3"), ("--optimization", "all"), ("--memory", "1GiB", "--device", "t4")):
+        assert run_here("cost", model, *options).returncode == 2
+
+
+def test_a_local_file_is_planned_from(model: Path) -> None:
+    assert file_of(audit_model(model)) == model

@@ -1,0 +1,167 @@
+"""Two files at work: rounding is no difference, a difference is told with its node, and nothing is same in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+from commands import run_here
+from models import noise, save, text_model
+
+from analyzer.schemas import load_schema
+from analyzer.verify.agreement import compare_values
+from analyzer.verify.record import Verdict
+
+pytestmark = pytest.mark.time
+
+TEXT = """
+    <ir_version: 10, opset_import: ["" : 20]>
+    agraph (float[n, 8] x) => (float[n, 4] y)
+    {
+        [first] a = MatMul(x, w)
+        [norm] b = LayerNormalization <axis = -1, epsilon = 0.00001> (a, g)
+        [act] c = Gelu(b)
+        [second] d = MatMul(c, v)
+        [bias] y = Add(d, e)
+    }
+"""
+
+
+def model() -> onnx.ModelProto:
+    return text_model(TEXT, {"w": noise(8, 16), "g": noise(16), "v": noise(16, 4), "e": noise(4)})
+
+
+def node(proto: onnx.ModelProto, name: str) -> onnx.NodeProto:
+    return next(each for each in proto.graph.node if each.name == name)
+
+
+def epsilon(proto: onnx.ModelProto) -> None:
+    next(a for a in node(proto, "norm").attribute if a.name == "epsilon").f = 0.05
+
+
+def activation(proto: onnx.ModelProto) -> None:
+    node(proto, "act").op_type = "Relu"
+
+
+def constant(proto: onnx.ModelProto) -> None:
+    bias = next(each for each in proto.graph.initializer if each.name == "e")
+    bias.CopyFrom(onnx.numpy_helper.from_array(noise(4) * 2, "e"))
+
+
+def dropped(proto: onnx.ModelProto) -> None:
+    node(proto, "second").input[0] = "b"
+
+
+def weight(proto: onnx.ModelProto) -> None:
+    held = next(each for each in proto.graph.initializer if each.name == "w")
+    held.CopyFrom(onnx.numpy_helper.from_array(noise(8, 16, seed=1), "w"))
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    return save(tmp_path, model(), "a.onnx")
+
+
+def ask(*arguments: object) -> tuple[int, dict[str, object]]:
+    result = run_here("verify", *arguments, "--shape", "n=6", "--format", "json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("verify"))
+    return result.returncode, document
+
+
+def test_a_file_computes_what_it_computes(original: Path) -> None:
+    code, document = ask(original, "--against", original)
+
+    assert (code, document["same"], document["first"]) == (0, True, None)
+    assert {row["seed"] for row in document["inputs"]} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
+def test_an_optimizer_is_no_difference(original: Path, tmp_path: Path, level: str) -> None:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.optimized_model_filepath = str(tmp_path / "fast.onnx")
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(str(original), options, providers=["CPUExecutionProvider"])
+
+    assert ask(tmp_path / "fast.onnx", "--against", original)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "culprit", "words"),
+    [
+        (epsilon, "norm", "epsilon"),
+        (activation, "act", "Relu, and Gelu in the other"),
+        (constant, "bias", "FLOAT ["),
+        (dropped, "second", "input 0 b, and input 0 c"),
+        (weight, "first", "off by"),
+    ],
+)
+def test_a_fault_is_told_with_its_node_and_its_cause(
+    original: Path, tmp_path: Path, fault: Callable[[onnx.ModelProto], None], culprit: str, words: str
+) -> None:
+    proto = model()
+    fault(proto)
+    code, document = ask(save(tmp_path, proto, "b.onnx"), "--against", original)
+
+    assert (code, document["same"]) == (1, False)
+    assert document["first"]["node"] == culprit
+    assert words in document["first"]["reason"]
+
+
+def test_an_output_of_another_shape_is_not_compared_and_never_the_same(
+    original: Path, tmp_path: Path
+) -> None:
+    proto = text_model("g (float[n, 8] x) => (float[n, 5] y) { y = MatMul(x, w) }", {"w": noise(8, 5)})
+    code, document = ask(save(tmp_path, proto, "b.onnx"), "--against", original)
+
+    assert (code, document["same"]) == (2, False)
+    assert [row["verdict"] for row in document["outputs"]] == ["not-compared"]
+
+
+def test_an_output_that_one_side_lacks_is_not_the_same(original: Path, tmp_path: Path) -> None:
+    proto = model()
+    proto.graph.output.append(onnx.ValueInfoProto(name="d"))
+    code, document = ask(save(tmp_path, proto, "b.onnx"), "--against", original)
+
+    assert (code, document["same"]) == (2, False)
+
+
+def test_other_inputs_and_no_models_are_refused(original: Path, tmp_path: Path) -> None:
+    proto = text_model("g (float[n, 8] z) => (float[n, 5] y) { y = MatMul(z, w) }", {"w": noise(8, 5)})
+    other = run_here("verify", original, "--against", save(tmp_path, proto, "b.onnx"))
+    folder = run_here("verify", original, "--against", tmp_path)
+
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "takes other inputs" in other.stderr
+    assert (folder.returncode, folder.stdout) == (2, "")
+
+
+def test_text_says_where_they_part_in_its_first_lines(original: Path, tmp_path: Path) -> None:
+    proto = model()
+    epsilon(proto)
+    lines = run_here(
+        "verify", save(tmp_path, proto, "b.onnx"), "--against", original, "--shape", "n=6"
+    ).stdout
+
+    assert "DIFFERS from norm on" in lines.splitlines()[1]
+
+
+def test_numbers_that_are_none_differ_and_rounding_does_not() -> None:
+    values = noise(64).astype(np.float32)
+    rounded = np.nextafter(values, np.float32(np.inf))
+    lost = values.copy()
+    lost[3] = np.nan
+
+    assert compare_values(values, values, None, 1).verdict is Verdict.SAME
+    assert compare_values(values, rounded, None, 4).verdict is Verdict.SAME
+    assert compare_values(values, lost, None, 1).verdict is Verdict.DIFFERS
+    assert compare_values(values, values * np.float32(1.001), None, 9).verdict is Verdict.DIFFERS
+    assert compare_values(values, values[:3], None, 1).verdict is Verdict.NOT_COMPARED

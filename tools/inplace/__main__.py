@@ -1,0 +1,74 @@
+"""Enter what the kernels of the installed onnxruntime do with the memory of their inputs: `python -m tools.inplace`.
+
+The table is by minor version. It needs onnxruntime 1.31 or newer, whose profiles tell what each node asked for.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from tools.inplace.learn import Learnt, learn
+
+TABLE = Path(__file__).parents[2] / "analyzer" / "memory" / "inplace.toml"
+_HEAD = """\
+# Which kernels of onnxruntime's CPU provider take the memory of an input, by minor version: `input->output`.
+# `aliases` give it on in any case; `in_place` take it where nobody else reads it and it has the same type and shape.
+# Written by `python -m tools.inplace`, from models of one node; operators that ran and are not here do neither.
+"""
+_OPSETS = (11, 13, 17, 21, 23)
+
+
+def main() -> None:
+    """Learn, and write the table again with what other versions have."""
+    import onnxruntime
+
+    version = ".".join(onnxruntime.__version__.split(".")[:2])
+    table: dict[str, Any] = tomllib.loads(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {}
+    aliases: Learnt = {}
+    in_place: Learnt = {}
+    ran: set[tuple[str, str]] = set()
+    for opset in _OPSETS:
+        given_on, taken, these = learn(opset)
+        for whole, part in ((aliases, given_on), (in_place, taken)):
+            for key, pairs in part.items():
+                whole.setdefault(key, set()).update(pairs)
+        ran |= these
+    if not ran:
+        sys.exit(f"onnxruntime {onnxruntime.__version__} does not tell what nodes ask for")
+    table[version] = {
+        "learnt_on": datetime.datetime.now(tz=datetime.UTC).date(),
+        "release": onnxruntime.__version__,
+        "operators": len(ran),
+        "aliases": _named(aliases),
+        "in_place": _named(in_place),
+    }
+    TABLE.write_text(_HEAD + "".join(_section(name, table[name]) for name in sorted(table)), encoding="utf-8")
+
+
+def _named(learnt: Learnt) -> dict[str, list[str]]:
+    return {
+        f"{domain}::{op_type}" if domain else op_type: [
+            f"{source}->{target}" for source, target in sorted(pairs)
+        ]
+        for (domain, op_type), pairs in sorted(learnt.items())
+    }
+
+
+def _section(name: str, entry: dict[str, Any]) -> str:
+    lines = [f'\n["{name}"]']
+    lines += [f"learnt_on = {entry['learnt_on']}", f'release = "{entry["release"]}"']
+    lines += [f"operators = {entry['operators']}"]
+    for key in ("aliases", "in_place"):
+        lines.append(f'\n["{name}".{key}]')
+        for operator, pairs in entry[key].items():
+            quoted = operator if operator.isidentifier() else f'"{operator}"'
+            lines.append(f"{quoted} = [{', '.join(f'{pair!r}'.replace(chr(39), chr(34)) for pair in pairs)}]")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

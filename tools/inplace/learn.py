@@ -1,0 +1,94 @@
+"""The installed onnxruntime -> which kernels take the memory of an input, and which give it on in any case."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tools.inplace.probes import Probe, build, probes
+
+__all__ = ["Learnt", "learn"]
+
+Learnt = dict[tuple[str, str], set[tuple[int, int]]]
+"""(domain, operator) -> pairs of an input and the output that takes its memory."""
+
+_NBYTES = {"float": 4, "int64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1, "double": 8, "float16": 2}
+_DTYPES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+}
+
+
+def learn(opset: int) -> tuple[Learnt, Learnt, set[tuple[str, str]]]:
+    """Return the aliases, the kernels that work in place, and all that ran."""
+    aliases: Learnt = defaultdict(set)
+    in_place: Learnt = defaultdict(set)
+    ran = set()
+    for probe in probes():
+        for watched, each in enumerate(probe.inputs):
+            if each is None or watched in probe.constants or not each[1]:
+                continue
+            key = (probe.domain, probe.op_type)
+            output = _taker(probe, opset, watched, read_later=False)
+            if output is None:
+                continue
+            ran.add(key)
+            if output < 0:
+                continue
+            always = _taker(probe, opset, watched, read_later=True) == output
+            (aliases if always else in_place)[key].add((watched, output))
+    return aliases, in_place, ran
+
+
+def _taker(probe: Probe, opset: int, watched: int, *, read_later: bool) -> int | None:
+    """The output that took the memory of an input; -1 if none did, None where the node does not run."""
+    with tempfile.TemporaryDirectory() as folder:
+        events = _run(build(probe, opset, watched, read_later=read_later), probe, Path(folder))
+    for event in events:
+        if event["name"] == "probe_kernel_time":
+            arguments = event["args"]
+            sizes = [_nbytes(each) for each in arguments["output_type_shape"]]
+            saved = sum(sizes) - int(arguments["mem_requested_in_use_delta"])
+            return sizes.index(saved) if saved in sizes and saved else -1
+    return None
+
+
+def _nbytes(typed: Mapping[str, list[int]]) -> int:
+    ((kind, shape),) = typed.items()
+    return _NBYTES.get(kind, 0) * math.prod(shape)
+
+
+def _run(model: bytes, probe: Probe, folder: Path) -> list[dict[str, Any]]:
+    import numpy
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_mem_pattern = False
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        feeds = {
+            f"x{number}": numpy.ones(each[1], _DTYPES[each[0]])
+            for number, each in enumerate(probe.inputs)
+            if each is not None and number not in probe.constants
+        }
+        session.run(None, feeds)
+    except Exception:  # noqa: BLE001 - onnxruntime's classes have no base of their own
+        return []
+    events: list[dict[str, Any]] = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    return events

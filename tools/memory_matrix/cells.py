@@ -1,0 +1,126 @@
+"""A file, sizes and a level -> what was planned beside what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzer.audit import audit_model
+from analyzer.errors import OnnxLedgerError
+from analyzer.ledger import Ledger
+from analyzer.memory.account import Account
+from analyzer.memory.opened import open_account
+from analyzer.memory.planner import live_nbytes
+from analyzer.timing.inputs.arrays import make_array
+from analyzer.timing.inputs.feeds import Inputs, plan_feeds
+from analyzer.timing.inputs.shapes import Shapes
+from tools.memory_matrix.truth import Truth, run
+
+__all__ = ["WAYS", "Cell", "hold"]
+
+WAYS: Mapping[str, tuple[str | None, str]] = {
+    "the file as it stands, optimizations off": (None, "none"),
+    "onnxruntime's graph, optimizations off": ("none", "none"),
+    "onnxruntime's graph, optimizations on": ("all", "all"),
+}
+"""How a graph is planned, and how it runs."""
+
+_SCALES = (1, 2, 3)
+"""Batches; of files without one, the sizes that they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One file at one set of sizes, planned in one way."""
+
+    file: str
+    way: str
+    sizes: str
+    nodes: int
+    equal: int | None
+    """Nodes after which the bytes are equal; None where the graphs are not the same, or sizes are not known."""
+
+    planned: int | None
+    """Bytes at the peak."""
+
+    asked: int | None
+    first: str = ""
+    """The first node after which they differ; why there is nothing to compare."""
+
+    @property
+    def is_equal(self) -> bool:
+        return self.equal == self.nodes
+
+
+def hold(path: Path, name: str) -> Iterator[Cell]:
+    """Yield the cells of a file: each way at each set of sizes."""
+    try:
+        ledger = audit_model(path)
+        points = list(_points(ledger))
+    except OnnxLedgerError as error:
+        yield Cell(name, "", "", 0, None, None, None, f"not run: {error}")
+        return
+    for way, (planned, level) in WAYS.items():
+        try:
+            with open_account(path, level=planned) as account:
+                for inputs in points:
+                    yield _cell(path, name, way, level, inputs, account)
+        except OnnxLedgerError as error:
+            yield Cell(name, way, "", 0, None, None, None, f"not run: {error}")
+
+
+def _points(ledger: Ledger) -> Iterator[Inputs]:
+    """Three sets of sizes: of the batch, where there is one; else what the file says."""
+    usual = plan_feeds(ledger)[0]
+    free = {axis.role for axis in usual.axes if axis.name is not None}
+    if "batch" not in free:
+        yield usual
+        return
+    for scale in _SCALES:
+        sizes = [("batch", scale)]
+        length = next((axis.size for axis in usual.axes if axis.role == "sequence" and axis.name), None)
+        if length is not None and scale > 1:
+            sizes.append(("sequence", max(1, length // scale - 1)))
+        try:
+            yield plan_feeds(ledger, Shapes(tuple(sizes)))[0]
+        except OnnxLedgerError:
+            continue
+
+
+def _cell(path: Path, name: str, way: str, level: str, inputs: Inputs, account: Account) -> Cell:
+    sizes = {axis.name: axis.size for axis in inputs.axes if axis.name is not None}
+    told = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+    try:
+        truth = run(path, {feed.name: make_array(feed, 0) for feed in inputs.feeds}, level)
+    except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
+        return Cell(name, way, told, 0, None, None, None, f"not run: {str(error)[:120]}")
+    asked = max((node.live for node in truth.nodes), default=0)
+    steps = [account.program.steps[index] for index in account.plan.order]
+    if [step.op_type for step in steps] != [node.op_type for node in truth.nodes]:
+        why = f"{len(steps)} nodes are planned, in an order of theirs, and {len(truth.nodes)} ran"
+        return Cell(name, way, told, len(truth.nodes), None, None, asked, why)
+    needed = account.needed(sizes)
+    if needed.peak is None:
+        why = f"sizes of {len(needed.unknown)} buffers are not known"
+        return Cell(name, way, told, len(truth.nodes), None, None, asked, why)
+    return _compared(name, way, told, account, sizes, truth)
+
+
+def _compared(
+    name: str, way: str, told: str, account: Account, sizes: Mapping[str, int], truth: Truth
+) -> Cell:
+    lives = _lives(account, sizes)
+    differing = [place for place, node in enumerate(truth.nodes) if node.live != lives[place]]
+    first = ""
+    if differing:
+        place = differing[0]
+        step = account.program.steps[account.plan.order[place]]
+        first = f"{step.op_type} {step.name}: {lives[place]:,} planned, {truth.nodes[place].live:,} asked for"
+    asked = max((node.live for node in truth.nodes), default=0)
+    return Cell(name, way, told, len(lives), len(lives) - len(differing), max(lives), asked, first)
+
+
+def _lives(account: Account, sizes: Mapping[str, int]) -> Sequence[int]:
+    nbytes = account.sizes(sizes)
+    return live_nbytes(account.plan, {name: size or 0 for name, size in nbytes.items()})
