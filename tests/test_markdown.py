@@ -102,8 +102,11 @@ class Page:
 
     def table(self, title: str) -> list[list[str]]:
         """The rows of the table whose first column has this title."""
-        (found,) = [rows[1:] for rows in self.tables if rows[0][0].startswith(title)]
-        return found
+        return self.columns(title)[1:]
+
+    def columns(self, title: str) -> list[list[str]]:
+        """The same below its titles."""
+        return next(rows for rows in self.tables if rows[0][0].startswith(title))
 
     @property
     def inline(self) -> Iterator[Token]:
@@ -339,7 +342,7 @@ def test_a_name_reads_as_it_is(name: str, tmp_path: Path) -> None:
     seen = re.sub(r" +", " ", row[0]).strip()
     expected = printable(shorten(ledger.entries[0].sources[0] if ledger.entries[0].sources else name, 120))
     assert seen == (re.sub(r" +", " ", expected).strip() or '" "')
-    assert len(row) == len(total) == 7
+    assert len(row) == len(total) == 11
 
 
 def test_no_cell_is_longer_than_people_read(tmp_path: Path) -> None:
@@ -414,7 +417,7 @@ def test_repeated_groups_are_one_row_with_their_sum(tmp_path: Path) -> None:
 
     assert [row[:2] for row in rows] == [
         ["embeddings", "12"],
-        ["layer.0-2 (3 x 4)", "12"],
+        ["layer.0-2", "3 x 4"],
         ["head", "12"],
         ["total", "36"],
     ]
@@ -424,7 +427,7 @@ def test_rows_that_are_left_out_are_summed_in_one(tmp_path: Path) -> None:
     rows = grouped(tmp_path, functools.partial(group_by, by="dtype"), rows=1)
     assert [row[0] for row in rows] == ["FLOAT", "total"]
     rows = grouped(tmp_path, functools.partial(group_by, by="scope", depth=2), rows=1)
-    assert [row[:2] for row in rows] == [["layer.0-2 (3 x 4)", "12"], ["[2 others]", "24"], ["total", "36"]]
+    assert [row[:2] for row in rows] == [["embeddings", "12"], ["[2 others]", "24"], ["total", "36"]]
 
 
 def test_the_users_groups_sum_with_what_they_share_and_leave_out(tmp_path: Path) -> None:
@@ -609,9 +612,10 @@ def test_a_model_of_20_000_tensors_fits_into_a_comment(rows: int, large_ledger: 
             "<code>",
             "</code>",
         }
-        shown = page.table("tensor")
-        assert re.fullmatch(r"\[[\d,]+ others?\]", shown[-2][0])
-        assert_sums(shown, (len(shown[0]) - 1,))
+        titles, *shown = page.columns("tensor")
+        assert any(re.fullmatch(r"\[[\d,]+ others?\]", row[0]) for row in shown[-2:])
+        if "elements" in titles:
+            assert_sums(shown, (titles.index("elements"),))
 
 
 def test_a_budget_of_many_rules_fits_into_a_comment() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analyzer.documents.compare import CompareDocument, GroupPair, Pair, TensorPair, TensorSide
+from analyzer.documents.compare import CompareDocument, GroupPair, Pair, Statuses, TensorPair, TensorSide
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -74,10 +74,16 @@ def _answer(document: CompareDocument) -> str:
 def _is_same(document: CompareDocument) -> bool:
     totals = document.totals
     pairs = (totals.parameters, totals.stored_elements, totals.stored_bytes, totals.bytes, totals.tensors)
+    nodes = totals.nodes.change if totals.nodes is not None else 0
     apart = document.wiring is not None and not document.wiring.alike
     tensors = document.changes.tensors
     return not (
-        any(pair.change for pair in pairs) or tensors.added or tensors.removed or tensors.changed or apart
+        any(pair.change for pair in pairs)
+        or nodes
+        or tensors.added
+        or tensors.removed
+        or tensors.changed
+        or apart
     )
 
 
@@ -143,7 +149,12 @@ def _figures(document: CompareDocument) -> Iterator[Figure]:
 
 
 def _remarks(document: CompareDocument) -> Iterator[str]:
-    """How far the two were compared."""
+    """How much came, went and changed, and how far the two were compared."""
+    if document.a != document.b:
+        yield "; ".join(
+            f"{what}: {_counted(changes)}"
+            for what, changes in (("tensors", document.changes.tensors), ("groups", document.changes.groups))
+        )
     values = document.values_compared
     if values is not None:
         where = "whole" if values.content == "full" else "at fixed positions"
@@ -171,6 +182,15 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
     if len(set(contents)) > 1 and "none" in contents:
         side = ("old", "new")[contents.index("none")]
         yield f"contents of the {side} one were not looked at: what is stored twice counts twice there, once here"
+
+
+def _counted(counts: Statuses) -> str:
+    told = [
+        f"{format_count(number)} {status}"
+        for status in ("unchanged", "added", "removed", "changed")
+        if (number := getattr(counts, status))
+    ]
+    return ", ".join(told) or "none"
 
 
 def _share(pair: Pair) -> float | None:

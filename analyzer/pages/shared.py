@@ -17,7 +17,7 @@ from analyzer.pages.page import (
     Said,
     Table,
 )
-from analyzer.units import format_count, format_many, short_count, short_share
+from analyzer.units import format_count, format_doing, format_many, short_count, short_share
 
 __all__ = [
     "GROUPS",
@@ -197,7 +197,7 @@ def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
             f"{format_count(group.unshared_parameters)} if each use had its own"
         )
     if len(reused) > _FEW:
-        yield f"{format_many(len(reused) - _FEW, 'other group')} hold what is used more than once"
+        yield f"{format_doing(len(reused) - _FEW, 'other group', 'hold')} what is used more than once"
 
 
 def tell_rule(match: str | None, *origins: str | None) -> Iterator[str]:

@@ -176,7 +176,7 @@ def reconcile_ledger(
 
 
 def _close(books: Books, ledger: Ledger) -> Reconciliation:
-    manifest, originals = books.manifest, books.contents.originals
+    manifest = books.manifest
     parameters = tuple(books.parameters[parameter.name] for parameter in manifest.parameters)
     entries = tuple(books.entries[entry.tensor.key] for entry in ledger.entries)
     bridge = _bridge(books)
@@ -190,7 +190,6 @@ def _close(books: Books, ledger: Ledger) -> Reconciliation:
         entries=entries,
         onnx_parameters=_count_parameters(books),
         findings=(*_findings(books), *find_remarks(books)),
-        undescribed=sum(not originals.has(tensor) for tensor in manifest.tensors),
         nearest=find_nearest(books),
         trainability={
             line.key: (line.parameter, trainable[line.parameter])

@@ -452,8 +452,6 @@ class Reconciliation:
     """The count with the PyTorch side known."""
     findings: tuple[Finding, ...]
     trainability: Trainability
-    undescribed: int = 0
-    """PyTorch tensors of which no values are known."""
     nearest: tuple[Nearest, ...] = ()
     """Candidates for what is unexpected, unexplained or differing."""
     reads: Reads = "not-compared"

@@ -45,6 +45,11 @@ class _Pen:
     verbose: bool
     ascii: bool
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all was asked for: then names go on in further lines, and none loses its middle."""
+        return self.verbose or not self.rows
+
     def dye(self, text: str, style: str) -> str:
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and style and text else text
 
@@ -93,12 +98,13 @@ def _detail(block: Block) -> Detail | None:
 
 def _head(page: Page, pen: _Pen) -> Iterator[str]:
     about = printable(page.about)
-    subject = printable(shorten(page.subject, max(pen.width, 16)))
+    subject = printable(page.subject)
     gap = pen.width - _length(subject) - _length(about)
     if subject and about and gap >= 3:
         yield f"{pen.dye(subject, 'bold')}{' ' * gap}{about}"
     else:
-        yield from filter(None, (pen.dye(subject, "bold"), *_wrap(about, pen.width)))
+        yield from (pen.dye(line, "bold") for line in _wrap(subject, pen.width))
+        yield from _wrap(about, pen.width)
     if page.answer:
         for line in _wrap(printable(page.answer), pen.width):
             yield pen.dye(line, _TONES[page.tone])
@@ -149,7 +155,7 @@ _LINES = 10
 
 
 def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
-    is_whole = pen.verbose or not pen.rows
+    is_whole = pen.is_whole
     shown = block.problems if is_whole else block.problems[:_LINES]
     for problem in shown:
         yield from _problem(problem, pen, is_whole=is_whole)
@@ -172,7 +178,7 @@ def _problem(problem: Problem, pen: _Pen, *, is_whole: bool) -> Iterator[str]:
     if is_whole:
         limit = None if not pen.rows else max(pen.rows, 20)
         for subject in problem.subjects[:limit]:
-            yield f"    {printable_name(subject)}"
+            yield from _hang("    ", printable_name(subject), pen.width)
         if limit is not None and len(problem.subjects) > limit:
             yield f"    [{format_many(len(problem.subjects) - limit, 'other')}]"
 
@@ -274,9 +280,9 @@ def _lines(
     style: str,
     bar: tuple[int | None, str] | None,
 ) -> Iterator[str]:
-    """A row; only sentences go on in a second line."""
+    """A row; sentences go on in a second line, and names where all was asked for."""
     wrapped = [
-        (_wrap(text, width) or [""]) if column.kind is Kind.PROSE else [_cut(text, width)]
+        _fold(text, width, column.kind, is_whole=pen.is_whole)
         for text, (_, column), width in zip(texts, columns, widths, strict=True)
     ]
     for depth in range(max(map(len, wrapped))):
@@ -290,6 +296,22 @@ def _lines(
                 drawn = bar[1] if bar is not None and bar[0] == at and not depth else ""
                 line += f"{' ' * _GAP}{drawn}{' ' * (bar_room - _length(drawn))}"
         yield pen.dye(line.rstrip(), style)
+
+
+def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
+    """The lines of a cell."""
+    if kind is Kind.PROSE:
+        return _wrap(text, width) or [""]
+    if not is_whole or kind.is_number or _length(text) <= width:
+        return [_cut(text, width)]
+    indent = " " * min(len(text) - len(text.lstrip(" ")), max(width - 8, 0))
+    lines, line = [], indent
+    for char in text.lstrip(" "):
+        if _length(line) + _length(char) > width:
+            lines.append(line)
+            line = indent
+        line += char
+    return [*lines, line]
 
 
 def _cut(text: str, width: int) -> str:
