@@ -94,7 +94,9 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
     totals, model = document.totals, document.model
     least, most = totals.parameters_at_least, totals.parameters_at_most
     said = format_many(totals.parameters, "parameter")
-    yield Figure("Parameters", format_count(totals.parameters), count_said(totals.parameters), said)
+    yield Figure(
+        "Parameters", format_count(totals.parameters), count_said(totals.parameters), said, totals.parameters
+    )
     if (least, most) != (totals.parameters, totals.parameters) and (
         most is not None or totals.parameters_unsettled
     ):

@@ -227,6 +227,8 @@ class Figure:
     note: str = ""
     said: str = ""
     """The same in a sentence of figures, `109,482,240 parameters`; empty: only tiles show it."""
+    number: int | None = None
+    """What a number of another document may be held against."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def _figures(document: ReconcileDocument) -> Iterator[Figure]:
 def _blocks(document: ReconcileDocument) -> Iterator[Block]:
     yield Notes(tuple(_extent(document)), detail=Detail.FIRST)
     yield list_findings(document.findings)
-    yield _waterfall(document)
+    yield from _waterfall(document)
     yield _bridge(document)
     yield _chart()
     title = document.by.replace(",", ", ").replace("scope", "scope in PyTorch")
@@ -181,8 +181,8 @@ def _wiring(document: ReconcileDocument) -> str:
     return f"{told}; not a proof that it computes the same"
 
 
-def _waterfall(document: ReconcileDocument) -> Block:
-    """Stacked steps from PyTorch's parameters to the file's."""
+def _waterfall(document: ReconcileDocument) -> Iterator[Block]:
+    """Stacked steps from PyTorch's parameters to the file's; nothing where no line changes a count."""
     measures = []
     ends = (
         ("parameters", "parameter_delta", document.onnx.parameters),
@@ -191,10 +191,12 @@ def _waterfall(document: ReconcileDocument) -> Block:
     for label, key, end in ends:
         steps = [[str(row.line), getattr(row, key)] for row in document.bridge if getattr(row, key)]
         measures.append([label, steps, end])
+    if not any(steps for _, steps, _ in measures):
+        return
     measures.sort(key=lambda each: not each[1])
     data = {"start": document.pytorch.parameters, "measures": measures, "from": "PyTorch", "to": "ONNX"}
     summary = "A waterfall from PyTorch's parameters over each line of the bridge to what the file holds."
-    return Chart("", "The bridge, step by step", "waterfall", data, summary)
+    yield Chart("", "The bridge, step by step", "waterfall", data, summary)
 
 
 _BRIDGE = (

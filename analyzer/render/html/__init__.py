@@ -10,6 +10,7 @@ import msgspec
 from analyzer.documents.base import Head
 from analyzer.documents.kinds import DOCUMENTS
 from analyzer.errors import UsageError
+from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe, is_described
 from analyzer.render.html.blocks import Section
 from analyzer.render.html.bridge import describe_recovery
@@ -89,7 +90,10 @@ def _section(document: Head | Mapping[str, Any], beside: Beside) -> Section:
         if kind in SECTIONS:
             return SECTIONS[kind](View(document), beside)
         document = to_typed(document)
-    return make_section(describe(document), beside)
+    page = put_times_beside(describe(document), beside.times)
+    if beside.formula is not None and (total := beside.formula.count("total")) is not None:
+        page = put_formula_beside(page, beside.formula.text("class") or "The formula", total)
+    return make_section(page, beside)
 
 
 def _kind(document: Mapping[str, Any]) -> str:
