@@ -97,15 +97,14 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
     yield Figure(
         "Parameters", format_count(totals.parameters), count_said(totals.parameters), said, totals.parameters
     )
-    if (least, most) != (totals.parameters, totals.parameters) and (
-        most is not None or totals.parameters_unsettled
-    ):
+    hidden = _hidden(document)
+    if hidden:
         bound = (
             f"{format_count(least)} or more"
             if most is None
             else f"{format_count(least)} to {format_count(most)}"
         )
-        yield Figure("In PyTorch", bound, "", f"{bound} in PyTorch")
+        yield Figure("In PyTorch", bound, "", hidden)
     precision = _precision(document)
     if precision:
         yield Figure("Precision", precision, "", precision)
@@ -117,6 +116,36 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
     yield Figure("On disk", format_bytes(totals.file_bytes), _exact(totals.file_bytes))
     yield Figure("Stored elements", format_count(totals.stored_elements), count_said(totals.stored_elements))
     yield Figure("Tensors", format_count(totals.stored_tensors), format_bytes(totals.stored_bytes))
+
+
+def _hidden(document: InspectDocument) -> str:
+    """How many more parameters PyTorch had than are counted; "" where the file hides none."""
+    totals = document.totals
+    computed = [t for t in document.tensors if t.hides is not None and t.hides.why == "computed"]
+    hides = [tensor.hides for tensor in document.tensors if tensor.hides is not None]
+    least = totals.parameters_at_least - totals.parameters
+    least -= sum(each.at_least for each in hides if each.why == "computed")
+    most = (
+        sum(each.at_most or 0 for each in hides if each.why != "computed")
+        if totals.parameters_at_most is None
+        else totals.parameters_at_most - totals.parameters
+    )
+    said = [f"{_say_change(least, most)} in PyTorch"] if (least, most) != (0, 0) else []
+    if computed:
+        elements = sum(tensor.parameters or tensor.stored_elements for tensor in computed)
+        said.append(f"{format_many(elements, 'element')} of which PyTorch had an unknown number")
+    return ", ".join(said)
+
+
+def _say_change(least: int, most: int) -> str:
+    """How many more, or fewer, in words."""
+    if least == most:
+        return f"{format_count(abs(least))} {'more' if least > 0 else 'fewer'}"
+    if least >= 0:
+        return f"{format_count(least)} to {format_count(most)} more"
+    if most <= 0:
+        return f"{format_count(-most)} to {format_count(-least)} fewer"
+    return f"{format_count(-least)} fewer to {format_count(most)} more"
 
 
 def _exact(nbytes: int) -> str:

@@ -40,12 +40,16 @@ GROUPS = "groups"
 
 
 def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
-    """Findings, the worst first."""
-    problems = [
-        Problem(each.id, str(each.severity), each.message, tuple(each.subjects), each.bytes, model)
-        for each in findings
-    ]
-    return Findings(tuple(sorted(problems, key=lambda problem: _RANKS.get(problem.severity, 3))))
+    """Findings, the worst first; what several of them are about is listed once."""
+    problems = []
+    first: dict[tuple[str, ...], str] = {}
+    for each in sorted(findings, key=lambda finding: _RANKS.get(str(finding.severity), 3)):
+        subjects, message = tuple(each.subjects), each.message
+        same = first.setdefault(subjects, each.id)
+        if len(subjects) > 1 and same != each.id:
+            message, subjects = f"{message}: the same {format_count(len(subjects))} as under {same}", ()
+        problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model))
+    return Findings(tuple(problems))
 
 
 def count_severities(findings: Sequence[Finding]) -> str:

@@ -98,16 +98,10 @@ def test_text_says_what_a_finding_costs_and_where_to_read_on(tmp_path):
     lines = text_of(wasteful(tmp_path))
 
     start = next(
-        i for i, line in enumerate(lines) if line.startswith("warning: 2,000 elements (8,000 bytes) in 1")
+        i for i, line in enumerate(lines) if line.startswith("WARN 2,000 elements (8,000 bytes) in 1")
     )
-    assert lines[start + 1 :] == [
-        "[unused-initializer]",
-        "  idle",
-        "  costs 8,000 bytes",
-        "",
-        "onnxledger explain ID says what each means, costs, and how to mend it",
-    ]
-    assert sum("costs" in line for line in lines) == 2
+    assert "idle [unused-initializer]" in " ".join(" ".join(lines[start : start + 3]).split())
+    assert any(line.startswith("wasted 7.81 KiB (") for line in lines)
 
 
 def test_text_of_a_sound_model_has_nothing_to_explain(tmp_path):

@@ -67,11 +67,11 @@ def test_json_has_them_by_their_ids(ledger: Ledger) -> None:
     assert [each["id"] for each in document["findings"]] == [each.id for each in FOUND]
 
 
-def test_the_first_line_of_a_comment_says_that_there_are_errors(ledger: Ledger) -> None:
+def test_the_head_of_a_comment_says_that_there_are_errors(ledger: Ledger) -> None:
     worse, fine = (show(inspect(ledger, found), "markdown") for found in (FOUND, FOUND[::2]))
 
-    assert worse.splitlines()[0].endswith(" B, 1 error")
-    assert "error" not in fine.splitlines()[0]
+    assert "**✗ 1 error: what is counted here may not be all**" in worse.split("\n\n")
+    assert "error" not in fine.partition("|")[0]
 
 
 def test_what_two_findings_are_about_is_listed_once(ledger: Ledger) -> None:
@@ -83,12 +83,10 @@ def test_what_two_findings_are_about_is_listed_once(ledger: Ledger) -> None:
 
     text, page = (show(inspect(ledger, found), kind) for kind in ("text", "markdown"))
 
-    assert text.count("  idle.1\n") == 1
-    assert (
-        "no node reads [unused-initializer]\n  the same 3 as under [unattributed]\n  costs 12 bytes" in text
-    )
+    assert text.count("idle.1") == 1
+    assert "no node reads: the same 3 as under unattributed [unused-initializer]" in " ".join(text.split())
     assert page.count("`idle.1`") == 1
-    assert "no node reads: the same 3 as under `unattributed`." in page
+    assert "no node reads: the same 3 as under unattributed" in page
     document = json.loads(show(inspect(ledger, found), "json"))
     assert [each["subjects"] for each in document["findings"]] == [list(same)] * 2
 
