@@ -73,7 +73,7 @@ def _explain(*messages: str) -> None:
     for message in messages:
         say(message)
         annotate_error(message.removeprefix("onnxledger: "))
-    if "--verbose" in sys.argv:
+    if {"--verbose", "-v"} & {*sys.argv}:
         _say_lines(traceback.format_exc())
 
 

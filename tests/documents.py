@@ -127,10 +127,10 @@ _SCRUBBED = (
     # The exporter writes stack traces with this machine's paths into the graph, so its size differs by installation.
     (r"pytorch \d[\w.+]*", "pytorch <version>"),
     (r"[\d,.]+ [KMGT]?i?B on disk", "<size> on disk"),
-    (
-        r"^note: [\d,]+ bytes could be stripped:[\s\S]*?\[strippable-metadata\](\n  costs [\d,]+ bytes)?$",
-        "note: [strippable-metadata]",
-    ),
+    (r"(· opset [^\n]*· )[\d,.]+ [KMGT]?i?B", r"\1<size>"),
+    (r"^note [\d,]+ bytes could be stripped:[\s\S]*?\[strippable-metadata\]$", "note [strippable-metadata]"),
+    (r"^wasted [\d,.]+ [KMGT]?i?B \(<?[\d.]+ %", "wasted <size> (<share>"),
+    (r"<?[\d.]+\s%\s(larger|smaller)\s\([\d,]+\s->\s[\d,]+\sbytes\)", r"\1"),
     (r"^(\[[a-z ]+\]) +[\d,]+ +<?[\d.]+ %$", r"\1"),  # --by bytes
     (r"^([a-z]+ +[\d,]+) +<?[\d.]+ %( +[\d,]+ +[\d,]+)$", r"\1\2"),
     (r"^total +[\d,]+( +[\d,]+ +[\d,]+)$", r"total\1"),

@@ -290,8 +290,8 @@ def test_what_each_layer_has_stands_below_it_once(bert):
     assert column(text, "scope, depth 4") == [
         "embeddings.word",
         "encoder.layer.0-11",
-        "  encoder.layer.0-11.attention",
-        "  encoder.layer.0-11.output",
+        "  attention",
+        "  output",
         "pooler.dense",
         "total",
     ]
@@ -332,8 +332,8 @@ def test_two_keys_are_two_levels(tmp_path):
     assert [row[:2] for row in rows] == [
         ["a / FLOAT", "4"],
         ["b", "12"],
-        ["  b / FLOAT", "6"],
-        ["  b / FLOAT16", "6"],
+        ["  FLOAT", "6"],
+        ["  FLOAT16", "6"],
         ["c / FLOAT", "10"],
         ["total", "26"],
     ]

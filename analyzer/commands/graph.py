@@ -94,7 +94,7 @@ class _Wanted:
 )
 @bounding
 @click.option("--quiet", is_flag=True, help="No progress, no messages.")
-@click.option("--verbose", is_flag=True, help="Tracebacks.")
+@click.option("--verbose", "-v", is_flag=True, help="Tracebacks.")
 def graph(
     model: str,
     outputs: tuple[Path, ...],

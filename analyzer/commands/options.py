@@ -227,7 +227,12 @@ def _reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], 
             help=f"Rows of long tables; 0 shows all.  [{rows}]",
         ),
         click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
-        click.option("--verbose", is_flag=True, help="Say how each number was decided; tracebacks."),
+        click.option(
+            "--verbose",
+            "-v",
+            is_flag=True,
+            help="All there is: roles, bytes, tensors, whole names; tracebacks.",
+        ),
     )
 
 

@@ -43,7 +43,7 @@ __all__ = ["sql"]
     help="Also write the answer here: .csv .html .json .md .parquet .txt. Repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print no answer.")
-@click.option("--verbose", is_flag=True, help="Tracebacks.")
+@click.option("--verbose", "-v", is_flag=True, help="Tracebacks.")
 def sql(
     lake: str,
     query: str | None,

@@ -66,7 +66,7 @@ __all__ = ["survey"]
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the summary."
 )
 @click.option("--quiet", is_flag=True, help="Print no summary and no progress.")
-@click.option("--verbose", is_flag=True, help="Tracebacks.")
+@click.option("--verbose", "-v", is_flag=True, help="Tracebacks.")
 def survey(
     sources: tuple[str, ...],
     outputs: tuple[Path, ...],

@@ -107,7 +107,8 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
         yield Figure("In PyTorch", bound, "", hidden)
     precision = _precision(document)
     if precision:
-        yield Figure("Precision", precision, "", precision)
+        first, _, rest = precision.replace("; ", ", ").partition(", ")
+        yield Figure("Precision", first, rest, precision)
     nodes = format_many(model.nodes, "node")
     operators = _operators(document)
     yield Figure(

@@ -39,6 +39,7 @@ __all__ = [
     "Table",
     "Tone",
     "cut_table",
+    "name_rows",
     "number_of",
     "say",
 ]
@@ -282,6 +283,36 @@ def say(cell: Cell, kind: Kind) -> str:
     if cell is None:
         return "-" if kind.is_number else ""
     return _WRITERS[kind](cell) if kind in _WRITERS else str(cell)
+
+
+def name_rows(rows: Sequence[Row]) -> list[Cell]:
+    """The first cell of each row; below another it goes without what that one says already.
+
+    >>> name_rows([Row(("encoder",)), Row(("encoder.norm",), level=1), Row(("head",))])
+    ['encoder', 'norm', 'head']
+    """
+    above: list[str] = []
+    named: list[Cell] = []
+    for row in rows:
+        name = row.cells[0]
+        del above[row.level :]
+        short = name
+        if isinstance(name, str) and above:
+            short = next(
+                (
+                    name.removeprefix(f"{above[-1]}{gap}")
+                    for gap in _GAPS
+                    if name.startswith(f"{above[-1]}{gap}")
+                ),
+                name,
+            )
+        named.append(short)
+        above.append(name if isinstance(name, str) else "")
+    return named
+
+
+_GAPS = (".", " / ", " ")
+"""What stands between a group and what is in it: a module's child, another key, `(own)`."""
 
 
 def cut_table(table: Table, rows: int) -> Table:

@@ -96,6 +96,7 @@ def table_groups(
     if empty:
         rows.append(_without_parameters(empty))
     own = ((balance.ungrouped, 1), (balance.overlap, -1)) if is_own else ()
+    has_nodes = any(row.nodes for row in tree)  # by role, no node has a group
     rows += [_balancing(group, sign, parameters) for group, sign in own]
     return Table(
         (
@@ -105,7 +106,7 @@ def table_groups(
             Column("stored elements", Kind.COUNT, room=0),
             Column("bytes", Kind.BYTES, room=5),
             Column("tensors", Kind.COUNT, room=2),
-            Column("nodes", Kind.COUNT, room=1),
+            Column("nodes", Kind.COUNT, room=1, is_hidden=not has_nodes),
         ),
         tuple(rows),
         title=title,

@@ -20,6 +20,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
     cut_table,
+    name_rows,
     say,
 )
 from analyzer.render import pieces
@@ -124,7 +125,8 @@ def _table(table: Table, rows: int) -> pieces.Table:
         pieces.Column(column.title or (table.title if not at else ""), column.kind.is_number)
         for at, column in shown
     )
-    made = [_row(row, shown) for row in cut.rows]
+    named = zip(cut.rows, name_rows(cut.rows), strict=True)
+    made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
     if cut.total:
         made.append(replace(_row(Row(cut.total), shown), is_total=True))
     return pieces.Table(titles, tuple(made))

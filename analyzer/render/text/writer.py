@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from analyzer.pages.page import (
@@ -23,6 +23,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
     cut_table,
+    name_rows,
     number_of,
     say,
 )
@@ -211,7 +212,11 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
         return
     table = cut_table(table, pen.rows)
     columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
-    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
+    named = [
+        replace(row, cells=(name, *row.cells[1:]))
+        for row, name in zip(table.rows, name_rows(table.rows), strict=True)
+    ]
+    rows = [*named, *([Row(table.total)] if table.total else [])]
     texts = {id(row): [_written(row, at, column) for at, column in columns] for row in rows}
     columns, widths = _fit(table, columns, list(texts.values()), pen)
     bar = next((at for at, column in columns if column.is_bar), None)
