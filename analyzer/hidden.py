@@ -578,7 +578,8 @@ class _Part:
         """What may be a buffer.
 
         So may the scale and the shift that stand beside a mean and a variance which no BatchNormalization reads; a
-        part, one number throughout, of vectors that were joined; and what is called as one and as no module's.
+        part, one number throughout, of vectors that were joined; what is called as one and as no module's; and a table
+        of positions, as few numbers say it all, that has lost its name.
         """
         module, _, leaf = entry.tensor.name.rpartition(".")
         if leaf in ("weight", "bias") and f"{module}.running_var" in self.names:
@@ -590,6 +591,8 @@ class _Part:
         if self._is_bare(entry, name):
             return Hides(-entry.parameters, 0, "buffer")
         count = len(entry.sources)
+        if not count and self._is_numbered_table(entry, name):
+            return Hides(-entry.parameters, 0, "buffer")
         if count == 1 and entry.sources[0].rpartition(".")[2] not in ("weight", "bias"):
             is_folded = entry.decided_by.startswith("provenance:folded-")
             array = entry.tensor.payload.array() if is_folded and entry.tensor.numel <= _MOST_READ else None
@@ -602,6 +605,15 @@ class _Part:
                 filled = int((parts == parts[:, :1]).all(axis=1).sum()) * parts.shape[1]
                 return Hides(-filled, 0, "buffer") if 0 < filled < array.size else None
         return None
+
+    @staticmethod
+    def _is_numbered_table(entry: Entry, name: str) -> bool:
+        """Whether rows are gathered of it, by whichever operator, and its values are positions."""
+        is_gathered = entry.decided_by.startswith("structure:Gather")
+        if not is_gathered or entry.tensor.numel > _MOST_READ or not _NUMBERED.fullmatch(name):
+            return False
+        array = entry.tensor.payload.array()
+        return array is not None and array.ndim > 1 and count_free(array) == 0
 
     def _may_be_learned(self, entry: Entry) -> bool:
         """Whether a number that computes may be a parameter, or one that a function of one number gave.

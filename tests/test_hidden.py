@@ -263,3 +263,17 @@ def test_a_matrix_with_other_words_counts_as_it_stands(tmp_path: Path) -> None:
     ledger = audit_model(save(tmp_path, text_model(text, tensors)))
 
     assert ledger.parameters_at_least == ledger.parameters_at_most == ledger.parameters
+
+
+@pytest.mark.parametrize(("name", "least"), [("val_89", 64), ("pos.weight", 112)])
+def test_positions_that_lost_their_name_may_be_a_buffer(name: str, least: int, tmp_path: Path) -> None:
+    angles = np.arange(12.0)[:, None] * 10_000.0 ** (-np.arange(0, 4, 2) / 4)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], 1).astype("f4")
+    proto = text_model(
+        f'g (int64[3] i) => (float[3,8] y) {{ h = Gather("{name}", i) y = MatMul(h, "l.weight") }}',
+        {name: table, "l.weight": noise(4, 16, seed=2)},
+    )
+
+    ledger = audit_model(save(tmp_path, proto))
+
+    assert span(ledger) == (112, least, 112)

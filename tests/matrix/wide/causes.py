@@ -67,6 +67,15 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 )
 
 
+_BROKEN = ("lstm_projected/*", "llama-yarn/genai-*", "window_attention/dynamo-raw/*")
+"""Files that the exporter broke: they compute something else than PyTorch, or do not run, and may not balance."""
+
+
+def is_broken(outcome: Outcome) -> bool:
+    """Whether the file is not what PyTorch computes, so that no answer but a red one is right."""
+    return any(fnmatchcase(outcome.cell.name, pattern) for pattern in _BROKEN)
+
+
 def cause_of(outcome: Outcome, sides: Sequence[str]) -> str:
     """A sentence; what is said of a cell that nobody has looked into yet says so."""
     balanced = {side.side for side in outcome.sides if side.balanced}

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from matrix.report import escaped, own_version, percent, several, table
 from matrix.wide.account import Outcome, SideOutcome
-from matrix.wide.causes import cause_of
+from matrix.wide.causes import cause_of, is_broken
 from matrix.wide.plan import ARCHITECTURES, EXPORTS, FRESH, HELD, SIDES, TOOLS
 
 
@@ -79,6 +79,15 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
             f"Alone, {percent(right, known)} of {known:,} files{title} say PyTorch's number, a range that holds it or "
             f"what they do not know; {percent(exact, known)} say the number.",
         ]
+    sound = [outcome for outcome in made if not is_broken(outcome)]
+    if len(sound) < len(made):
+        rates = ", ".join(
+            f"{percent(*rate)} against the {side}" for side in SIDES if (rate := _rate(sound, side))[1]
+        )
+        lines.append(
+            f"{len(made) - len(sound):,} files the exporter broke: they compute something else than PyTorch, or do "
+            f"not run, and red is the right answer. Of the others {rates} balance."
+        )
     negatives = [negative for outcome in outcomes for negative in outcome.negatives]
     fooled = sum(negative.balanced for negative in negatives)
     lines.append(
