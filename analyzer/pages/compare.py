@@ -269,7 +269,7 @@ def _tensors(document: CompareDocument) -> Table:
     differing = [pair for pair in document.tensors if pair.status != "unchanged"]
     columns = (
         Column("tensors that differ", Kind.NAME),
-        Column("", room=7),
+        Column("status", room=7),
         Column("what", Kind.PROSE, room=8),
         Column("bytes", Kind.BYTES, room=1),
         Column("change", Kind.SIGNED_BYTES, room=9),
@@ -346,7 +346,7 @@ def _totals(document: CompareDocument) -> Table:
         Column("old", Kind.COUNT, room=8),
         Column("new", Kind.COUNT, room=8),
         Column("change", Kind.SIGNED, room=9),
-        Column("", Kind.RATIO, room=9),
+        Column("share", Kind.RATIO, room=9),
     )
     return Table(columns, rows, title="totals", detail=Detail.MORE, is_whole=True)
 

@@ -416,7 +416,7 @@ def _tensors(document: InspectDocument) -> Table:
     return Table(
         _TENSORS,
         tuple(map(_tensor, ordered)),
-        title="tensors, the largest first",
+        title="tensors",
         total=("total", "", "", "", *sums, "", "", "", "", "", "", ""),
         detail=Detail.MORE,
         is_long=True,

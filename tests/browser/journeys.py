@@ -58,18 +58,24 @@ def search_tensors(visit: chromium.Visitor, path: Path, document: Mapping[str, A
     """Search for part of a name, for what is not there, and for nothing."""
     reader = Reader(visit(path).page)
     total, shown = f"{len(document['tensors']):,}", reader.rows(TENSORS)
-    expected = [tensor for tensor in document["tensors"] if text in _said(tensor)]
+    ordered = sorted(document["tensors"], key=lambda tensor: (-tensor["stored_elements"], tensor["name"]))
+    expected = [tensor for tensor in ordered if text in _said(tensor)]
 
     state = reader.search(TENSORS, text.upper())
     first, found = min(shown, len(expected)), f"{len(expected):,}"
     assert state == f"rows 1\N{EN DASH}{first} of {found} found, of {total}"
-    assert sorted(reader.column(TENSORS, "tensor")) == sorted(tensor["name"] for tensor in expected[:shown])
+    assert sorted(reader.column(TENSORS, "tensor")) == sorted(map(_shown, expected[:shown]))
     (foot,) = reader.grid(TENSORS).locator("tfoot tr").all()
     assert f"{sum(tensor['bytes'] for tensor in expected):,}" in foot.locator("td").all_inner_texts()
 
     assert reader.search(TENSORS, "no tensor has this name") == f"nothing found, of {total}"
     assert reader.column(TENSORS, "tensor") == []
     assert reader.search(TENSORS, "") == f"rows 1\N{EN DASH}{shown} of {total}"
+
+
+def _shown(tensor: Mapping[str, Any]) -> str:
+    """What it is called there: as PyTorch calls it, where the file tells."""
+    return ", ".join(tensor["sources"]) or str(tensor["name"])
 
 
 def _said(tensor: Mapping[str, Any]) -> str:
@@ -104,7 +110,7 @@ def print_page(visit: chromium.Visitor, path: Path, document: Mapping[str, Any])
     joined = "".join(text.split())
 
     assert f"{document['totals']['parameters']:,}" in text
-    for name in [group["group"] for group in document["groups"][:12]]:
+    for name in [group["group"] for group in document["groups"] if group["parameters"]][:12]:
         assert name in joined
     for name in Reader(visited.page).column(TENSORS, "tensor"):
         assert name in joined

@@ -6,6 +6,7 @@ that the console is quiet, and that nothing is asked for, the fixture `visit` ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from playwright.sync_api import Page
 from reader import Reader
 
+from analyzer.errors import UsageError
 from analyzer.render import to_document
 from analyzer.render.html import render_documents
 from analyzer.units import printable
@@ -32,19 +34,39 @@ SHOWN = 40
 """Characters that are shown of the beginning of even the longest name."""
 
 
-def rename(value: Any, names: Callable[[str], str]) -> Any:
-    """A document in which every text is one that `names` makes of it, even where only a few words are allowed."""
+def rename(document: dict[str, Any], names: Callable[[str], str]) -> dict[str, Any]:
+    """A document in which every text is one that `names` makes of it, but where its record takes only a few words."""
+    kept: set[tuple[str, ...]] = set()
+    while True:
+        renamed: dict[str, Any] = _rename(document, names, kept, ())
+        try:
+            render_documents([renamed])
+        except UsageError as error:
+            refused = re.sub(r"\[.*?\]", "", str(error).partition("`$")[2].partition("`")[0])
+            place = tuple(refused.split(".")[1:])
+            if not place or place in kept:
+                raise
+            kept.add(place)
+        else:
+            return renamed
+
+
+def _rename(
+    value: Any, names: Callable[[str], str], kept: set[tuple[str, ...]], path: tuple[str, ...]
+) -> Any:
+    if path in kept:
+        return value
     if isinstance(value, str):
         return names(value) if value else value
     if isinstance(value, list):
-        return [rename(each, names) for each in value]
+        return [_rename(each, names, kept, path) for each in value]
     if isinstance(value, dict):
         return {
             key: each
             if key in KEPT
             else {names(name): item for name, item in each.items()}
             if key in KEYS
-            else rename(each, names)
+            else _rename(each, names, kept, (*path, key))
             for key, each in value.items()
         }
     return value

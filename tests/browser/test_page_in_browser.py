@@ -247,7 +247,7 @@ def test_without_scripts_every_row_is_in_the_tables(visit: chromium.Visitor, sma
     names = page.locator("noscript [role=region][aria-label=Tensors] tbody td:first-child")
     assert sorted(names.all_inner_texts()) == sorted(tensor["name"] for tensor in document["tensors"])
     expect(names.first).to_be_visible()
-    expect(page.get_by_role("region", name="Groups", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="Scope, depth 1", exact=True)).to_be_visible()
     expect(page.locator(":is(button, input, select, figure):visible")).to_have_count(0)
 
 
