@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from exporter.sources import SourceOptions as SourceOptions
     from exporter.sources import read_source_config as read_source_config
     from exporter.sources import resolve_source as resolve_source
+    from exporter.values import weights_of as weights_of
 
 __all__ = [
     "ExampleInputs",
@@ -39,6 +40,7 @@ __all__ = [
     "read_source_config",
     "resolve_source",
     "take_census",
+    "weights_of",
     "with_reads",
 ]
 
@@ -57,6 +59,7 @@ _MODULES = {
     "read_source_config": "sources",
     "resolve_source": "sources",
     "take_census": "census",
+    "weights_of": "values",
     "with_reads": "census",
 }
 

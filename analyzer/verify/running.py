@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -45,14 +45,31 @@ class Runner:
         self._folder.cleanup()
 
     def run(
-        self, model: Path, feeds: Sequence[Feed], seed: int, level: str, wanted: Sequence[str]
+        self,
+        model: Path,
+        feeds: Sequence[Feed],
+        seed: int,
+        level: str,
+        wanted: Sequence[str],
+        arrays: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """The wanted values that are arrays, by name.
+
+        Args:
+            model: the file.
+            feeds: how inputs are made; of none where `arrays` are given.
+            seed: of what is drawn for them.
+            level: of onnxruntime's optimizations.
+            wanted: names of values of the main graph.
+            arrays: the inputs themselves, by name.
 
         Raises:
             TimingError: onnxruntime does not run it, or not within the limits.
         """
         target = Path(self._folder.name, "values.npz")
+        given = Path(self._folder.name, "given.npz")
+        if arrays is not None:
+            np.savez(given, allow_pickle=False, **{f"v{at}": each for at, each in enumerate(arrays.values())})
         question = {
             "model": str(model),
             "feeds": [dataclasses.asdict(feed) for feed in feeds],
@@ -60,6 +77,8 @@ class Runner:
             "level": level,
             "wanted": list(wanted),
             "target": str(target),
+            "given": "" if arrays is None else str(given),
+            "names": [*(arrays or {})],
         }
         answer = msgspec.json.decode(self._ask(msgspec.json.encode(question), model))
         if isinstance(answer, str):

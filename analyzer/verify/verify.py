@@ -20,7 +20,7 @@ from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, V
 from analyzer.verify.running import Runner
 from analyzer.verify.static import count_alike, find_differences
 
-__all__ = ["verify_files"]
+__all__ = ["local_path", "measure_depths", "name_node", "verify_files"]
 
 _PLAIN, _OTHER = "ORT_DISABLE_ALL", "ORT_ENABLE_ALL"
 _AT_ONCE = 64
@@ -49,12 +49,12 @@ def verify_files(
         TimingError: a file does not run, or not within the limits.
         UsageError: inputs cannot be made, or the two do not take the same ones.
     """
-    paths = (_path(ours), _path(theirs))
+    paths = (local_path(ours), local_path(theirs))
     graph, other = ours.model.graphs[0], theirs.model.graphs[0]
     feeds = plan_feeds(ours, shapes)[0].feeds
     _check_alike(ours, theirs, feeds)
     runs = [_Run(feeds, seed) for seed in seeds]
-    depths = _depths(graph)
+    depths = measure_depths(graph)
     with Runner(limits or Limits()) as runner:
         pairs = list(zip(graph.outputs, other.outputs, strict=False))
         outputs = _compare(runner, paths, pairs, runs, depths)
@@ -87,7 +87,12 @@ def verify_files(
     )
 
 
-def _path(ledger: Ledger) -> Path:
+def local_path(ledger: Ledger) -> Path:
+    """The one file of a model.
+
+    Raises:
+        UsageError: it is remote, or of components.
+    """
     model = ledger.model
     if model.traffic is not None or model.components:
         raise UsageError(f"{printable(str(model.path))}: verify runs one local file; name an .onnx file")
@@ -132,7 +137,7 @@ def _again(runner: Runner, path: Path, run: _Run, names: Sequence[str]) -> dict[
         return {}
 
 
-def _depths(graph: Graph) -> dict[str, int]:
+def measure_depths(graph: Graph) -> dict[str, int]:
     """How many nodes lead to each value, along the longest way."""
     depths: dict[str, int] = {}
     for node in graph.nodes:
@@ -152,10 +157,11 @@ def _pairing(ledger: Ledger, graph: Graph, pair: tuple[str, str], found: Agreeme
     node = next((node for node in graph.nodes if pair[0] in node.outputs), None)
     if node is None:
         return Pairing(pair[0], pair[1], "", "", None, found)
-    return Pairing(pair[0], pair[1], _name(node), node.op_type, ledger.node_scopes.get(node.place), found)
+    return Pairing(pair[0], pair[1], name_node(node), node.op_type, ledger.node_scopes.get(node.place), found)
 
 
-def _name(node: Node) -> str:
+def name_node(node: Node) -> str:
+    """A node's name, or what it makes, or where it stands."""
     return node.name or next(filter(None, node.outputs), "") or f"node {node.position}"
 
 

@@ -28,6 +28,10 @@ class Question(msgspec.Struct, frozen=True):
     """Values of the main graph; those that are no outputs are made outputs."""
     target: str
     """The file that the values are written to, `v0`, `v1` and so on in the order of `wanted`."""
+    given: str = ""
+    """A file with the inputs themselves, `v0` and so on; empty where `feeds` say how they are made."""
+    names: list[str] = []
+    """What these inputs are called, in their order."""
 
 
 def serve() -> None:
@@ -63,6 +67,9 @@ def _run(asked: Question) -> list[int]:
     )
     feeds = [msgspec.convert(fields, Feed) for fields in asked.feeds]
     arrays = {feed.name: make_array(feed, asked.seed) for feed in feeds}
+    if asked.given:
+        with np.load(asked.given) as held:
+            arrays = {name: held[f"v{place}"] for place, name in enumerate(asked.names)}
     found = session.run(asked.wanted, arrays)
     kept = {
         f"v{place}": value

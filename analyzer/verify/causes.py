@@ -1,0 +1,93 @@
+"""A module and the nodes that stand for it -> what they differ in, as far as its class and its settings tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from analyzer.model import Node, StoredTensor
+from analyzer.verify.side import Boundary
+
+__all__ = ["Cause", "find_cause"]
+
+Cause = tuple[Literal["operator", "attribute", "constant", "input"], str, str]
+"""Kind, what PyTorch has, what the file has."""
+
+_EPSILONS = ("eps", "variance_epsilon", "epsilon", "layer_norm_epsilon")
+_NORMS = frozenset(
+    (
+        "LayerNormalization",
+        "SkipLayerNormalization",
+        "SimplifiedLayerNormalization",
+        "BatchNormalization",
+        "InstanceNormalization",
+        "GroupNormalization",
+        "RMSNormalization",
+    )
+)
+_ACTIVATIONS: Mapping[str, frozenset[str]] = {
+    "relu": frozenset(("Relu", "Clip", "Max")),
+    "gelu": frozenset(("Gelu", "Erf", "Tanh", "FastGelu", "BiasGelu", "QuickGelu", "Sigmoid")),
+    "silu": frozenset(("Sigmoid", "Silu", "Swish", "QuickGelu")),
+    "swish": frozenset(("Sigmoid", "Silu", "Swish", "QuickGelu", "HardSwish")),
+    "tanh": frozenset(("Tanh",)),
+    "sigmoid": frozenset(("Sigmoid", "HardSigmoid")),
+    "elu": frozenset(("Elu", "Selu", "Celu", "Gelu", "Relu", "LeakyRelu", "PRelu", "Erf", "Tanh", "Clip")),
+}
+_ACTIVE = frozenset((*(name for names in _ACTIVATIONS.values() for name in names), "Softplus", "Mish", "Elu"))
+
+
+def find_cause(
+    boundary: Boundary, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]
+) -> Cause | None:
+    """What the nodes of a module differ in from its class; None where these tell nothing.
+
+    Args:
+        boundary: the module.
+        nodes: those of its scope.
+        tensors: stored in the main graph, by name.
+    """
+    return next((found for look in (_epsilon, _activation) for found in look(boundary, nodes, tensors)), None)
+
+
+def _epsilon(
+    boundary: Boundary, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]
+) -> Iterator[Cause]:
+    """A norm's: an attribute, or what is added before a root is taken."""
+    wanted = next(
+        (value for key in _EPSILONS if isinstance(value := boundary.settings.get(key), float)), None
+    )
+    if wanted is None:
+        return
+    held = [*_written(nodes), *_added(nodes, tensors)]
+    if held and not any(abs(each - wanted) <= 1e-3 * max(wanted, 1e-12) for each in held):
+        yield "attribute", f"epsilon {wanted:g}", f"epsilon {held[0]:g}"
+
+
+def _written(nodes: Iterable[Node]) -> Iterator[float]:
+    for node in nodes:
+        if node.op_type in _NORMS:
+            value = node.settings.get("epsilon", 1e-5)
+            if isinstance(value, (int, float)):
+                yield float(value)
+
+
+def _added(nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]) -> Iterator[float]:
+    """Single numbers that are added to what `Sqrt` reads."""
+    rooted = {name for node in nodes if node.op_type == "Sqrt" for name in node.inputs}
+    for node in nodes:
+        if node.op_type != "Add" or not rooted & {*node.outputs}:
+            continue
+        for name in node.inputs:
+            tensor = tensors.get(name)
+            array = tensor.payload.array() if tensor is not None and tensor.numel == 1 else None
+            if array is not None:
+                yield float(array.reshape(-1)[0])
+
+
+def _activation(boundary: Boundary, nodes: Sequence[Node], _: Mapping[str, StoredTensor]) -> Iterator[Cause]:
+    name = boundary.class_name.lower()
+    wanted = next((known for word, known in _ACTIVATIONS.items() if word in name), None)
+    held = [node.op_type for node in nodes if node.op_type in _ACTIVE]
+    if wanted is not None and held and not wanted & {*held}:
+        yield "operator", boundary.class_name, held[0]
