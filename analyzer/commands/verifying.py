@@ -119,7 +119,7 @@ def _give_back(result: Any, side: Any, source: str, *, is_made_up: bool) -> None
     from analyzer.recover import recover_state, save_state
 
     recovery = recover_state(result)
-    read = {line.parameter.name for line in result.parameters if line.parameter.read is not False}
+    read = {parameter.name for parameter in result.manifest.parameters if parameter.read is not False}
     lost = [each.name for each in recovery.lost if each.name in read]
     if lost and is_made_up:
         raise UsageError(

@@ -46,7 +46,7 @@ def _answer(document: VerifyDocument) -> str:
         return f"DIFFERS from {document.first.node} on{where}: {document.first.reason}"
     if any(each.verdict == "differs" for each in document.outputs):
         return "DIFFERS: no inner value that both have tells from where on"
-    return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes or types"
+    return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
 
 
 def _blocks(document: VerifyDocument) -> Iterator[Block]:
