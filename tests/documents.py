@@ -129,6 +129,8 @@ _SCRUBBED = (
     (r"[\d,.]+ [KMGT]?i?B on disk", "<size> on disk"),
     (r"(· opset [^\n]*· )[\d,.]+ [KMGT]?i?B", r"\1<size>"),
     (r"^note [\d,]+ bytes could be stripped:[\s\S]*?\[strippable-metadata\]$", "note [strippable-metadata]"),
+    (r"^note [\d,]+ bytes could be stripped:.*$", "note <strippable-metadata>"),
+    (r"same size, [\d,]+ bytes", "same size"),
     (r"^wasted [\d,.]+ [KMGT]?i?B \(<?[\d.]+ %", "wasted <size> (<share>"),
     (r"<?[\d.]+\s%\s(larger|smaller)\s\([\d,]+\s->\s[\d,]+\sbytes\)", r"\1"),
     (r"^(\[[a-z ]+\]) +[\d,]+ +<?[\d.]+ %$", r"\1"),  # --by bytes

@@ -33,7 +33,7 @@ from analyzer.pages.shared import (
     tell_reuse,
     tell_rule,
 )
-from analyzer.units import format_bytes, format_count, format_many, format_shape, short_share
+from analyzer.units import format_bytes, format_count, format_many, format_others, format_shape, short_share
 
 __all__ = ["describe_inspection", "say_value"]
 
@@ -227,7 +227,7 @@ def _values(values: Sequence[Value]) -> str:
         alike.setdefault(say_value(value), []).append(value.name)
     said = []
     for kind, names in alike.items():
-        shown = names if len(names) <= _MOST else [*names[:3], f"[{len(names) - 3} others]"]
+        shown = names if len(names) <= _MOST else [*names[:3], format_others(len(names) - 3)]
         said.append(f"{', '.join(shown)} {kind}")
     if len(said) > _MOST:
         said = [*said[:_MOST], f"[{len(said) - _MOST} other kinds]"]
@@ -369,7 +369,7 @@ def _called(document: InspectDocument) -> Iterator[Fact]:
     for call in document.model.calls[:_MOST]:
         yield Fact(f"Function {call.function}", f"called by {format_many(call.sites, 'node')}")
     if len(document.model.calls) > _MOST:
-        yield Fact("Functions", f"{len(document.model.calls) - _MOST} others")
+        yield Fact("Functions", format_others(len(document.model.calls) - _MOST))
 
 
 def _accounts(document: InspectDocument) -> Table:
