@@ -70,6 +70,7 @@ class RunningModule:
         self._double: nn.Module | None = None
         self._half: nn.Module | None = None
         self._inputs = [(name, tuple(dims)) for name, dims in inputs]
+        self._made = made
         self._leaves = list(_leaves(model, made))
         self._places = self._match()
         self._names = {place: name for name, place in self._places.items()}
@@ -190,20 +191,18 @@ class RunningModule:
 
     def _call(self, model: nn.Module, feeds: Mapping[str, Array]) -> Any:
         dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
+        args, kwargs = list(self._made.args), dict(self._made.kwargs)
         for at, leaf in enumerate(self._leaves):
             name = self._names.get(at)
-            if name is None:
-                if leaf.is_positional:
-                    args.append(leaf.value)
-                continue  # the file does without it, so it is left to forward
-            value = torch.from_numpy(np.array(feeds[name]))
-            value = value.to(dtype) if value.is_floating_point() else value
-            if leaf.is_positional:
-                args.append(value)
-            else:
-                kwargs[leaf.name] = value
+            if name is not None:
+                value = torch.from_numpy(np.array(feeds[name]))
+                value = value.to(dtype) if value.is_floating_point() else value
+                if leaf.position is None:
+                    kwargs[leaf.name] = value
+                else:
+                    args[leaf.position] = value
+            elif leaf.position is None:
+                del kwargs[leaf.name]  # the file does without it, so it is left to forward
         try:
             with torch.no_grad(), quiet(), _seeded():
                 return model(*args, **kwargs)
@@ -224,21 +223,19 @@ class _Leaf:
 
     name: str
     value: torch.Tensor
-    is_positional: bool
+    position: int | None
+    """Among the positional arguments; None of a keyword."""
     axes: Mapping[int, str]
 
 
 def _leaves(model: nn.Module, made: ExampleInputs) -> Iterator[_Leaf]:
     names = forward_names(model)
-    for at, value in enumerate(made.args):
-        name = names[at] if at < len(names) else f"input_{at}"
+    named = [
+        (names[at] if at < len(names) else f"input_{at}", at, value) for at, value in enumerate(made.args)
+    ]
+    for name, at, value in [*named, *((name, None, value) for name, value in made.kwargs.items())]:
         if isinstance(value, torch.Tensor):
-            yield _Leaf(name, value.detach(), True, made.axes.get(name, {}))
-        elif value is not None:
-            raise UsageError(f"forward takes {type(value).__name__} as {name}, and verify feeds tensors only")
-    for name, value in made.kwargs.items():
-        if isinstance(value, torch.Tensor):
-            yield _Leaf(name, value.detach(), False, made.axes.get(name, {}))
+            yield _Leaf(name, value.detach(), at, made.axes.get(name, {}))
         elif value is not None and not isinstance(value, (bool, int, float, str)):
             raise UsageError(f"forward takes {type(value).__name__} as {name}, and verify feeds tensors only")
 

@@ -122,3 +122,36 @@ def test_a_side_without_weights_computes_with_those_of_the_file_or_says_what_is_
 
     assert result.returncode in (0, 2)
     assert "computes the same" in result.stdout or "cannot be recovered from the file" in result.stderr
+
+
+FACTORY = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 3)
+    def forward(self, x, skip=None, y=None, scale=1.0):
+        x = self.first(x) if skip is None else x
+        return self.second(x * scale + y)
+def factory():
+    return Net().eval(), {arguments}
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "(torch.randn(2, 6), None, torch.randn(2, 6))",
+        "dict(x=torch.randn(2, 6), y=torch.randn(2, 6), scale=3.0)",
+    ],
+)
+def test_what_is_no_tensor_is_given_to_forward_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    (tmp_path / "net.py").write_text(FACTORY.replace("{arguments}", arguments))
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "net:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
+
+    code, document = verify(tmp_path / "out" / "model.onnx")
+
+    assert (code, document["same"]) == (0, True)
