@@ -11,6 +11,7 @@ from analyzer.pages.page import Page
 __all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
+    "CheckDocument": "check:describe_check",
     "CompareDocument": "compare:describe_comparison",
     "CostDocument": "cost:describe_cost",
     "ExportDocument": "reconcile:describe_export",
@@ -21,7 +22,15 @@ PAGES: Mapping[str, str] = {
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
 
 REPORTS = frozenset(
-    {"Comparison", "CostReport", "ExportReport", "Inspection", "ReconcileReport", "VerifyReport"}
+    {
+        "BudgetReport",
+        "Comparison",
+        "CostReport",
+        "ExportReport",
+        "Inspection",
+        "ReconcileReport",
+        "VerifyReport",
+    }
 )
 """Classes of reports that no format has makers of its own for."""
 

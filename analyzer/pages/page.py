@@ -82,6 +82,8 @@ class Kind(Enum):
     ERROR = "error"
     """A difference of values, three digits."""
     DECIBEL = "decibel"
+    AMOUNT = "amount"
+    """A number in the unit of its row, said by who knows it; it does not add up."""
     SIGNED = "signed"
     SIGNED_BYTES = "signed bytes"
     SIGNED_MS = "signed ms"
@@ -94,7 +96,7 @@ class Kind(Enum):
     @property
     def adds(self) -> bool:
         """Whether the cells of several rows have a sum."""
-        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL)
+        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ class Table:
     """What a chart calls it by."""
     others: str = "other"
     """What a row that stands for cut ones counts."""
+    ample: int = 1
+    """So many times the rows of other tables are shown where some are cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,7 @@ class Findings:
     """What was found, worst first."""
 
     problems: tuple[Problem, ...]
+    title: str = ""
     detail: Detail = Detail.FIRST
 
 
@@ -320,6 +325,7 @@ def cut_table(table: Table, rows: int) -> Table:
 
     Where the table has an order, the first of it are kept and stand in it; else the first as they are.
     """
+    rows *= table.ample
     if table.is_whole or not rows or len(table.rows) <= rows:
         return table
     if any(row.level for row in table.rows):

@@ -21,7 +21,6 @@ from analyzer.render.html.page import make_page
 from analyzer.render.html.parts import Beside
 from analyzer.render.html.reading import View
 from analyzer.render.html.timings import describe_sweep, describe_timing, find_times
-from analyzer.render.html.verdicts import describe_check
 from analyzer.render.html.writer import make_section
 from analyzer.render.json import to_record
 from analyzer.render.options import RenderOptions
@@ -36,7 +35,6 @@ SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
     "recover": describe_recovery,
     "compare_time": describe_time_comparison,
     "compare_sweep": describe_time_comparison,
-    "check": describe_check,
     "time": describe_timing,
     "sweep": describe_sweep,
     "formula": describe_formula,

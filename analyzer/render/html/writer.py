@@ -59,7 +59,7 @@ def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[ht
         case Notes(lines=lines) if lines:
             yield html.Notes(tuple(map(show, lines)), block.title)
         case Findings():
-            yield html.Findings(tuple(map(_problem, block.problems)))
+            yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
         case Table() if block.rows:
             yield _table(block, keys, beside)
         case Chart() if not block.table or block.table in keys:
@@ -104,7 +104,8 @@ def _table(table: Table, keys: Mapping[str, str], beside: Beside) -> html.Block:
     levels = tuple(row.level for row in table.rows)
     if table.is_long and not any(levels):
         return html.Grid(keys.get(table.key) or beside.keys.next(), title, columns, rows, total, show(note))
-    return html.Table(title, columns, rows, levels, total, show(note))
+    bad = frozenset(at for at, row in enumerate(table.rows) if row.tone is Tone.BAD)
+    return html.Table(title, columns, rows, levels, total, show(note), bad)
 
 
 def _capital(text: str) -> str:
