@@ -99,11 +99,10 @@ coverage: .venv/.installed  ## which lines and branches of analyzer/ no test rea
 mutants: .venv/.installed  ## change one place of the rules at a time, and see whether a test fails (ARGS="reconciliation.split": that module)
 	PYTHONPATH=tests $(BIN)/python -m tools.mutants --processes $(JOBS) $(ARGS)
 
-sizes: .venv/.installed  ## files, lines and functions: how many, the median, the longest
-	@PYTHONPATH=tests $(BIN)/python -m house
+sizes: .venv/.installed  ## files, lines and functions: how many, the median, the longest (ARGS="analyzer/timing": of these)
+	@$(BIN)/python -m tools.sizes $(ARGS)
 
-files: .venv/.installed  ## rewrite README's list of files, the schemas, and the tables of the pages on JSON
-	PYTHONPATH=tests $(BIN)/python -m house --write
+files: .venv/.installed  ## rewrite the schemas, and the tables of the pages on JSON
 	$(BIN)/python -m tools.schemas
 
 dev: .venv/.installed  ## make the virtual environment in .venv
