@@ -22,10 +22,11 @@ from analyzer.commands.graph import graph
 from analyzer.commands.inspect import inspect
 from analyzer.commands.reconcile import reconcile
 from analyzer.commands.recover import recover
+from analyzer.commands.run import EXIT_NO_ANSWER
 from analyzer.commands.show import show
 from analyzer.commands.sql import sql
 from analyzer.commands.survey import survey
-from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
+from analyzer.commands.terminal import drop, drop_unwritten, say
 from analyzer.commands.time import time
 from analyzer.commands.verify import verify
 from analyzer.errors import ConfigError, OnnxLedgerError

@@ -18,7 +18,7 @@ from models import ramp, save, text_model
 
 from analyzer.budget.metrics import METRICS
 from analyzer.budget.record import Among, AtMost, Growth, Over, Rule, Unit
-from analyzer.commands.reading import SEARCH_SECONDS
+from analyzer.commands.run import SEARCH_SECONDS
 from analyzer.config import MAX_BYTES, Config, load_config
 from analyzer.config.rules import FLAWS
 from analyzer.errors import ConfigError

@@ -10,26 +10,19 @@ import click
 from analyzer.commands.options import (
     Bounded,
     Grouped,
-    Output,
-    Written,
     bounding,
     bundle,
     grouping,
     parse_size,
-    reporting,
     stamping,
     time_stamp,
-    writing,
 )
-from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.commands.terminal import check_outputs, emit
+from analyzer.commands.run import Run, answering, check_artifact
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.memory.answer import Asked
     from analyzer.timing.inputs.shapes import Shapes
-
-__all__ = ["cost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +93,7 @@ _roomy = bundle(
 @grouping
 @stamping
 @bounding
-@writing
-@reporting
+@answering()
 def cost(
     model: str,
     shapes: tuple[str, ...],
@@ -109,8 +101,7 @@ def cost(
     grouped: Grouped,
     stamp: bool,
     bounded: Bounded,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
     """How much work is MODEL, per subgraph?
 
@@ -129,9 +120,7 @@ def cost(
     wanted = parse_shapes(shapes)
     asked = roomy.asked(wanted)
     check_artifact(bounded, [model])
-    check_outputs(written, list_inputs(model))
-    ledger = audit(model, bounded, "none", quiet=output.quiet)
-    check_outputs(written, ledger.model.paths)
+    ledger = run.audit(model, bounded, "none")
     own = grouped.own_groups(ledger)
     report = measure_cost(
         ledger,
@@ -145,4 +134,4 @@ def cost(
         from analyzer.memory.answer import answer_memory
 
         report = replace(report, memory=answer_memory(ledger, asked))
-    emit(report, output, written)
+    run.emit(report)

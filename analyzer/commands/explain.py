@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["explain"]
+from analyzer.commands.run import print_text
 
 
 @click.command()
@@ -40,4 +40,4 @@ def explain(ids: tuple[str, ...], style: str) -> None:
         text = markdown_explanations(found, is_page=not ids)
     else:
         text = text_explanations(found) if ids else list_explanations(found)
-    click.echo(text, nl=False)
+    print_text(text)

@@ -8,31 +8,9 @@ from typing import Any
 
 import click
 
-from analyzer.commands.judging import report_reconciliation
-from analyzer.commands.options import (
-    Grouped,
-    Output,
-    Sourced,
-    grouping,
-    randomizing,
-    reporting,
-    seeding,
-    sourcing,
-)
-from analyzer.commands.pytorch import (
-    hush,
-    import_exporter,
-    reconcile_with,
-)
-from analyzer.commands.reading import audit
-from analyzer.commands.terminal import (
-    EXIT_FINDING,
-    emit,
-    say,
-)
-
-__all__ = ["export"]
-
+from analyzer.commands.options import Grouped, Sourced, grouping, randomizing, seeding, sourcing
+from analyzer.commands.pytorch import import_exporter, reconcile_with, report_reconciliation
+from analyzer.commands.run import Run, answering
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -71,9 +49,9 @@ _FOLDER = click.Path(path_type=Path)
     help="The parts of a generation loop (encoder, prefill, decode), a file each.",
 )
 @grouping
-@reporting
+@answering(writes=False)
 def export(
-    source: str, directory: Path, sourced: Sourced, grouped: Grouped, output: Output, **options: Any
+    source: str, directory: Path, sourced: Sourced, grouped: Grouped, run: Run, **options: Any
 ) -> None:
     """Export SOURCE to ONNX, count it, and reconcile the two.
 
@@ -82,17 +60,13 @@ def export(
     """
     exporter = import_exporter("export")
     grouped.check()  # before minutes are spent
-    files = exporter.export_source(
-        source, directory, say=hush if output.quiet else say, **dataclasses.asdict(sourced), **options
-    )
+    files = exporter.export_source(source, directory, say=run.tell, **dataclasses.asdict(sourced), **options)
     from analyzer.checkpoints.weights import Original
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.reconciliation.wired import keep_wiring
     from analyzer.report import ExportReport
 
-    result = reconcile_with(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)
+    result = reconcile_with(run.audit(files.artifact), Original(files.manifest), None, run)
     keep_wiring(result, directory / MANIFEST_FILE)
     report = ExportReport(tuple(map(str, files.files)), report_reconciliation(result, grouped, None))
-    emit(report, output)
-    if not result.balanced:
-        raise click.exceptions.Exit(EXIT_FINDING)
+    run.finish(report, failed=not result.balanced)

@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from analyzer.commands.options import Bounded, Grouped, bounding, grouping
-from analyzer.commands.reading import SEARCH_SECONDS, audit, check_artifact, list_inputs
-from analyzer.commands.terminal import refuse_inputs, say, write_files
+from analyzer.commands.options import Bounded, Grouped, Output, Written, bounding, grouping
+from analyzer.commands.run import (
+    Run,
+    check_artifact,
+    list_inputs,
+    print_text,
+    refuse_inputs,
+    search_clock,
+    write_files,
+)
 from analyzer.errors import UsageError
 from analyzer.process.collector import uncollected
-from analyzer.process.deadline import within
 from analyzer.render.graph import FORMATS, SUFFIXES
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
     from analyzer.group.keys import Labels
     from analyzer.ledger import Ledger
     from analyzer.report import GraphMetric, GraphReport
-
-__all__ = ["graph"]
 
 _METRICS = ("parameters", "stored-elements", "bytes")
 
@@ -118,16 +122,16 @@ def graph(
     wanted.check(styles)
     check_artifact(bounded, [model])
     refuse_inputs(outputs, list_inputs(model))
+    run = Run(Output("", 0, quiet, verbose), Written())
     with uncollected():
-        ledger = audit(model, bounded, quiet=quiet)
+        ledger = run.audit(model, bounded)
         refuse_inputs(outputs, ledger.model.paths)
         texts = _render(ledger, styles, wanted)
     if not outputs:
-        click.echo(texts[0], nl=False)
+        print_text(texts[0])
         return
     write_files(list(zip(outputs, texts, strict=True)))
-    if not quiet:
-        say(f"written to {', '.join(map(str, outputs))}")
+    run.tell(f"written to {', '.join(map(str, outputs))}")
 
 
 def _style_of(path: Path, style: str | None) -> str:
@@ -175,7 +179,7 @@ def _label(ledger: Ledger, grouped: Grouped) -> Labels:
 
     own = grouped.own_groups(ledger)
     if own is not None:
-        with within(SEARCH_SECONDS, f"{own.origin}: a regex takes too long; write it without nested repeats"):
+        with search_clock(own.origin):
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
         raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block or op")

@@ -19,30 +19,6 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.group.patterns import OwnGroups
     from analyzer.ledger import Ledger, Match, Trainability
 
-__all__ = [
-    "Bounded",
-    "Grouped",
-    "Judged",
-    "Output",
-    "Sourced",
-    "Written",
-    "bounding",
-    "budget_reporting",
-    "bundle",
-    "configuring",
-    "formula_reporting",
-    "grouping",
-    "judging",
-    "parse_size",
-    "randomizing",
-    "reporting",
-    "seeding",
-    "sourcing",
-    "stamping",
-    "time_stamp",
-    "writing",
-]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Option = Callable[[_F], _F]
 
@@ -208,7 +184,8 @@ class _Printed(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-def _reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _F]:
+def reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _F]:
+    """The options of every command that prints a report."""
     return bundle(
         "output",
         Output,
@@ -235,15 +212,6 @@ def _reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], 
         ),
     )
 
-
-reporting = _reporting()
-"""The options of every command that prints a report."""
-
-budget_reporting = _reporting("BudgetReport", rows=5)
-"""The same where tables stand below each line."""
-
-formula_reporting = _reporting("FormulaReport")
-"""The same of a report that has mathematics."""
 
 configuring = (
     click.option(

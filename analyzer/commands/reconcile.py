@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.judging import judge, report_reconciliation
 from analyzer.commands.options import (
     Bounded,
     Grouped,
     Judged,
-    Output,
     Sourced,
-    Written,
     bounding,
     grouping,
     judging,
     randomizing,
-    reporting,
     seeding,
     sourcing,
     time_stamp,
-    writing,
 )
-from analyzer.commands.pytorch import (
-    read_original,
-    reconcile_with,
-    require_beside,
-)
-from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.commands.terminal import (
-    EXIT_FINDING,
-    check_outputs,
-    emit,
-)
+from analyzer.commands.pytorch import read_original, reconcile_with, report_reconciliation, require_beside
+from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.reconciliation import ContentMode
-
-__all__ = ["reconcile"]
+    from analyzer.content import ContentMode
 
 
 @click.command()
@@ -59,8 +42,7 @@ __all__ = ["reconcile"]
 @grouping
 @judging
 @bounding
-@writing
-@reporting
+@answering("ReconcileReport")
 def reconcile(
     model: str,
     against: str | None,
@@ -69,8 +51,7 @@ def reconcile(
     grouped: Grouped,
     judged: Judged,
     bounded: Bounded,
-    written: Written,
-    output: Output,
+    run: Run,
     **made: Any,
 ) -> None:
     """Does MODEL hold the PyTorch model's parameters, all and nothing else?
@@ -81,13 +62,8 @@ def reconcile(
     grouped.check()
     check_artifact(bounded, [model])
     source = against if against is not None else require_beside(model)
-    check_outputs(written, [*list_inputs(model), Path(source)], report="ReconcileReport")
-    original = read_original(source, sourced, output, **made)
-    ledger = audit(model, bounded, quiet=output.quiet)
-    check_outputs(written, ledger.model.paths, report="ReconcileReport")
-    result = reconcile_with(ledger, original, content, output)
+    run.guard(*list_inputs(model), source)
+    original = read_original(source, sourced, run, **made)
+    result = reconcile_with(run.audit(model, bounded), original, content, run)
     report = report_reconciliation(result, grouped, time_stamp() if judged.stamp else None)
-    emit(report, output, written, judged.ignore)
-    if not result.balanced:
-        raise click.exceptions.Exit(EXIT_FINDING)
-    judge(report.findings, judged)
+    run.finish(report, judged, report.findings, failed=not result.balanced)

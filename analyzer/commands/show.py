@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["show"]
-
 
 @click.command()
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
@@ -26,7 +24,7 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
     REPORT is what a command wrote as JSON. Each is a section of the page, the
     first gives it its title.
     """
-    from analyzer.commands.terminal import refuse_inputs, write_files
+    from analyzer.commands.run import refuse_inputs, write_files
     from analyzer.errors import UsageError
     from analyzer.render import FORMATS, render_saved
     from analyzer.saved import read_any_report

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.commands.terminal import say, write_files
+from analyzer.commands.options import parse_size
+from analyzer.commands.run import print_text, write_files
+from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.answer import Answer
-
-__all__ = ["sql"]
 
 
 @click.command()
@@ -86,7 +86,7 @@ def sql(
         answer = ask_lake(opened, query or "", earlier=baseline, variables=variables)
     write_files([(path, _content(answer, path.suffix, question or query or "")) for path in outputs])
     if not quiet:
-        click.echo(_shown(answer, style, rows), nl=False)
+        print_text(_shown(answer, style, rows))
 
 
 def _write_page(lake: str, outputs: tuple[Path, ...]) -> None:
@@ -97,8 +97,6 @@ def _write_page(lake: str, outputs: tuple[Path, ...]) -> None:
 
 
 def _variables(memory: str | None) -> dict[str, int | str]:
-    from analyzer.commands.options import parse_size
-
     return {} if memory is None else {"memory": parse_size("--memory", memory)}
 
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.commands.options import parse_size
-from analyzer.commands.terminal import write_files
-from analyzer.commands.watching import watching
+from analyzer.commands.run import print_text, write_files
+from analyzer.commands.terminal import watching
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode
     from analyzer.fleet.record import Survey
-
-__all__ = ["survey"]
 
 
 @click.command()
@@ -104,7 +102,7 @@ def survey(
         )
     write_files([(path, _summary(done, path)) for path in files])
     if not quiet:
-        click.echo((summary_as_json if style == "json" else summary_as_text)(done), nl=False)
+        print_text((summary_as_json if style == "json" else summary_as_text)(done))
 
 
 def _split(outputs: tuple[Path, ...]) -> tuple[Path, list[Path]]:

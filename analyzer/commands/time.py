@@ -1,4 +1,4 @@
-"""`onnxledger time`: milliseconds per group on an execution provider; two saved reports of it side by side."""
+"""`onnxledger time`: milliseconds per group on an execution provider."""
 
 from __future__ import annotations
 
@@ -10,28 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.options import (
-    Grouped,
-    Output,
-    Written,
-    bundle,
-    grouping,
-    parse_size,
-    reporting,
-    stamping,
-    time_stamp,
-    writing,
-)
-from analyzer.commands.reading import audit, group_ledger, list_inputs
-from analyzer.commands.terminal import check_outputs, emit, stages
+from analyzer.commands.options import Grouped, bundle, grouping, parse_size, stamping, time_stamp
+from analyzer.commands.run import Run, answering, group_ledger, list_inputs
 from analyzer.errors import UsageError
 from analyzer.timing.request import Optimization, Schedule
 
 if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
     from analyzer.process.child import Limits
     from analyzer.timing.record import TimingSettings
-
-__all__ = ["compare_saved", "time"]
 
 _USUAL = Schedule()
 
@@ -46,7 +32,7 @@ class _Fed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _Measured:
     """Where it runs, how often, and what it may take."""
 
     provider: str
@@ -131,9 +117,9 @@ def _seconds(name: str, most: float, text: str) -> Callable[[Any], Any]:
 _MOST_SEED = (1 << 63) - 1
 """What onnxruntime takes."""
 
-running = bundle(
-    "run",
-    _Run,
+measuring = bundle(
+    "measured",
+    _Measured,
     click.option(
         "--provider", default="cpu", metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...  [cpu]"
     ),
@@ -181,14 +167,11 @@ running = bundle(
 @click.command()
 @click.argument("model")
 @feeding
-@running
+@measuring
 @grouping
 @stamping
-@writing
-@reporting
-def time(
-    model: str, fed: _Fed, run: _Run, grouped: Grouped, stamp: bool, written: Written, output: Output
-) -> None:
+@answering("Timing")
+def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bool, run: Run) -> None:
     """How many milliseconds does each group of MODEL take?
 
     onnxruntime runs MODEL, in turns as it is and with its profiler, which tells
@@ -199,15 +182,13 @@ def time(
     from analyzer.timing.inputs.shapes import parse_shapes
 
     grouped.check()
-    settings, limits, shapes = run.settings(), run.limits(), parse_shapes(fed.shapes)
+    settings, limits, shapes = measured.settings(), measured.limits(), parse_shapes(fed.shapes)
     path = find_model(model)
-    read = [*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *run.libraries]
-    check_outputs(written, read, report="Timing")
-    ledger = audit(path, quiet=output.quiet)
-    check_outputs(written, ledger.model.paths, report="Timing")
+    run.guard(*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *measured.libraries)
+    ledger = run.audit(path)
     from analyzer.timing.timer import time_model
 
-    with stages(f"timing {path.name}", output.quiet) as tell:
+    with run.stages(f"timing {path.name}") as tell:
         timing = time_model(
             ledger,
             group_ledger(ledger, grouped),
@@ -216,12 +197,12 @@ def time(
             shapes=shapes,
             past=fed.past,
             npz=fed.npz,
-            libraries=run.libraries,
+            libraries=measured.libraries,
             limits=limits,
             progress=tell,
             stamp=time_stamp() if stamp else None,
         )
-    emit(timing, output, written)
+    run.emit(timing)
 
 
 def find_model(model: str) -> Path:
@@ -246,24 +227,3 @@ def find_model(model: str) -> Path:
     if len(files) > 1:
         raise UsageError(f"{model}: holds {len(files)} models; name one of {', '.join(files.values())}")
     return path / next(iter(files.values()))
-
-
-def compare_saved(a: str, b: str, grouped: Grouped, written: Written, output: Output) -> None:
-    """Set two saved timings side by side, by the groups that they were timed in.
-
-    Raises:
-        UsageError: one of them is something else, or cannot be compared with the other.
-    """
-    from analyzer.saved.timing import is_saved_timing, load_timing
-    from analyzer.timing.compare import compare_timings
-
-    for side, other in ((a, b), (b, a)):
-        if not is_saved_timing(side):
-            raise UsageError(
-                f"{side}: no timing, and {other} is one; compare it with what `onnxledger time --format json` wrote"
-            )
-    if grouped.by or grouped.depth or grouped.groups or grouped.preset:
-        raise UsageError(
-            "saved timings have the groups that they were timed in; leave --by, --depth, --group out"
-        )
-    emit(compare_timings(load_timing(a), load_timing(b), (a, b)), output, written)
