@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
     Bounded,
     Judged,
@@ -91,24 +92,24 @@ def _limit(name: str, text: str, metavar: str = "LIMIT") -> Callable[[Any], Any]
 _limiting = bundle(
     "limited",
     _Limited,
-    _limit("--max-parameters", "As 110M, or '+2 % over main.json'."),
-    _limit("--max-bytes", "Of all files: as 450MiB, or '+5 MB over main.json'."),
-    _limit("--max-metadata-bytes", "Of what could be stripped."),
-    _limit("--max-nodes", "Nodes of all graphs and functions."),
-    _limit("--max-opaque", "Elements that compute and that nothing explains."),
-    _limit("--max-calls", "Of local functions, once all are inlined."),
-    _limit("--min-opset", "Version of ONNX's own operators.", "N"),
+    _limit("--max-parameters", "Allow at most so many parameters: 110M, or '+2 % over main.json'."),
+    _limit("--max-bytes", "Allow all files at most so many bytes: 450MiB, or '+5 MB over main.json'."),
+    _limit("--max-metadata-bytes", "Allow notes that could be stripped at most so many bytes."),
+    _limit("--max-nodes", "Allow at most so many nodes in all graphs and functions."),
+    _limit("--max-opaque", "Allow at most so many elements that compute and that nothing explains."),
+    _limit("--max-calls", "Allow at most so many calls of local functions, all inlined."),
+    _limit("--min-opset", "Require at least version N of ONNX's own operators.", "N"),
     click.option(
         "--allowed-ops",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="A file with an operator on each line.",
+        help="Allow only the operators in FILE, one on each line.",
     ),
-    _limit("--allowed-domains", "As ai.onnx,com.microsoft.", "A,B"),
-    _limit("--allowed-dtypes", "Of stored tensors, as FLOAT16,INT64.", "A,B"),
-    click.option("--no-external-outside", is_flag=True, help="No external data outside MODEL's folder."),
-    click.option("--no-unattributed", is_flag=True, help="No tensor that no rule explains."),
-    click.option("--no-duplicates", is_flag=True, help="No copy of a parameter is stored."),
+    _limit("--allowed-domains", "Allow only these operator domains, as ai.onnx,com.microsoft.", "A,B"),
+    _limit("--allowed-dtypes", "Allow stored tensors only these types, as FLOAT16,INT64.", "A,B"),
+    click.option("--no-external-outside", is_flag=True, help="Refuse external data outside MODEL's folder."),
+    click.option("--no-unattributed", is_flag=True, help="Refuse a tensor that no rule explains."),
+    click.option("--no-duplicates", is_flag=True, help="Refuse stored copies of a parameter."),
 )
 
 _settling = bundle(
@@ -117,34 +118,41 @@ _settling = bundle(
     click.option(
         "--baseline",
         metavar="FILE",
-        help="What '+2 %' is over: a saved JSON report, or a model; {stem} in it is MODEL's name.",
+        help="Hold growth such as '+2 %' against FILE, a saved JSON report or a model; {stem} in it is MODEL's name.",
     ),
-    click.option("--baseline-any", is_flag=True, help="Take a baseline of another model too."),
+    click.option("--baseline-any", is_flag=True, help="Accept a baseline of another model too."),
     *configuring,
 )
 
 
-@click.command()
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@command(
+    short="Is MODEL within its budgets?",
+    examples=(
+        "onnxledger check model.onnx --max-bytes 450MiB --no-duplicates",
+        "onnxledger check model.onnx --baseline main.json --max-parameters '+2 %'",
+        "onnxledger check models/ --config onnxledger.toml -o report.sarif",
+    ),
+)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...", shell_complete=complete_files)
 @_limiting
 @click.option(
     "--max-memory",
     multiple=True,
     metavar="LIMIT",
-    help="Of one run: 'batch=8,sequence=512: 6GiB'. Repeatable.",
+    help="Allow one run at most so much memory: 'batch=8,sequence=512: 6GiB'. Repeatable.",
 )
 @click.option(
     "--max-macs",
     multiple=True,
     metavar="LIMIT",
-    help="Of one run: 'batch=1,sequence=128: 12G'. Repeatable.",
+    help="Allow one run at most so many multiply-accumulates: 'batch=1,sequence=128: 12G'. Repeatable.",
 )
 @_settling
 @judging
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
+    help="Read this much of the values, to find copies and broken weights.  [sampled; of a URL none]",
 )
 @bounding
 @answering("BudgetReport", rows=5)
@@ -161,11 +169,11 @@ def check(
 ) -> None:
     """Is MODEL within its budgets?
 
-    Budgets are given here, and in the config's [[rules]]; a flag wins over a rule
-    that limits the same of the whole model.
-    MODEL is a model, a folder of models, a saved JSON report, or a lake that
-    survey has written; --baseline is then an earlier lake. The exit code is 1
-    where a rule fails, and 2 where one could not be evaluated.
+    Budgets are the flags below and the config's [[rules]]; a flag wins over a rule
+    that limits the same of the whole model. MODEL is a model, a folder of
+    models, a saved JSON report, or a lake that survey has written; --baseline is
+    then an earlier lake. The exit code is 1 if a rule fails, and 2 if a rule
+    cannot be evaluated.
     """
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")

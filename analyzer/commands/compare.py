@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Grouped, bounding, grouping
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger, list_inputs
 from analyzer.errors import UsageError
@@ -16,14 +17,21 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.ledger import Grouping, Ledger
 
 
-@click.command()
-@click.argument("a")
-@click.argument("b")
+@command(
+    short="What changed from OLD to NEW, group by group, tensor by tensor?",
+    examples=(
+        "onnxledger compare main.onnx branch.onnx",
+        "onnxledger compare main.json branch.onnx --content sampled",
+        "onnxledger compare before.json after.json   # two reports of time",
+    ),
+)
+@click.argument("a", metavar="OLD", shell_complete=complete_files)
+@click.argument("b", metavar="NEW", shell_complete=complete_files)
 @grouping
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are compared, of two models.  [none]",
+    help="Compare this much of the values of two models.  [none]",
 )
 @bounding
 @answering()
@@ -35,9 +43,10 @@ def compare(
     bounded: Bounded,
     run: Run,
 ) -> None:
-    """Models A and B side by side, or their saved JSON reports.
+    """What changed from OLD to NEW, group by group, tensor by tensor?
 
-    Two reports of time are compared by the groups that they were timed in.
+    Each is a model or a saved JSON report. Two reports of time are compared by
+    the groups that they were timed in.
     """
     grouped.check()
     sides = (a, b)

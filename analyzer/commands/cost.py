@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
     Bounded,
     Grouped,
@@ -68,26 +69,37 @@ _roomy = bundle(
         metavar="[SIZE]",
         is_flag=False,
         flag_value="",
-        help="What a run takes; and whether it fits SIZE, as 8GiB.",
+        help="Also tell what memory a run takes, and whether it fits SIZE, as 8GiB.",
     ),
-    click.option("--device", metavar="NAME", help="The memory of a device, as h100-80gb or m2-16gb."),
-    click.option("--past", type=click.IntRange(0), metavar="N", help="Tokens in a decoder's cache."),
+    click.option(
+        "--device", metavar="NAME", help="Ask whether a run fits this device, as h100-80gb or m2-16gb."
+    ),
+    click.option(
+        "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
+    ),
     click.option(
         "--optimization",
         type=click.Choice(["none", "basic", "extended", "all"]),
-        help="Of the graph that onnxruntime makes, loading MODEL.  [MODEL as it stands]",
+        help="Plan the memory of the graph that onnxruntime makes of MODEL at this level.  [MODEL as it stands]",
     ),
 )
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="How much work and memory does MODEL take, per subgraph?",
+    examples=(
+        "onnxledger cost model.onnx --shape batch=1,sequence=128",
+        "onnxledger cost model.onnx --shape batch=8,sequence=512 --memory 8GiB",
+        "onnxledger cost model.onnx --by block",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "--shape",
     "shapes",
     multiple=True,
     metavar="AXIS=N",
-    help="Sizes of axes, as batch=1,sequence=128.  [formulas in all axes]",
+    help="Set sizes of axes: batch=1,sequence=128.  [formulas in all axes]",
 )
 @_roomy
 @grouping
@@ -103,7 +115,7 @@ def cost(
     bounded: Bounded,
     run: Run,
 ) -> None:
-    """How much work is MODEL, per subgraph?
+    """How much work and memory does MODEL take, per subgraph?
 
     Counts multiply-accumulates, flops and bytes moved without running MODEL
     or reading a weight. Without --shape the answers are polynomials in the

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.commands.help import command
 from analyzer.commands.options import Bounded, Sourced, bounding, bundle, sourcing, stamping, time_stamp
-from analyzer.commands.pytorch import find_beside, import_exporter, read_original, reconcile_with
+from analyzer.commands.pytorch import (
+    complete_presets,
+    find_beside,
+    import_exporter,
+    read_original,
+    reconcile_with,
+)
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 from analyzer.errors import UsageError
 
@@ -53,35 +60,45 @@ _asking = bundle(
     "asked",
     _Asked,
     click.option(
-        "--against", metavar="MODEL", help="A model, or PyTorch's side, whose terms are counted beside."
+        "--against", metavar="MODEL", help="Count the terms of MODEL, or of a checkpoint, beside the formula."
     ),
-    click.option("--census", is_flag=True, help="Build the class on the meta device and count it beside."),
+    click.option(
+        "--census", is_flag=True, help="Build the class on the meta device and count it beside the formula."
+    ),
     click.option(
         "--set",
         "changes",
         multiple=True,
         metavar="KEY=VALUE",
-        help="A field that is to be other than the config says. Repeatable.",
+        help="Change a field of the config. Repeatable.",
     ),
-    click.option("--symbolic", is_flag=True, help="The expressions alone, no numbers."),
+    click.option("--symbolic", is_flag=True, help="Print the expressions alone, without numbers."),
     click.option(
         "--block",
         type=click.IntRange(1, 1 << 20),
         default=32,  # record.BLOCK, which is not loaded for `--help`
         metavar="N",
-        help="Elements that share a scale in 8 and 4 bits.  [32]",
+        help="Let N elements share a scale in 8 and 4 bits.  [32]",
     ),
     click.option(
         "--tokens",
         type=click.IntRange(1, 1 << 40),
         metavar="N",
-        help="Length of the sequence that is cached.  [the model's]",
+        help="Size the key-value cache for N tokens.  [the model's longest sequence]",
     ),
 )
 
 
-@click.command()
-@click.argument("source")
+@command(
+    short="How many parameters does a config stand for, term by term?",
+    examples=(
+        "onnxledger formula bert-base-uncased",
+        "onnxledger formula config.json --against model.onnx",
+        "onnxledger formula llama --symbolic",
+        "onnxledger formula gpt2 --set num_hidden_layers=24",
+    ),
+)
+@click.argument("source", shell_complete=complete_presets)
 @_asking
 @sourcing
 @bounding
@@ -95,7 +112,7 @@ def formula(
     stamp: bool,
     run: Run,
 ) -> None:
-    """The count of SOURCE from its config alone, as symbols and numbers.
+    """How many parameters does the config of SOURCE stand for, term by term?
 
     SOURCE is a config.json, a checkpoint folder, a preset (such as gpt2), the
     name of a family (such as llama), or whatever export takes. A family that

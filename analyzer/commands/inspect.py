@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Grouped, Judged, bounding, grouping, judging, time_stamp
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger
 from analyzer.commands.terminal import say
@@ -19,15 +20,23 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode
 
 
-@click.command()
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@command(
+    short="What is in MODEL: parameters, subgraphs, bytes, findings?",
+    examples=(
+        "onnxledger inspect model.onnx",
+        "onnxledger inspect model.onnx --by block,role -v",
+        "onnxledger inspect models/ -o table.csv",
+        "onnxledger inspect model.onnx -o report.html",
+    ),
+)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...", shell_complete=complete_files)
 @grouping
 @judging
 @click.option("--digest", is_flag=True, help="Put the SHA-256 of every file into the JSON report.")
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
+    help="Read this much of the values, to find copies and broken weights.  [sampled; of a URL none]",
 )
 @bounding
 @answering()
@@ -40,10 +49,10 @@ def inspect(
     bounded: Bounded,
     run: Run,
 ) -> None:
-    """What is in MODEL: totals, subgraphs, bytes, largest tensors, findings.
+    """What is in MODEL: parameters, subgraphs, bytes, findings?
 
-    Several models, or a folder, which stands for every .onnx file below it, get
-    a row each; one that cannot be read costs only its own row. A folder with an
+    Several models, or a folder with all .onnx files below it, get a row each; a
+    model that cannot be read costs only its own row. A folder with an
     export.json is one artifact: what several of its files hold counts once.
     """
     from analyzer.artifact import is_artifact

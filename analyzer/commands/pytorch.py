@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from analyzer.commands.help import complete_from
 from analyzer.commands.options import Grouped, Sourced
 from analyzer.commands.run import Run, group_ledger
 from analyzer.commands.terminal import say
@@ -17,6 +18,16 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.ledger import Ledger
     from analyzer.reconciliation import Reconciliation
     from analyzer.report import ReconcileReport
+
+
+def _list_presets() -> list[str]:
+    from exporter.presets import preset_names
+
+    return list(preset_names())
+
+
+complete_presets = complete_from(_list_presets, files=True)
+"""What a shell completes of a SOURCE: files, and the models that ship as presets."""
 
 
 def read_original(source: str, sourced: Sourced, run: Run, *, random_weights: bool, seed: int) -> Original:

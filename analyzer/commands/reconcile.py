@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
     Bounded,
     Grouped,
@@ -26,15 +27,24 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="Does MODEL hold the PyTorch model's parameters, and nothing else?",
+    examples=(
+        "onnxledger reconcile build/model.onnx",
+        "onnxledger reconcile int8.onnx --against model.safetensors --content full",
+        "onnxledger reconcile model.onnx --against mine:factory",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
-    "--against", metavar="SOURCE", help="PyTorch's side.  [manifest.json, else config.json, beside MODEL]"
+    "--against",
+    metavar="SOURCE",
+    help="Hold MODEL against SOURCE.  [manifest.json, else config.json, beside MODEL]",
 )
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are compared.  [full; of a URL against weights sampled]",
+    help="Compare this much of the values.  [full; of a URL against weights sampled]",
 )
 @sourcing
 @randomizing
@@ -54,10 +64,11 @@ def reconcile(
     run: Run,
     **made: Any,
 ) -> None:
-    """Does MODEL hold the PyTorch model's parameters, all and nothing else?
+    """Does MODEL hold the PyTorch model's parameters, all of them and nothing else?
 
     SOURCE is a manifest.json, a .safetensors file or a .bin/.pt state dict (or
-    the index of several), or whatever export takes.
+    the index of several), or whatever export takes. Whether MODEL also computes
+    what PyTorch computes is the question of verify.
     """
     grouped.check()
     check_artifact(bounded, [model])

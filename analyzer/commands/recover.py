@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Sourced, Written, bounding, sourcing
 from analyzer.commands.pytorch import files_of, find_beside, read_names, reconcile_with
 from analyzer.commands.run import Run, answering, check_artifact, is_same, list_inputs
@@ -20,8 +21,15 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.recover.record import Recovery
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="Write the PyTorch state dict that MODEL holds.",
+    examples=(
+        "onnxledger recover model.onnx -o model.safetensors",
+        "onnxledger recover int8.onnx -o weights.safetensors -o lost.md",
+        "onnxledger recover fp16.onnx -o weights.safetensors --lossless",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "-o",
     "outputs",
@@ -29,18 +37,18 @@ if TYPE_CHECKING:  # what `--help` does not need
     multiple=True,
     required=True,
     metavar="PATH",
-    help="The state dict, a .safetensors file; with another suffix the report. Repeatable.",
+    help="Write the state dict to a .safetensors file; write the report to a file with another suffix. Repeatable.",
 )
 @click.option(
     "--against",
     metavar="SOURCE",
-    help="Whose names it is given.  [manifest.json, else config.json, beside MODEL; else MODEL's own]",
+    help="Take names and shapes from SOURCE.  [manifest.json, else config.json, beside MODEL; else MODEL's own]",
 )
 @click.option("--lossless", is_flag=True, help="Write nothing if any tensor was rounded or quantized.")
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are compared, to know which is which.  [full if known]",
+    help="Compare this much of the values, to know which tensor is which.  [full if SOURCE has values]",
 )
 @sourcing
 @bounding
@@ -57,9 +65,9 @@ def recover(
 ) -> None:
     """Write the PyTorch state dict that MODEL holds.
 
-    Unfolded, transposed back, split, dequantized. Every value comes from MODEL,
-    only names, shapes, types and ties from SOURCE. What MODEL does not hold is
-    listed, and the exit code is 1.
+    Weights are unfolded, transposed back, split and dequantized. Every value comes
+    from MODEL; SOURCE gives names, shapes, types and ties. The report lists what
+    MODEL does not hold, and then the exit code is 1.
     """
     from analyzer.recover import recover_state
     from analyzer.recover.ownnames import read_own_names

@@ -6,8 +6,16 @@ from pathlib import Path
 
 import click
 
+from analyzer.commands.help import command
 
-@click.command()
+
+@command(
+    short="Show saved reports again, without their models.",
+    examples=(
+        "onnxledger show report.json -o page.html",
+        "onnxledger show inspect.json time.json -o page.html",
+    ),
+)
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
 @click.option(
     "-o",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Grouped, bundle, grouping, parse_size, stamping, time_stamp
 from analyzer.commands.run import Run, answering, group_ledger, list_inputs
 from analyzer.errors import UsageError
@@ -87,17 +88,17 @@ feeding = bundle(
         "shapes",
         multiple=True,
         metavar="AXIS=N",
-        help="Sizes, as batch=8,sequence=128; a sweep: sequence=16:512:x2.",
+        help="Set sizes of axes: batch=8,sequence=128; sweep over one: sequence=16:512:x2.",
     ),
     click.option(
-        "--past", type=click.IntRange(0), metavar="N", help="Tokens in a decoder's key-value cache."
+        "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
     ),
     click.option(
         "--input",
         "npz",
         type=click.Path(path_type=Path),
         metavar="FILE.npz",
-        help="Arrays by input; what it lacks is made.",
+        help="Read inputs from FILE.npz, an array for each name; make the others.",
     ),
 )
 
@@ -121,21 +122,26 @@ measuring = bundle(
     "measured",
     _Measured,
     click.option(
-        "--provider", default="cpu", metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...  [cpu]"
+        "--provider",
+        default="cpu",
+        metavar="NAME",
+        help="Run on this execution provider: cpu, cuda, tensorrt, openvino, ...  [cpu]",
     ),
     click.option(
         "--provider-option",
         "provider_options",
         multiple=True,
         metavar="K=V",
-        help="An option of the provider. Repeatable.",
+        help="Set an option of the provider. Repeatable.",
     ),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [one for each core]"),
+    click.option(
+        "--threads", type=click.IntRange(1), metavar="N", help="Compute in N threads.  [one for each core]"
+    ),
     click.option(
         "--optimization",
         type=click.Choice([level.value for level in Optimization]),
         default="all",
-        help="What onnxruntime does to the graph.  [all]",
+        help="Let onnxruntime optimize the graph this far.  [all]",
     ),
     click.option(
         "--custom-ops",
@@ -143,29 +149,44 @@ measuring = bundle(
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="LIB",
-        help="A library of custom operators, which is run. Repeatable.",
+        help="Load and run a library of custom operators. Repeatable.",
     ),
     click.option(
-        "--runs", type=click.IntRange(1), metavar="N", help="Of each measurement.  [until it settles]"
+        "--runs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Time N runs for each measurement.  [until the median is stable]",
     ),
     click.option(
         "--warmup",
         type=click.IntRange(0),
         default=_USUAL.warmup,
         metavar="N",
-        help="Runs that do not count.  [3]",
+        help="Run N times first, untimed.  [3]",
     ),
-    _seconds("--seconds", _USUAL.seconds, "Of each measurement of a length, at most.  [10]"),
+    _seconds("--seconds", _USUAL.seconds, "Measure for at most S seconds at each size.  [10]"),
     click.option(
-        "--seed", type=click.IntRange(0, _MOST_SEED), default=0, metavar="N", help="Of the inputs.  [0]"
+        "--seed", type=click.IntRange(0, _MOST_SEED), default=0, metavar="N", help="Seed of the inputs.  [0]"
     ),
-    _seconds("--timeout", 600.0, "Of everything, in seconds.  [600]"),
-    click.option("--memory-limit", "memory", metavar="SIZE", help="As 8GiB.  [nine tenths of what is free]"),
+    _seconds("--timeout", 600.0, "Give up after S seconds.  [600]"),
+    click.option(
+        "--memory-limit",
+        "memory",
+        metavar="SIZE",
+        help="Give up above this much memory, as 8GiB.  [nine tenths of what is free]",
+    ),
 )
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="How many milliseconds does each group of MODEL take?",
+    examples=(
+        "onnxledger time model.onnx --shape batch=1,sequence=128",
+        "onnxledger time model.onnx --shape sequence=16:512:x2 -o growth.svg",
+        "onnxledger time model.onnx --provider cuda --format json -o after.json",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @feeding
 @measuring
 @grouping
@@ -174,10 +195,10 @@ measuring = bundle(
 def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bool, run: Run) -> None:
     """How many milliseconds does each group of MODEL take?
 
-    onnxruntime runs MODEL, in turns as it is and with its profiler, which tells
+    onnxruntime runs MODEL, by turns as it is and with its profiler, which tells
     how long each kernel takes. Each kernel's time goes to the group whose nodes
-    it computes. A sweep also tells how the groups grow. -o also draws, as .svg
-    or .png.
+    it computes. A sweep over an axis also tells how the groups grow. -o draws
+    .svg and .png too.
     """
     from analyzer.timing.inputs.shapes import parse_shapes
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Sourced, sourcing, stamping, time_stamp
 from analyzer.commands.pytorch import import_exporter, reconcile_with, require_beside
 from analyzer.commands.run import Run, answering, list_inputs
@@ -23,15 +24,26 @@ if TYPE_CHECKING:  # what `--help` does not need
 _PURPOSE = "running PyTorch's side"
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="Does MODEL compute what PyTorch, or another file, computes?",
+    examples=(
+        "onnxledger verify build/model.onnx",
+        "onnxledger verify int8.onnx --against fp32.onnx",
+        "onnxledger verify model.onnx --against mine:factory",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "--against",
     metavar="SOURCE|MODEL",
-    help="PyTorch's side, or another .onnx file.  [manifest.json, else config.json, beside MODEL]",
+    help="Hold MODEL against PyTorch's side or another file.  [manifest.json, else config.json, beside MODEL]",
 )
 @click.option(
-    "--shape", "shapes", multiple=True, metavar="AXIS=N", help="Sizes, as batch=2,sequence=32.  [as time]"
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="AXIS=N",
+    help="Set sizes of axes: batch=2,sequence=32.  [small ones, as time sets them]",
 )
 @click.option(
     "--seed",
@@ -39,18 +51,18 @@ _PURPOSE = "running PyTorch's side"
     type=click.IntRange(0),
     multiple=True,
     metavar="N",
-    help="Of inputs. Repeatable.  [0, 1, 2]",
+    help="Draw inputs from this seed. Repeatable.  [0, 1, 2]",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
     metavar="S",
-    help="Of all runs, in seconds.  [600]",
+    help="Give up after S seconds.  [600]",
 )
 @sourcing
-@click.option("--random-weights", is_flag=True, help="SOURCE has weights made up from --weights-seed.")
-@click.option("--weights-seed", type=int, default=0, metavar="N", help="Of --random-weights.  [0]")
+@click.option("--random-weights", is_flag=True, help="Give SOURCE random weights, made from --weights-seed.")
+@click.option("--weights-seed", type=int, default=0, metavar="N", help="Seed of the random weights.  [0]")
 @stamping
 @answering()
 def verify(
@@ -65,7 +77,7 @@ def verify(
     stamp: bool,
     run: Run,
 ) -> None:
-    """Does MODEL compute what PyTorch, or another file, does?
+    """Does MODEL compute what PyTorch, or another file, computes?
 
     Both run on the same inputs. Outputs that are further apart than rounding
     differ; then the first module, or inner value, that parts is told, and what
