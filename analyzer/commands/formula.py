@@ -12,6 +12,7 @@ import click
 from analyzer.commands.help import command
 from analyzer.commands.options import Bounded, Sourced, bounding, bundle, sourcing, stamping, time_stamp
 from analyzer.commands.pytorch import (
+    check_exporter,
     complete_presets,
     find_beside,
     import_exporter,
@@ -191,10 +192,12 @@ def _change(config: Mapping[str, Any], family: Family, changes: Mapping[str, Val
 def _read_config(files: SourceFiles, run: Run) -> Mapping[str, Any] | None:
     """The config that SOURCE means; None where it has none."""
     from analyzer.formulas.origin import family_config
-    from exporter.presets import preset_config, preset_name
 
     if files.is_known:
         return files.config
+    check_exporter()
+    from exporter.presets import preset_config, preset_name
+
     preset = preset_name(files.name)
     known = preset_config(preset) if preset is not None else family_config(files.name)
     if known is not None:

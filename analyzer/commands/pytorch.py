@@ -125,14 +125,37 @@ def import_exporter(purpose: str) -> Any:
     """The package that imports torch.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: torch or what else it needs is not installed.
+        UsageError: another package called `exporter` stands before it.
     """
+    check_exporter()
     try:
         import exporter
         import exporter.export
     except ModuleNotFoundError as error:
         raise MissingExtraError("export", error.name or "torch", purpose) from error
     return exporter
+
+
+def check_exporter() -> None:
+    """Find out that Python takes another package for our `exporter`, as one of the user's in the working folder.
+
+    Raises:
+        UsageError: it does.
+    """
+    import importlib.util
+
+    import analyzer
+
+    ours = Path(analyzer.__file__).parent.with_name("exporter")
+    spec = importlib.util.find_spec("exporter")
+    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+    found = next((Path(place) for place in places if place is not None), None)
+    if found is not None and found not in (ours, ours / "__init__.py"):
+        raise UsageError(
+            f"{found}: this package called `exporter` hides onnxledger's own, {ours}; "
+            "rename yours, or run onnxledger where Python does not find it first"
+        )
 
 
 def reconcile_with(
