@@ -39,7 +39,10 @@ def measure(name: str, paths: Sequence[Path]) -> tuple[str, ...]:
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    imports = sum(_height(node) for tree in trees for node in ast.walk(tree) if _is_import(node))
+    imports = [
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    lists = [node for tree in trees for node in tree.body if ast.unparse(node).startswith("__all__ = ")]
     used = [count for pair in zip(texts, trees, strict=True) for count in _uses_of_private(*pair)]
     return (
         name,
@@ -50,18 +53,13 @@ def measure(name: str, paths: Sequence[Path]) -> tuple[str, ...]:
         f"{len(functions):,}",
         f"{statistics.median(functions or [0]):,.0f}",
         f"{max(functions, default=0):,}",
-        f"{imports / max(1, sum(lines)):.1%}",
+        f"{sum(map(_height, [*imports, *lists])) / max(1, sum(lines)):.1%}",
         f"{used.count(1):,} of {len(used):,}",
     )
 
 
 def _height(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def _is_import(node: ast.AST) -> bool:
-    is_list = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    return is_list or isinstance(node, ast.Import | ast.ImportFrom)
 
 
 def _uses_of_private(text: str, tree: ast.Module) -> Iterator[int]:
