@@ -347,16 +347,17 @@ def _contributors(rule: Verdict, detail: Detail, document: CheckDocument) -> Tab
     before = [Column("baseline", Kind.COUNT, room=5)] if has_baseline else []
     change = [Column("change", Kind.SIGNED, room=9)] if has_baseline else []
     columns = (
-        Column("largest changes" if has_baseline else "largest parts", Kind.NAME),
+        Column("part", Kind.NAME),
         *before,
         unit,
         *change,
     )
     adds = rule.metric not in UNSUMMED
+    where = f" in {rule.model}" if len(document.models) > 1 else ""
     return Table(
         columns,
         tuple(Row(_part(each, has_baseline=has_baseline, adds=adds)) for each in parts),
-        title=f"{rule.name} in {rule.model}" if len(document.models) > 1 else rule.name,
+        title=f"{rule.name}{where}: largest {'changes' if has_baseline else 'parts'}",
         total=_part(total, has_baseline=has_baseline) if total is not None else (),
         detail=detail,
         is_long=len(parts) > _SHORT,

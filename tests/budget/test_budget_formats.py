@@ -70,8 +70,8 @@ def test_of_the_largest_tensor_the_others_are_no_part(ledger: Ledger) -> None:
 def test_parts_are_counted_in_what_their_rule_counts(ledger: Ledger) -> None:
     report = check(ledger, parameters(AtMost(20)))
 
-    assert "| largest parts | parameters |" in show(report, "markdown")
-    assert "largest parts  parameters" in show(report, "text")
+    assert "**size: largest parts**\n\n| part | parameters |" in show(report, "markdown")
+    assert "size: largest parts\npart        parameters" in show(report, "text")
 
 
 def test_a_failure_is_told_before_what_was_not_evaluated(ledger: Ledger) -> None:
