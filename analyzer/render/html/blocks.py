@@ -104,6 +104,7 @@ class Notes:
 
     lines: tuple[str, ...]
     title: str = ""
+    is_warning: bool = False
     template = "notes"
 
 
