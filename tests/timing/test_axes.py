@@ -9,8 +9,8 @@ import pytest
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import ValueType
-from analyzer.timing.inputs.axes import Asked, Axis, size_axes
 from analyzer.timing.inputs.roles import Part, assign_roles
+from analyzer.timing.inputs.sizes import Asked, Axis, size_axes
 
 Dims = tuple[int | str | None, ...]
 
