@@ -1,4 +1,6 @@
-"""What onnxledger answers to the external cases, a row each: `python benchmarks/cases.py --markdown docs/evidence/cases.md`.
+"""What onnxledger answers to the external cases, a row each.
+
+Run it by `python benchmarks/cases.py --markdown docs/evidence/cases.md`.
 
 The cases are files of others; they are read from `../shared/models`, or below `$ONNXLEDGER_CASES`, and are not in this
 repository.
