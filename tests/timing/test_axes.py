@@ -10,7 +10,8 @@ from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import ValueType
 from analyzer.timing.inputs.roles import Part, assign_roles
-from analyzer.timing.inputs.sizes import Asked, Axis, size_axes
+from analyzer.timing.inputs.sizes import Asked, size_axes
+from analyzer.timing.record import Axis
 
 Dims = tuple[int | str | None, ...]
 

@@ -34,7 +34,8 @@ from analyzer.timing.inputs.roles import (
     assign_roles,
     look_up,
 )
-from analyzer.timing.inputs.sizes import Asked, Axis, Defaults, Shapes, read_settings, size_axes
+from analyzer.timing.inputs.sizes import Asked, Defaults, Shapes, read_settings, size_axes
+from analyzer.timing.record import Axis
 from analyzer.timing.request import Feed, Fill
 from analyzer.units import printable, shorten
 
