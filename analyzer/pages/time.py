@@ -24,12 +24,21 @@ from analyzer.pages.page import (
 )
 from analyzer.pages.shared import bytes_said, count_said, natural_list, shares_said, tell_rule, title_groups
 from analyzer.saved.timing import rebuild_timing
-from analyzer.timing.growth import FEWEST, Growth, Order, explains
 from analyzer.timing.record import Timing
 from analyzer.timing.request import Fill
-from analyzer.timing.rows import TimeRow, make_rows, total_group
-from analyzer.timing.running.latency import judge_profiled
-from analyzer.timing.sweep import grow_latency, grow_row, lengths
+from analyzer.timing.rows import (
+    FEWEST,
+    Growth,
+    Order,
+    TimeRow,
+    explains,
+    grow_latency,
+    grow_row,
+    lengths,
+    make_rows,
+    total_group,
+)
+from analyzer.timing.running.measure import judge_profiled
 from analyzer.units import (
     format_bytes,
     format_count,
@@ -45,7 +54,7 @@ from analyzer.units import (
     shorten,
 )
 
-__all__ = ["describe_sweep", "describe_timing", "provider_said"]
+__all__ = ["describe_sweep", "describe_timing"]
 
 EACH = "each"
 """What charts call the table of groups one by one by."""
@@ -84,7 +93,7 @@ _NOTHING = 5e-5
 
 
 def _answer(document: TimeDocument, rows: Sequence[TimeRow]) -> str:
-    told = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {provider_said(document)}"
+    told = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {_provider(document)}"
     outer = [row for row in rows if not row.level and not row.is_fused and row.ms[0] > 0]
     whole = document.profiled_latency_ms.mean
     if not outer or not whole:
@@ -103,7 +112,7 @@ def _sizes(measured: Measured) -> str:
     return f" at {natural_list(told)}" if told else ""
 
 
-def provider_said(document: Timed) -> str:
+def _provider(document: Timed) -> str:
     """The name of a provider as it is written: `CPU`, `CUDA`, `openvino`."""
     name = document.provider
     return name.upper() if len(name) <= _INITIALS else name
@@ -145,7 +154,7 @@ def _sure(document: Timed, latency: Latency) -> str:
 
 
 def _blocks(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
-    warnings = (*_doubts(document), *_elsewhere(document, document), *document.environment.messages)
+    warnings = (*_doubts(document, timing), *_elsewhere(document, document), *document.environment.messages)
     yield Notes(warnings, detail=Detail.FIRST, tone=Tone.WARN)
     yield Notes((*_profiling(document), *_axes(document)), detail=Detail.FIRST)
     groups = _groups(document, timing, rows)
@@ -163,12 +172,12 @@ _BARS = {"name": 0, "most": 30, "measures": [["ms", [["ms", 1]]]]}
 _BARS_SUMMARY = "Bars of the milliseconds of each group; the table of groups has the numbers."
 
 
-def _doubts(document: TimeDocument) -> Iterator[str]:
+def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
     """What makes the times less sure than they were to be."""
     latency = document.latency_ms
     if not latency.settled and document.settings.runs is None:
         yield f"the median is less sure than asked for: {_unsettled(document)}"
-    match judge_profiled(latency, document.profiled_latency_ms):
+    match judge_profiled(timing.points[0].latency, timing.points[0].profiled):
         case "slower":
             yield f"profiled runs {_SLOWER}"
         case "faster":
@@ -529,7 +538,7 @@ def _swept(document: SweepDocument, timing: Timing) -> str:
     times = f"{short_ms(first.latency_ms.median)} to {short_ms(last.latency_ms.median)} ms median"
     span = f"{_axis(document)} {format_count(first.value)} to {format_count(last.value)}"
     grown = _order(grow_latency(timing), timing, [point.latency.mean for point in timing.points])
-    return f"{times} at {span} on {provider_said(document)}; growth: {grown}"
+    return f"{times} at {span} on {_provider(document)}; growth: {grown}"
 
 
 def _order(growth: Growth | None, timing: Timing, times: Sequence[float]) -> str:
@@ -547,7 +556,7 @@ def _grown(document: SweepDocument) -> Iterator[Figure]:
 
 def _sweep_blocks(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
     last = document.points[-1]
-    told = [*_lengths_in_doubt(document)]
+    told = [*_lengths_in_doubt(document, timing)]
     for point in document.points:
         at = f"at {_axis(document)} = {format_count(point.value)}: "
         told += [f"{at}{each}" for each in _elsewhere(document, point)]
@@ -576,10 +585,13 @@ def _lines(document: SweepDocument) -> dict[str, object]:
 _LINES_SUMMARY = "A line for each group: milliseconds over the length; the tables have the numbers."
 
 
-def _lengths_in_doubt(document: SweepDocument) -> Iterator[str]:
+def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
     """The lengths whose times are not as sure as they were to be."""
     points = document.points
-    judged = [(judge_profiled(point.latency_ms, point.profiled_latency_ms), point) for point in points]
+    judged = [
+        (judge_profiled(each.latency, each.profiled), point)
+        for each, point in zip(timing.points, points, strict=True)
+    ]
     unsettled = [point for point in points if not point.latency_ms.settled]
     slower, faster = ([point for said, point in judged if said == what] for what in ("slower", "faster"))
     for found, told in (

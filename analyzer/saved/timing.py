@@ -49,8 +49,9 @@ def load_timing(path: Path | str) -> Timing:
     """
     document = read_report(path, "time")
     _check_numbers(path, document)
-    kind = TimeDocument if document.get("axis") is None else SweepDocument
-    return rebuild_timing(decode(path, document, kind))
+    if document.get("axis") is None:
+        return rebuild_timing(decode(path, document, TimeDocument))
+    return rebuild_timing(decode(path, document, SweepDocument))
 
 
 def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
