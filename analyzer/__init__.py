@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from analyzer.read import read_model as read_model
     from analyzer.reconciliation import Reconciliation as Reconciliation
     from analyzer.reconciliation import reconcile_ledger as reconcile_ledger
-    from analyzer.reconciliation.wired import keep_wiring as keep_wiring
+    from analyzer.reconciliation.verdict import keep_wiring as keep_wiring
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
     from analyzer.recover.ownnames import read_own_names as read_own_names
@@ -301,7 +301,7 @@ _MODULES = {
     "group_by_patterns": "group.patterns",
     "inspect": "questions",
     "judge_findings": "budget.gate",
-    "keep_wiring": "reconciliation.wired",
+    "keep_wiring": "reconciliation.verdict",
     "label_members": "group.keys",
     "label_own": "collapse.own",
     "load_config": "config",

@@ -87,7 +87,7 @@ def export(
     )
     from analyzer.checkpoints.weights import Original
     from analyzer.manifest import MANIFEST_FILE
-    from analyzer.reconciliation.wired import keep_wiring
+    from analyzer.reconciliation.verdict import keep_wiring
     from analyzer.report import ExportReport
 
     result = reconcile_with(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)

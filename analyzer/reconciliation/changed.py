@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from analyzer.content import Array, digest, digest_transposed
 from analyzer.dtypes import DType
@@ -25,14 +24,11 @@ from analyzer.model import Key, Node, Place, StoredTensor
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
 from analyzer.opaque import count_rounded
 from analyzer.reconciliation.books import Books
-from analyzer.reconciliation.leash import is_offset
+from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
+from analyzer.reconciliation.pointwise import is_offset
 from analyzer.tables import is_geometric
 from analyzer.wiring import GraphInput, Reader, Wiring
-
-__all__ = ["settle_changed"]
-
-Reals = npt.NDArray[np.float64]
 
 _PLAIN = re.compile(
     r"Linear|NonDynamicallyQuantizableLinear|Conv1D|(?:Lazy)?Conv(?:Transpose)?[123]d|Embedding"

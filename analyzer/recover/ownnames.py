@@ -15,7 +15,7 @@ from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.manifest import Buffer, Manifest, Parameter, split_name
 from analyzer.model import Carrier, Key
-from analyzer.reconciliation.axes import PACKS_TRANSPOSE, is_turnable
+from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, is_turnable
 from analyzer.recover.record import NO_SCALE
 from analyzer.scopes import float_name, is_dotted
 from analyzer.scopes.paths import module_classes

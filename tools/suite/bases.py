@@ -142,7 +142,7 @@ def _keep_wiring(folder: Path) -> None:
     from analyzer.audit import audit_model
     from analyzer.manifest import load_manifest
     from analyzer.reconciliation import reconcile_ledger
-    from analyzer.reconciliation.wired import keep_wiring
+    from analyzer.reconciliation.verdict import keep_wiring
 
     path = folder / "manifest.json"
     keep_wiring(reconcile_ledger(audit_model(folder / "model.onnx"), load_manifest(path)), path)

@@ -1,35 +1,42 @@
-"""Rule: a BatchNorm folded into the convolution, or the linear layer, before it.
+"""Rules: a BatchNorm that an exporter or an optimizer computed in advance.
 
-W'[o] = W[o] * s[o] and b'[o] = (b[o] - mean[o]) * s[o] + beta[o], with s = gamma / sqrt(var + eps)
-(Ioffe and Szegedy 2015, section 3.1; onnxscript rewriter/rules/common/_fuse_batchnorm.py). The manifest has the
-BatchNorm's vectors whole, and of the weight W its samples and each channel's projection and norm, which scale with it.
+Folded into the convolution, or the linear layer, before it: W'[o] = W[o] * s[o] and b'[o] = (b[o] - mean[o]) * s[o] +
+beta[o], with s = gamma / sqrt(var + eps) (Ioffe and Szegedy 2015, section 3.1; onnxscript
+rewriter/rules/common/_fuse_batchnorm.py). The manifest has the BatchNorm's vectors whole, and of the weight W its
+samples and each channel's projection and norm, which scale with it. A state dict has no eps. It is solved from the
+stored weight: s = W' / W gives eps = (gamma / s)^2 - var of every sample, and their median, if it is a power of ten as
+people write it (1e-3), is tried like any other.
 
-A state dict has no eps. It is solved from the stored weight: s = W' / W gives eps = (gamma / s)^2 - var of every
-sample, and their median, if it is a power of ten as people write it (1e-3), is tried like any other.
+Frozen, a factor and a summand for each channel: x * scale + shift with scale = weight / sqrt(running_var + eps) and
+shift = bias - running_mean * scale, as the forward of DETR's and torchvision's `FrozenBatchNorm2d` writes it. A state
+dict does not say that the four are buffers.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.checkpoints.statedict import BY_NAMES
-from analyzer.ledger import Entry, Role
+from analyzer.classify.structure import find_origin
+from analyzer.ledger import Entry, Role, natural_order
 from analyzer.manifest import BatchNorm, Parameter
+from analyzer.model import Key, Node, StoredTensor
+from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
 from analyzer.reconciliation.books import Books, Suspect
+from analyzer.reconciliation.closeness import Reals
+from analyzer.reconciliation.factors import ScaledFit, channels_of, fit_scaled, fit_vector, tolerance_of
 from analyzer.reconciliation.layouts import layouts
-from analyzer.reconciliation.lines import RETYPED, Computed, Line, Piece
-from analyzer.reconciliation.scaled import ScaledFit, channels_of, fit_scaled, fit_vector, tolerance_of
+from analyzer.reconciliation.lines import Computed, Line, Piece, with_line
 from analyzer.scopes import module_of
 
-__all__ = ["match_folded_batchnorm"]
-
-Vector = npt.NDArray[np.float64]
+# folded into the weight before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +61,17 @@ def match_folded_batchnorm(books: Books) -> None:
         return
     scales = _Scales(books, unused)
     count = 0
-    for weight, entry in _open(books) if unused else ():
-        fold = _find(books, entry, weight, scales, scales.near)
+    for weight, entry in _open_pairs(books) if unused else ():
+        fold = _find_fold(books, entry, weight, scales, scales.near)
         if fold is not None:
             count += 1
             scales.use(fold.norm)
-            _settle(books, fold, weight, entry)
+            _settle_fold(books, fold, weight, entry)
     if unused and scales.is_open:
         _match_solved(books, scales, count)
 
 
-def _open(books: Books) -> Iterator[tuple[Parameter, Entry]]:
+def _open_pairs(books: Books) -> Iterator[tuple[Parameter, Entry]]:
     """Each weight that is not settled beside each entry that may hold it folded."""
     for suspect in [*books.suspects, *_nameless(books)]:
         weight, entry = suspect.tensor, suspect.entry
@@ -82,10 +89,10 @@ def _match_solved(books: Books, scales: _Scales, count: int) -> None:
     """
     found: list[tuple[_Fold, Parameter, Entry]] = []
     taken: set[object] = set()
-    for weight, entry in _open(books):
+    for weight, entry in _open_pairs(books):
         if taken & {weight.name, entry.tensor.key}:
             continue
-        fold = _find(books, entry, weight, scales, scales.solved)
+        fold = _find_fold(books, entry, weight, scales, scales.solved)
         if fold is not None:
             scales.use(fold.norm)
             taken |= {weight.name, entry.tensor.key}
@@ -94,7 +101,7 @@ def _match_solved(books: Books, scales: _Scales, count: int) -> None:
     for fold, weight, entry in found:
         is_alone = numbers[fold.norm.eps] == 1 and count + len(found) > 1
         if not is_alone and (fold.bias is None or fold.bias.tensor.key not in books.entries):
-            _settle(books, fold, weight, entry)
+            _settle_fold(books, fold, weight, entry)
 
 
 def _match_by_name(books: Books, norms: list[BatchNorm]) -> None:
@@ -128,7 +135,7 @@ def _nameless(books: Books) -> Iterator[Suspect]:
         yield from (Suspect(entry, weight) for weight in like)
 
 
-def _find(
+def _find_fold(
     books: Books,
     entry: Entry,
     weight: Parameter,
@@ -145,7 +152,7 @@ def _find(
         fit = fit_scaled(books.contents, entry, weight, scale, axis, group)
         if fit is None:
             continue
-        bias = _find_bias(books, entry, shift, sizes)
+        bias = _find_shifted_bias(books, entry, shift, sizes)
         if bias is not None or not np.any(shift):
             return _Fold(norm, fit, bias)
     return None
@@ -155,9 +162,9 @@ class _Scales:
     """The factors of all BatchNorms that are not used yet, stacked by how many channels they have."""
 
     def __init__(self, books: Books, norms: list[BatchNorm]) -> None:
-        found: dict[int, list[tuple[BatchNorm, Vector]]] = defaultdict(list)
+        found: dict[int, list[tuple[BatchNorm, Reals]]] = defaultdict(list)
         for norm in norms:
-            scale = _scale(books, norm)
+            scale = _norm_scale(books, norm)
             if scale is not None:
                 found[scale.size].append((norm, scale))
         self._norms = {size: [norm for norm, _ in pairs] for size, pairs in found.items()}
@@ -227,7 +234,7 @@ def _channel_axis(books: Books, entry: Entry, weight: Parameter) -> tuple[int, i
     return 0, 1
 
 
-def _find_bias(books: Books, weight: Entry, shift: Vector, sizes: Vector) -> Entry | None:
+def _find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) -> Entry | None:
     """The stored vector that is the shift: the bias of the operator that reads the weight, if that has one, else any.
 
     The optimizer drops a bias of zeros, and nothing needs to be found.
@@ -241,7 +248,7 @@ def _find_bias(books: Books, weight: Entry, shift: Vector, sizes: Vector) -> Ent
     return next(fits, None)
 
 
-def _scale(books: Books, norm: BatchNorm) -> Vector | None:
+def _norm_scale(books: Books, norm: BatchNorm) -> Reals | None:
     """The factor of each channel, gamma / sqrt(var + eps): (out,)."""
     vector = books.contents.originals.vector
     variance, gamma = vector(norm.running_var), vector(norm.weight)
@@ -250,10 +257,10 @@ def _scale(books: Books, norm: BatchNorm) -> Vector | None:
     return (np.ones_like(variance) if gamma is None else gamma) / np.sqrt(variance + norm.eps)
 
 
-_FEWEST = 8
+_FEWEST_SAMPLES = 8
 """Samples from which the median of what each gives for eps is taken for it."""
 
-_OFF = 0.1
+_MOST_OFF = 0.1
 """By how much the median may be off, relative to eps: rounding of float32 beside a variance of up to some thousands."""
 
 _LEAST_EPS, _MOST_EPS = 1e-12, 1e-2
@@ -261,7 +268,7 @@ _LEAST_EPS, _MOST_EPS = 1e-12, 1e-2
 
 
 def _solve(
-    books: Books, norm: BatchNorm, stored: Vector, original: Vector, channels: npt.NDArray[np.int64]
+    books: Books, norm: BatchNorm, stored: Reals, original: Reals, channels: npt.NDArray[np.int64]
 ) -> float | None:
     """The eps of a norm under which the samples of a weight become the stored ones; None where that is no eps.
 
@@ -279,21 +286,19 @@ def _solve(
     with np.errstate(all="ignore"):
         each = np.square(scale[channels] * original / stored) - variance[channels]
         each = each[np.isfinite(each)]
-    if each.size < min(_FEWEST, original.size):
+    if each.size < min(_FEWEST_SAMPLES, original.size):
         return None
     middle = float(np.median(each))
     if not _LEAST_EPS <= middle <= _MOST_EPS * 1.5:
         return None
     eps = float(f"1e{round(math.log10(middle))}")
-    return eps if abs(middle / eps - 1) <= _OFF and eps <= _MOST_EPS else None
+    return eps if abs(middle / eps - 1) <= _MOST_OFF and eps <= _MOST_EPS else None
 
 
-def _scale_and_shift(
-    books: Books, norm: BatchNorm, weight: Parameter
-) -> tuple[Vector, Vector, Vector] | None:
+def _scale_and_shift(books: Books, norm: BatchNorm, weight: Parameter) -> tuple[Reals, Reals, Reals] | None:
     """Scale and shift (out,) that folding `norm` gives the layer of `weight`, and the size of what makes the shift."""
     vector = books.contents.originals.vector
-    scale, mean = _scale(books, norm), vector(norm.running_mean)
+    scale, mean = _norm_scale(books, norm), vector(norm.running_mean)
     bias, beta = vector(_bias_name(weight)), vector(norm.bias)
     if (
         scale is None
@@ -311,7 +316,7 @@ def _bias_name(weight: Parameter) -> str:
     return weight.name.removesuffix("weight") + "bias"
 
 
-def _settle(books: Books, fold: _Fold, weight: Parameter, entry: Entry) -> None:
+def _settle_fold(books: Books, fold: _Fold, weight: Parameter, entry: Entry) -> None:
     rule = "content:batchnorm" if fold.fit.evidence == "content" else "sampled:batchnorm"
     _settle_parts(books, fold.norm, weight, entry, fold.bias, rule, fold.fit)
 
@@ -329,37 +334,201 @@ def _settle_parts(
     decided_by = f"{rule} {norm.module}"
     if books.manifest.source.get("parameters_by") == BY_NAMES and fit is not None:
         decided_by += f", eps {norm.eps:g}"
-    touched = {entry.tensor.key} | ({bias.tensor.key} if bias is not None else set())
-    books.suspects = [suspect for suspect in books.suspects if suspect.entry.tensor.key not in touched]
-    before, after = _around(fit)
-    chain = (*before, Line.FOLDED_BATCHNORM, *after)
-    pieces = () if fit is None else (_piece(entry, fit, norm),)
+    books.release(entry, *(() if bias is None else (bias,)))
+    chain = with_line(() if fit is None else fit.chain, Line.FOLDED_BATCHNORM)
+    pieces: tuple[Piece, ...] = ()
+    if fit is not None:
+        computed = Computed(f"batchnorm {norm.module}")
+        pieces = (Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=computed),)
     books.hold(weight, entry, chain, decided_by, None if fit is None else fit.error, pieces=pieces)
-    _merge(books, norm.weight, entry, decided_by)
+    _merge_name(books, norm.weight, entry, decided_by)
     for name in (norm.bias, _bias_name(weight)):
         parameter = books.tensor(name) if name is not None else None
         if bias is not None and bias.tensor.key not in books.entries and isinstance(parameter, Parameter):
             books.hold(parameter, bias, (Line.FOLDED_BATCHNORM,), decided_by, None)
         else:
-            _merge(books, name, bias or entry, decided_by)
+            _merge_name(books, name, bias or entry, decided_by)
     if bias is not None and bias.tensor.key not in books.entries:
         books.settle(bias, Line.FOLDED_BATCHNORM, decided_by, is_counted=True)
 
 
-def _around(fit: ScaledFit | None) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
-    """What became of the weight besides, before it was scaled and after."""
-    lines = () if fit is None else fit.chain
-    return tuple(x for x in lines if x not in RETYPED), tuple(x for x in lines if x in RETYPED)
-
-
-def _piece(entry: Entry, fit: ScaledFit, norm: BatchNorm) -> Piece:
-    return Piece(
-        entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=Computed(f"batchnorm {norm.module}")
-    )
-
-
-def _merge(books: Books, name: str | None, entry: Entry, decided_by: str) -> None:
+def _merge_name(books: Books, name: str | None, entry: Entry, decided_by: str) -> None:
     """Settle a parameter that went into another's tensor."""
     parameter = books.tensor(name) if name is not None else None
     if isinstance(parameter, Parameter) and parameter.name not in books.parameters:
         books.merge(parameter, entry, Line.FOLDED_BATCHNORM, decided_by, None)
+
+
+# frozen, computed in advance
+
+_NUMBER = re.compile(r"\d+")
+
+_SCALES, _SHIFTS = ("Mul", "QLinearMul"), ("Add", "QLinearAdd")
+
+_MOST_NODES = 16
+
+_EPSILONS = (1e-5, 0.0, 1e-6, 1e-3)
+"""What frozen BatchNorms add to the variance, after the one that PyTorch's side tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    norm: BatchNorm
+    scale: Entry
+    shift: Entry
+    error: float
+    layer: str | None
+    """The PyTorch name of the weight that computes what is normalized, where one is known."""
+    position: int
+
+
+def match_frozen_batchnorm(books: Books) -> None:
+    """Explain the pairs of vectors that multiply and shift what a layer gives as one unused BatchNorm does.
+
+    Values do not say whose layer it is. That is its own by the names: both are in one module, or have the same numbers,
+    and of several in one module the norms are in the order of the layers.
+    """
+    norms = [
+        n for n in books.manifest.batch_norms if n.weight and n.bias and n.running_mean and n.running_var
+    ]
+    pairs = list(_factors_and_summands(books)) if books.contents.mode != "none" and norms else []
+    found: dict[str, list[_Frozen]] = defaultdict(list)
+    used: set[Key] = set()
+    for norm in norms if pairs else ():
+        pair = next(
+            (
+                f
+                for f in _find_frozen(books, norm, pairs)
+                if not {f.scale.tensor.key, f.shift.tensor.key} & used
+            ),
+            None,
+        )
+        if pair is not None:
+            used |= {pair.scale.tensor.key, pair.shift.tensor.key}
+            found[module_of(norm.module)].append(pair)
+    for alike in found.values():
+        in_order = sorted(alike, key=lambda pair: natural_order(pair.norm.module))
+        if _rise([pair.position for pair in in_order]) or _rise_with_layers(in_order):
+            for pair in in_order:
+                if _is_beside(pair):
+                    _settle_frozen(books, pair, pair.scale, pair.norm.weight or "")
+                    _settle_frozen(books, pair, pair.shift, pair.norm.bias or "")
+
+
+def _rise(keys: Sequence[int | tuple[bool, str]]) -> bool:
+    return list(keys) == sorted(keys)
+
+
+def _rise_with_layers(pairs: Sequence[_Frozen]) -> bool:
+    layers = [pair.layer for pair in pairs if pair.layer is not None]
+    return len(layers) == len(pairs) and _rise([natural_order(layer) for layer in layers])
+
+
+def _is_beside(pair: _Frozen) -> bool:
+    """Whether the layer before is one of the norm's own module, or bears the same numbers."""
+    if pair.layer is None:
+        return True
+    layer = module_of(pair.layer)
+    is_same = module_of(layer) == module_of(pair.norm.module)
+    return is_same or _NUMBER.findall(layer) == _NUMBER.findall(pair.norm.module)
+
+
+def _find_frozen(books: Books, norm: BatchNorm, pairs: Sequence[tuple[Entry, Entry]]) -> Iterator[_Frozen]:
+    tensors = books.tensor(norm.weight or ""), books.tensor(norm.bias or "")
+    if any(tensor is None or tensor.name in books.parameters for tensor in tensors):
+        return
+    for scale, shift in pairs:
+        if _is_unsettled(books, scale) and _is_unsettled(books, shift):
+            error = _fit_frozen(books, norm, scale, shift)
+            if error is not None:
+                layer, position = _layer_before(books, scale)
+                yield _Frozen(norm, scale, shift, error, layer, position)
+
+
+def _is_unsettled(books: Books, entry: Entry) -> bool:
+    """Whether nothing has settled an entry, or a note alone, that says of which buffer it was computed."""
+    settled = books.entries.get(entry.tensor.key)
+    return settled is None or (settled.line is Line.BUFFER and settled.decided_by.endswith("+derived"))
+
+
+def _layer_before(books: Books, scale: Entry) -> tuple[str | None, int]:
+    """Whose weight computes what a factor multiplies, and where that is done."""
+    wiring = books.ledger.wiring
+    node = next(iter(wiring.readers(scale.tensor, past=MOVES | DECODES))).node
+    parts = [part for part in wiring.producers(node) if isinstance(part, Node)]
+    for part in parts:  # grows past what writes its result as codes and reads them
+        if part.op_type in CARRIES and len(parts) < _MOST_NODES:
+            parts += [before for before in wiring.producers(part) if isinstance(before, Node)]
+        if kind_of(part) in (Kind.CONVOLUTION, Kind.PRODUCT):
+            for operand in _operands(books, part):
+                held = books.entries.get(operand.key)
+                if held is not None and held.parameter is not None and len(operand.shape) > 1:
+                    return held.parameter, node.position
+    return None, node.position
+
+
+def _settle_frozen(books: Books, found: _Frozen, entry: Entry, name: str) -> None:
+    tensor = books.tensor(name)
+    books.release(entry)
+    rule = f"{books.contents.evidence}:batchnorm {found.norm.module}"
+    if isinstance(tensor, Parameter):
+        books.hold(tensor, entry, (Line.FOLDED_BATCHNORM,), rule, found.error)
+    elif tensor is not None:
+        books.settle(entry, Line.BUFFER, rule, tensor.name)
+
+
+def _factors_and_summands(books: Books) -> Iterator[tuple[Entry, Entry]]:
+    """A vector that something is multiplied by, and the one that is added right behind."""
+    suspected = [suspect.entry for suspect in books.suspects]
+    roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT, Role.BUFFER)
+    noted = [entry for entry in books.ledger.entries if _is_unsettled(books, entry)]
+    free = {e.tensor.key: e for e in (*suspected, *noted) if e.role in roles}
+    wiring = books.ledger.wiring
+    for entry in free.values():
+        readers = wiring.readers(entry.tensor, past=MOVES | DECODES)
+        if len(readers) != 1 or readers[0].node.op_type not in _SCALES or not _is_vector(books, entry):
+            continue
+        onwards = wiring.readers(readers[0].node, past=CARRIES)
+        if len(onwards) == 1 and onwards[0].node.op_type in _SHIFTS:
+            for other in _operands(books, onwards[0].node):
+                if other.key in free and _is_vector(books, free[other.key]):
+                    yield entry, free[other.key]
+
+
+def _is_vector(books: Books, entry: Entry) -> bool:
+    return books.contents.numel(entry) > 1 and sum(dim > 1 for dim in books.contents.shape(entry)) == 1
+
+
+def _operands(books: Books, node: Node) -> Iterator[StoredTensor]:
+    """What a node reads of the file, as it is or past what moves or decodes it."""
+    for slot in range(len(node.inputs)):
+        found = find_origin(books.ledger.wiring, node, slot)
+        if found is not None:
+            yield found
+
+
+def _fit_frozen(books: Books, norm: BatchNorm, scale_entry: Entry, shift_entry: Entry) -> float | None:
+    """Largest difference to the two vectors of a BatchNorm, if these are they."""
+    vector = books.contents.originals.vector
+    weight, bias = vector(norm.weight), vector(norm.bias)
+    mean, variance = vector(norm.running_mean), vector(norm.running_var)
+    if weight is None or bias is None or mean is None or variance is None:
+        return None
+    if (
+        len({each.shape for each in (weight, bias, mean, variance)}) > 1
+        or np.ptp(weight) == np.ptp(variance) == 0
+    ):
+        return None
+    for eps in dict.fromkeys((norm.eps, *_EPSILONS)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = weight / np.sqrt(variance + eps)
+        if not bool(np.isfinite(scale).all()):
+            continue
+        first = fit_vector(books.contents, scale_entry, scale, np.abs(scale))
+        if first is None:
+            continue
+        sizes = np.abs(bias) + np.abs(mean * scale)
+        second = fit_vector(books.contents, shift_entry, bias - mean * scale, sizes)
+        if second is not None:
+            return max(first, second)
+    return None

@@ -1,34 +1,42 @@
-"""Rule: values of PyTorch's own program that depend on no input, which an exporter computed in advance.
+"""Rules: what PyTorch's own program computes of no input, and what computes in the file and is none of that.
 
 `1 - time_mix`, tables of positions, a perceptron of coordinates, products of parameters: the manifest has each with
 its expression, its evidence and its readers. A stored tensor that equals one, and that is read where the program reads
 it, is explained; a parameter that the program reads in no other way is held by the values that are computed from it.
+
+A file that keeps a computation as nodes holds few numbers of it: of a mask of ones, positions are counted, and sines
+made of these. What comes of it where it meets an activation is a value of the program, or it is not.
+
+Parameters are explained, and buffers whose values were compared, and the scales and zero points of codes that are
+held. What a name, a note or an annotation says of anything else is no explanation, once it reaches arithmetic.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import decode_values, digest, run_starts, run_sums
+from analyzer.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
 from analyzer.decoding import LEAST_LIKENESS
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter, Program, Traced
-from analyzer.model import Key, Node, is_runtime_domain
+from analyzer.model import GraphPath, Key, Node, is_runtime_domain
 from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
+from analyzer.opaque import find_opaque
 from analyzer.reconciliation.books import Books, Holding, is_inside
+from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import Layout
-from analyzer.reconciliation.lines import EntryLine, Line
+from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line
 from analyzer.tables import count_free
 
-__all__ = ["match_evaluated"]
-
-Reals = npt.NDArray[np.float64]
+# values that were computed in advance
 
 _TOLERANCE = {DType.DOUBLE: 1e-9, DType.FLOAT: 4e-6, DType.FLOAT16: 2e-3, DType.BFLOAT16: 1.6e-2}
 """What an element may be off, relative to itself and to the largest: roundings of a few operators after another."""
@@ -66,21 +74,23 @@ def match_evaluated(books: Books) -> None:
     program = books.manifest.program
     if program is None or not program.values or books.contents.mode == "none":
         return
-    found = [match for entry in _candidates(books) if (match := _find(books, program, entry)) is not None]
+    found = [
+        match for entry in _unexplained(books) if (match := _find_value(books, program, entry)) is not None
+    ]
     matches = _without_doubtful(found)
     for match in matches:
         key = match.entry.tensor.key
-        books.suspects = [suspect for suspect in books.suspects if suspect.entry.tensor.key != key]
+        books.release(match.entry)
         books.settle(match.entry, Line.EVALUATED, f"{match.evidence}:evaluated")
         books.entries[key] = replace(books.entries[key], expression=match.value.expression)
         books.evaluated[key] = match.value
-    _hold(books, program, matches)
+    _hold_parameters(books, program, matches)
 
 
 # which stored tensors are asked about
 
 
-def _candidates(books: Books) -> Iterator[Entry]:
+def _unexplained(books: Books) -> Iterator[Entry]:
     """What nothing has explained: nameless entries, and what was computed from a tensor whose name it bears."""
     live = books.ledger.live
     for suspect in books.suspects:
@@ -113,15 +123,15 @@ def _needs_none(books: Books, entry: Entry) -> bool:
 # which value it is
 
 
-def _find(books: Books, program: Program, entry: Entry) -> _Match | None:
+def _find_value(books: Books, program: Program, entry: Entry) -> _Match | None:
     numel = books.contents.numel(entry)
     if not numel or numel > _MOST:
         return None
     found = []
-    for value in _near(books, program, entry, numel):
+    for value in _near_values(books, program, entry, numel):
         if not _is_read_alike(books, entry, value):
             continue
-        match = _compare(books, entry, value)
+        match = _compare_value(books, entry, value)
         if match is None or not _is_evidence(books, match):
             continue
         if value.parameters or not _needs_none(books, entry):
@@ -129,7 +139,7 @@ def _find(books: Books, program: Program, entry: Entry) -> _Match | None:
     return min(found, key=lambda match: (len(match.chain), match.error), default=None)
 
 
-def _near(books: Books, program: Program, entry: Entry, numel: int) -> Iterator[Traced]:
+def _near_values(books: Books, program: Program, entry: Entry, numel: int) -> Iterator[Traced]:
     """Values of as many elements whose first and last are the entry's: layouts leave these where they are."""
     ends = books.contents.at(entry, np.array([0, numel - 1], dtype=np.int64))
     if ends is None or ends[0].dtype.kind not in "biufV":
@@ -180,7 +190,7 @@ def _within(stored: Reals, expected: Reals, room: Reals) -> npt.NDArray[np.bool_
     return near
 
 
-def _compare(books: Books, entry: Entry, value: Traced) -> _Match | None:
+def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
     """How an entry holds a value, in any order of axes: at samples, and where contents are compared whole, whole."""
     content = value.content
     samples = None if content is None else _decode(value, content.samples)
@@ -194,7 +204,7 @@ def _compare(books: Books, entry: Entry, value: Traced) -> _Match | None:
         room = _room(books, entry, value, samples)
         if not _is_like(stored, samples, room if steps is None else room + steps * 1.01):
             continue
-        error = _error(stored, samples)
+        error = _largest_error(stored, samples)
         evidence = "sampled"
         if books.contents.mode == "full" or not layout.is_plain:
             if not _is_whole(books, entry, value, layout, error):
@@ -216,7 +226,7 @@ def _is_like(stored: Reals, expected: Reals, room: Reals) -> bool:
     return float(mine @ theirs) >= LEAST_LIKENESS * sizes
 
 
-def _error(stored: Reals, expected: Reals) -> float:
+def _largest_error(stored: Reals, expected: Reals) -> float:
     with np.errstate(invalid="ignore"):
         differences = np.abs(stored - expected)
     plain = np.isfinite(differences) & (expected > _MASKED)
@@ -370,7 +380,7 @@ def _is_near(one: str, other: str) -> bool:
 # which parameters are held by it
 
 
-def _hold(books: Books, program: Program, matches: Sequence[_Match]) -> None:
+def _hold_parameters(books: Books, program: Program, matches: Sequence[_Match]) -> None:
     """Hold the parameters that the program reads through values alone, all of which the file has.
 
     From each such parameter every way to what an input has a part in must pass a value that is stored: else some of
@@ -386,7 +396,7 @@ def _hold(books: Books, program: Program, matches: Sequence[_Match]) -> None:
     through = set(program.through)
     counted: dict[Key, int] = defaultdict(int)
     for parameter in [parameter for parameter in books.free_parameters() if parameter.name in through]:
-        found = _cut(parameter.name, made, stored)
+        found = _cut_off(parameter.name, made, stored)
         if found:
             _hold_one(books, parameter, found, counted)
     factors = _factors(books, program)
@@ -395,7 +405,7 @@ def _hold(books: Books, program: Program, matches: Sequence[_Match]) -> None:
     for parameter in [parameter for parameter in books.free_parameters() if parameter.name in through]:
         if (
             parameter.numel == 1
-            and _cut(parameter.name, made, {**stored, **dict.fromkeys(factors, ())}) is not None
+            and _cut_off(parameter.name, made, {**stored, **dict.fromkeys(factors, ())}) is not None
         ):
             books.hold_parts(parameter, [], (Line.EVALUATED,), "content:evaluated+attribute", 0.0)
 
@@ -442,7 +452,7 @@ def _single(value: Traced) -> float | None:
     return number if np.float32(abs(number)).view(np.uint32) & 0xFF else None
 
 
-def _cut(
+def _cut_off(
     name: str, made: Mapping[str, Sequence[Traced]], stored: Mapping[str, Sequence[_Match]]
 ) -> list[_Match] | None:
     """The stored values that stand between a parameter and all that reads it; None where a way passes none."""
@@ -482,3 +492,183 @@ def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], count
     books.entries[key] = replace(
         books.entries[key], parameter=before.parameter or parameter.name, expression=before.expression
     )
+
+
+# numbers that nodes compute of stored ones
+
+_MOST_AXES = 4
+"""Axes up to which other orders of them are tried."""
+
+
+def known_values(books: Books) -> Callable[[GraphPath, str, Array], bool]:
+    """What says of a value, by its graph and its name, whether its numbers are the program's in that module."""
+    program = books.manifest.program
+    if program is None or books.contents.mode == "none":
+        return lambda path, name, value: False
+    return _Known(books, [value for value in program.values if not value.parameters]).holds
+
+
+@dataclass
+class _Known:
+    """Values of the program that no parameter has a part in."""
+
+    books: Books
+    values: Sequence[Traced]
+    _answers: dict[tuple[GraphPath, str], bool] = field(default_factory=dict)
+
+    def holds(self, path: GraphPath, name: str, value: Array) -> bool:
+        if (path, name) not in self._answers:
+            self._answers[path, name] = any(
+                self._is_near(path, name, traced) and self._is_equal(value, traced) for traced in self.values
+            )
+        return self._answers[path, name]
+
+    def _is_near(self, path: GraphPath, name: str, traced: Traced) -> bool:
+        """Whether a node that makes or reads the value belongs to a module that the program reads it in."""
+        ledger = self.books.ledger
+        maker = ledger.wiring.find(path, name)
+        nodes = [reader.node for reader in ledger.wiring.readers(maker)] if isinstance(maker, Node) else []
+        scopes = {ledger.traced_scopes[node.place] for node in nodes if node.place in ledger.traced_scopes}
+        modules = {self.books.aligned.module(scope) for scope in scopes}
+        theirs = {module for module, _ in traced.uses}
+        return (
+            not modules
+            or not theirs
+            or any(
+                is_inside(one, other) or is_inside(other, one)
+                for one, other in itertools.product(modules, theirs)
+            )
+        )
+
+    def _is_equal(self, value: Array, traced: Traced) -> bool:
+        """Whether each element is the program's, in any order of axes, and however often the whole is repeated."""
+        if value.size < _LEAST_TABLE or traced.numel < _LEAST_TABLE or value.dtype.kind not in "biuf":
+            return False
+        is_whole = value.dtype.kind in "biu"
+        if is_whole == traced.dtype.is_floating:
+            return False
+        return any(
+            _is_same(np.ascontiguousarray(turned), traced, self.books.contents.originals.salt)
+            for each in repeated(value, traced.numel)
+            for turned in _orders_of(each, traced.shape)
+        )
+
+
+def repeated(value: Array, numel: int) -> Iterator[Array]:
+    """A value with as many elements, where it is repeated along an axis as often as it takes; first as it is."""
+    if value.size == numel:
+        yield value
+        return
+    for axis, length in enumerate(value.shape):
+        rest = value.size // length if length else 0
+        first = np.take(value, [0], axis) if length else value
+        if rest and numel % rest == 0 and bool((value == first).all()):
+            yield np.repeat(first, numel // rest, axis)
+
+
+def _orders_of(value: Array, shape: tuple[int, ...]) -> Iterator[Array]:
+    """A value in row-major order, and in each order of its axes that gives a shape, but for axes of one element."""
+    yield value
+    plain = value.squeeze()
+    wanted = tuple(dim for dim in shape if dim != 1)
+    if 1 < plain.ndim <= _MOST_AXES and sorted(plain.shape) == sorted(wanted):
+        for order in itertools.permutations(range(plain.ndim)):
+            if tuple(plain.shape[axis] for axis in order) == wanted and order != tuple(range(plain.ndim)):
+                yield plain.transpose(order)
+
+
+def _is_same(value: Array, traced: Traced, salt: str) -> bool:
+    content, element = traced.content, traced.dtype.to_numpy()
+    if content is None or element is None or content.constant_filled:
+        return False
+    flat = value.reshape(-1)
+    samples = decode_values(content.samples, element).astype(np.float64)
+    if not _are_near(flat[sample_positions(flat.size, salt)].astype(np.float64), samples, traced):
+        return False
+    if flat.dtype == element and digest(value) == content.digest:
+        return True
+    if traced.whole is not None:
+        whole = decode_values(traced.whole, element).astype(np.float64)
+        return _are_near(flat.astype(np.float64), whole, traced)
+    if traced.sums is None:
+        return False
+    given = flat.astype(np.float64)
+    wanted = decode_values(traced.sums, np.dtype("<f8")).reshape(2, -1).astype(np.float64)
+    if not bool(np.isfinite(given).all()):
+        return False
+    room = np.full(given.shape, _room_of_known(given, traced.dtype))
+    slack = np.sqrt(np.add.reduceat(room * room, np.array(run_starts(given.size))))
+    projections, norms = np.abs(run_sums(given) - wanted)
+    return bool((norms <= slack).all() and (projections <= 6 * slack).all())
+
+
+def _are_near(given: Reals, expected: Reals, traced: Traced) -> bool:
+    if given.shape != expected.shape:
+        return False
+    with np.errstate(invalid="ignore"):
+        masked = (given <= _MASKED) & (expected <= _MASKED)
+        near = np.abs(given - expected) <= _room_of_known(expected, traced.dtype)
+    return bool((near | masked | (given == expected)).all())
+
+
+def _room_of_known(expected: Reals, dtype: DType) -> float:
+    """What each element may be off; nothing of whole numbers."""
+    if not dtype.is_floating:
+        return 0.0
+    plain = expected[np.isfinite(expected) & (expected > _MASKED)]
+    return _TURNED * float(np.abs(plain).max(initial=0.0))
+
+
+# data that computes and is nothing of PyTorch's
+
+_COMPARED = frozenset({"content", "sampled", "rows"})
+
+
+def settle_opaque(books: Books) -> None:
+    """Settle as `opaque` what computes and is not explained."""
+    ledger = books.ledger
+    if ledger.live is None:
+        return
+    explained = _find_explained(books)
+    claims = {key for key, line in books.entries.items() if line.line is Line.BUFFER and key not in explained}
+    found = find_opaque(
+        ledger.model,
+        ledger.wiring,
+        ledger.live,
+        lambda tensor: tensor.key in explained or tensor.key not in books.entries,
+        claims,
+        whole=books.contents.mode == "full",
+        is_known=known_values(books),
+        tables={  # indices and counts: what is made of them is exact, and of rounded numbers it is not
+            key
+            for key, value in books.evaluated.items()
+            if not value.parameters and not value.dtype.is_floating
+        },
+    )
+    for key in found.tensors:
+        books.entries[key] = replace(
+            books.entries[key], line=Line.OPAQUE, decided_by="structure:computes", learned=0
+        )
+    books.made = dict(found.made)
+
+
+def _find_explained(books: Books) -> set[Key]:
+    """What needs no other explanation: what is PyTorch's by its values, and what decodes it; what is told already."""
+    explained: set[Key] = set()
+    for entry in books.ledger.entries:
+        key = entry.tensor.key
+        line = books.entries.get(key)
+        if line is None:
+            continue
+        meaning = MEANINGS[line.line]
+        if line.line is Line.BUFFER:
+            is_compared = bool(_COMPARED.intersection(re.split("[+: ]", line.decided_by)))
+            is_explained = is_compared or books.contents.mode == "none"
+        else:
+            is_explained = meaning.values != "none" or bool(meaning.unbalanced)
+        if is_explained:
+            explained.add(key)
+            encoded = books.contents.encoding(entry)
+            if encoded is not None:
+                explained.update(companion.key for companion in encoded.companions)
+    return explained

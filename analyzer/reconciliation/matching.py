@@ -1,34 +1,36 @@
-"""Rules: what has no name is known by its content, and what PyTorch has twice may be stored once, or the reverse."""
+"""Rules: a stored tensor that is a PyTorch tensor, whole, known by its name, its content, its reader or its shape.
+
+A name match is not a value match: where contents can be compared and differ, the pair becomes a suspect for the
+formulas that come after, and is `differing` if none explains it. What has no name is known by its content; what
+PyTorch has twice may be stored once, or the reverse.
+
+Where values are not compared, shapes, roles and order decide. They tell how many parameters of a shape are there,
+which is what the account asks; which of several of one shape is which they only presume, in the order of PyTorch's
+names and of the file's nodes. `decided_by` begins with `structure`.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import Array
-from analyzer.ledger import Entry, Role
-from analyzer.manifest import Buffer, Parameter
-from analyzer.model import Key
-from analyzer.reconciliation.axes import PACKS_TRANSPOSE
-from analyzer.reconciliation.books import Books, piece_of
+from analyzer.ledger import Entry, Evidence, Role
+from analyzer.manifest import BatchNorm, Buffer, Parameter
+from analyzer.model import Carrier, Key
+from analyzer.reconciliation.books import Books, Holding, Suspect, piece_of
 from analyzer.reconciliation.closeness import was_narrower
-from analyzer.reconciliation.contents import Contents, Fit
-from analyzer.reconciliation.layouts import Layout, layouts
+from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
+from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, Layout, layouts
 from analyzer.reconciliation.lines import SAMPLED, Line
-from analyzer.reconciliation.stacks import Stacks, Tensor
 from analyzer.scopes import module_of
 
-__all__ = [
-    "Index",
-    "match_by_content",
-    "match_by_reader",
-    "match_copies",
-    "match_deduplicated",
-    "match_numbers",
-]
+# by content
 
 
 def match_by_content(books: Books) -> None:
@@ -306,3 +308,264 @@ class Index:
 
 def _key(samples: npt.NDArray[np.generic]) -> bytes:
     return samples.dtype.str.encode() + samples.tobytes()
+
+
+# by name
+
+
+def match_by_name(books: Books) -> None:
+    """Match every named entry; a tensor stored as PyTorch has it is the original of its transposed copies."""
+    named = list(_named(books))
+    ranked = sorted(named, key=lambda item: 2 if item[2] is None else len(item[2].chain) > 0)
+    for entry, tensor, fit in ranked:
+        if isinstance(tensor, Buffer):
+            _match_buffer(books, entry, tensor, fit)
+        elif fit is None:
+            # Also where contents are compared, and this one cannot be read: that is no proof of anything.
+            books.suspects.append(Suspect(entry, tensor))
+        else:
+            _match_parameter(books, entry, tensor, fit)
+
+
+def _named(books: Books) -> Iterator[tuple[Entry, Parameter | Buffer, Fit | None]]:
+    """Entries whose one PyTorch name is known, and how each holds the tensor of that name."""
+    for entry in books.ledger.entries:
+        name = _pytorch_name(entry)
+        tensor = books.tensor(name) if name is not None else None
+        if tensor is not None:
+            yield entry, tensor, books.contents.fit(entry, tensor)
+
+
+def _pytorch_name(entry: Entry) -> str | None:
+    """The one name that the entry has in PyTorch; a tensor computed from several has none."""
+    if entry.decided_by == "name:folded-bias":
+        return None  # named after the weight whose BatchNorm it comes from; it is not that weight
+    if len(entry.sources) == 1:
+        return entry.sources[0]
+    return entry.tensor.name if not entry.sources and entry.tensor.carrier is Carrier.INITIALIZER else None
+
+
+def _match_parameter(books: Books, entry: Entry, parameter: Parameter, fit: Fit) -> None:
+    evidence = entry.evidence if entry.sources else Evidence.NAME
+    if evidence is Evidence.CONTENT:
+        evidence = Evidence.PROVENANCE  # a copy, known by the note that the copy's rule replaced
+    decided_by = f"{evidence}+{fit.evidence}"
+    if parameter.name in books.parameters:
+        books.copy(parameter, entry, decided_by)
+        return
+    as_it_stands = Line.RENAMED
+    if entry.tensor.name in parameter.names:
+        as_it_stands = Line.NAMED if fit.evidence == "shape" else Line.IDENTICAL
+    chain = fit.chain or (as_it_stands,)
+    books.hold(parameter, entry, chain, decided_by, fit.error, pieces=(piece_of(entry, fit),))
+
+
+def _match_buffer(books: Books, entry: Entry, buffer: Buffer, fit: Fit | None) -> None:
+    """A buffer under its own name must be that buffer; one that was folded may be cut or broadcast."""
+    own_name = books.aligned(entry.tensor.name) in buffer.names
+    if fit is None and (own_name or _is_other_weight(books, entry, buffer)):
+        books.suspects.append(Suspect(entry, buffer))
+        return
+    how = "derived" if fit is None else fit.evidence
+    piece = None if fit is None else piece_of(entry, fit)
+    books.settle(entry, Line.BUFFER, f"{entry.evidence}+{how}", buffer.name, piece=piece)
+
+
+def _is_other_weight(books: Books, entry: Entry, buffer: Buffer) -> bool:
+    """Whether some node multiplies by a matrix that was folded from a buffer, says a note, and is not made of it."""
+    is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
+    if not is_matrix or not books.contents.compares(buffer) or not books.is_multiplied(entry):
+        return False
+    values, array = books.contents.originals.values(buffer), books.contents.array(entry)
+    return values is None or array is None or not bool(np.isin(array, values).all())
+
+
+# by shape
+
+Class = tuple[int, ...]
+"""The sizes of a tensor's axes, in no order; axes of 1 are left out."""
+
+_BY_SHAPE = "structure:shape"
+
+
+def match_by_shape(books: Books) -> None:
+    """Settle nameless entries whose shapes leave no choice but of order."""
+    if books.contents.mode != "none":
+        return
+    _fold_norms(books)
+    _pair_in_order(books)
+    _take_apart_by_size(books)
+    _put_together(books)
+    _pair_in_order(books)
+    _settle_buffers(books)
+
+
+def _class(shape: tuple[int, ...]) -> Class:
+    return tuple(sorted(dim for dim in shape if dim != 1))
+
+
+def _learned_in_order(books: Books) -> list[Entry]:
+    """Nameless learned entries in the order in which nodes first read them."""
+    order = {
+        (node.graph_path, node.position): number for number, node in enumerate(books.ledger.model.nodes())
+    }
+
+    def place(entry: Entry) -> int:
+        readers = (order[reader.node.graph_path, reader.node.position] for reader in books.readers(entry))
+        return min(readers, default=len(order))
+
+    roles = (Role.PARAMETER, Role.UNATTRIBUTED)
+    free = (entry for entry in books.free_entries() if entry.role in roles and entry.copy_of is None)
+    real = (e for e in free if e.tensor.dtype.is_floating or books.contents.encoding(e) is not None)
+    return sorted(real, key=place)
+
+
+def _pair_in_order(books: Books) -> None:
+    """As many entries of a class of shapes as there are parameters of it: one each, in order."""
+    entries: dict[Class, list[Entry]] = defaultdict(list)
+    for entry in _learned_in_order(books):
+        entries[_class(books.contents.shape(entry))].append(entry)
+    parameters: dict[Class, list[Parameter]] = defaultdict(list)
+    for parameter in books.free_parameters():
+        parameters[_class(parameter.shape)].append(parameter)
+    for class_, found in entries.items():
+        learned = [entry for entry in found if entry.role is Role.PARAMETER]
+        for alike in (found, learned):  # where the learned ones alone are as many, the others are left
+            if len(alike) == len(parameters[class_]):
+                for entry, parameter in zip(alike, parameters[class_], strict=True):
+                    _hold_in_order(books, entry, parameter)
+                break
+
+
+def _hold_in_order(books: Books, entry: Entry, parameter: Parameter) -> None:
+    changed = books.contents.changes(entry, parameter)
+    layout = next(iter(layouts(parameter.shape, books.contents.shape(entry))), None)
+    if changed is None or layout is None:
+        return
+    fit = Fit(layout, (*layout.chain, *changed), "shape", None)
+    pieces = (piece_of(entry, fit),)
+    books.hold(parameter, entry, fit.chain or (Line.RENAMED,), _BY_SHAPE, pieces=pieces)
+
+
+def _take_apart_by_size(books: Books) -> None:
+    """Entries that neighbouring parameters of one module fill: packed query, key and value; gate and up."""
+    for entry in _learned_in_order(books):
+        shape = [dim for dim in books.contents.shape(entry) if dim != 1]
+        for run in _runs(books, shape):
+            changed = [books.contents.changes(entry, parameter) for parameter in run]
+            if any(change is None for change in changed):
+                continue
+            total, done = sum(parameter.numel for parameter in run), 0
+            for parameter, change in zip(run, changed, strict=True):
+                stored = (
+                    entry.tensor.numel * (done + parameter.numel) // total
+                    - entry.tensor.numel * done // total
+                )
+                done += parameter.numel
+                holding = Holding(entry.tensor.key, parameter.numel, stored)
+                books.hold_parts(
+                    parameter, [holding], (Line.CONCATENATED, *(change or ())), f"{_BY_SHAPE}-sum", None
+                )
+            break
+
+
+def _runs(books: Books, shape: list[int]) -> Iterator[list[Parameter]]:
+    """Neighbours among the free parameters whose sizes along one axis sum to the entry's, the others being equal."""
+    free = [p for p in books.free_parameters() if len(_class(p.shape)) == len(shape)]
+    for axis in range(len(shape)):
+        rest = sorted(shape[:axis] + shape[axis + 1 :])
+        like = [(p, length) for p in free if (length := _length(p, rest)) is not None]
+        blocks = itertools.groupby(like, key=lambda item: module_of(module_of(item[0].name)))
+        for _, block in blocks:
+            yield from _runs_of_length(list(block), shape[axis])
+        if len(like) > 1 and sum(length for _, length in like) == shape[axis]:
+            yield [parameter for parameter, _ in like]  # of several modules, and all that is left
+
+
+def _length(parameter: Parameter, rest: list[int]) -> int | None:
+    """The size of the one axis that is not among `rest`; None where the others are different."""
+    sizes = list(_class(parameter.shape))
+    for size in rest:
+        if size not in sizes:
+            return None
+        sizes.remove(size)
+    return sizes[0] if len(sizes) == 1 else None
+
+
+def _runs_of_length(like: list[tuple[Parameter, int]], length: int) -> Iterator[list[Parameter]]:
+    for start in range(len(like)):
+        sums = list(itertools.accumulate(map(itemgetter(1), like[start:])))
+        if length in sums[1:]:
+            yield [parameter for parameter, _ in like[start : start + sums.index(length) + 1]]
+
+
+def _put_together(books: Books) -> None:
+    """Parameters with a matrix for each expert, beside as many entries of that matrix's shape."""
+    entries: dict[Class, list[Entry]] = defaultdict(list)
+    for entry in _learned_in_order(books):
+        entries[_class(books.contents.shape(entry))].append(entry)
+    stacked: dict[Class, list[Parameter]] = defaultdict(list)
+    for parameter in books.free_parameters():
+        if len(parameter.shape) >= 3:
+            stacked[_class(parameter.shape[1:])].append(parameter)
+    for class_, parameters in stacked.items():
+        found = entries.get(class_, [])
+        if found and len(found) == sum(parameter.shape[0] for parameter in parameters):
+            supply = iter(found)
+            for parameter in parameters:
+                _hold_pieces(books, parameter, list(itertools.islice(supply, parameter.shape[0])))
+
+
+def _hold_pieces(books: Books, parameter: Parameter, pieces: list[Entry]) -> None:
+    changed = books.contents.changes(pieces[0], parameter)
+    holdings = [Holding(e.tensor.key, books.contents.numel(e), e.tensor.numel) for e in pieces]
+    if changed is not None:
+        books.hold_parts(parameter, holdings, (Line.SLICED, *changed), f"{_BY_SHAPE}-pieces", None)
+
+
+def _fold_norms(books: Books) -> None:
+    """BatchNorms of which nothing is in the file, beside half as many vectors of that size: the biases they became."""
+    norms = [norm for norm in books.manifest.batch_norms if norm.weight and norm.bias]
+    free = [
+        norm for norm in norms if norm.weight not in books.parameters and norm.bias not in books.parameters
+    ]
+    by_size: dict[int, list[BatchNorm]] = defaultdict(list)
+    for norm in free:
+        tensor = books.tensor(norm.weight or "")
+        if isinstance(tensor, Parameter):
+            by_size[tensor.numel].append(norm)
+    vectors: dict[int, list[Entry]] = defaultdict(list)
+    for entry in _learned_in_order(books):
+        if len(_class(books.contents.shape(entry))) <= 1:
+            vectors[books.contents.numel(entry)].append(entry)
+    sizes = Counter(parameter.numel for parameter in books.free_parameters() if len(parameter.shape) == 1)
+    for size, group in by_size.items():
+        if len(vectors[size]) == len(group) and sizes[size] == 2 * len(group):
+            for norm, entry in zip(group, vectors[size], strict=True):
+                _fold_norm(books, norm, entry)
+
+
+def _fold_norm(books: Books, norm: BatchNorm, entry: Entry) -> None:
+    weight, bias = books.tensor(norm.weight or ""), books.tensor(norm.bias or "")
+    if isinstance(weight, Parameter) and isinstance(bias, Parameter):
+        decided_by = f"{_BY_SHAPE}-batchnorm {norm.module}"
+        books.hold(bias, entry, (Line.FOLDED_BATCHNORM,), decided_by)
+        books.merge(weight, entry, Line.FOLDED_BATCHNORM, decided_by, None)
+
+
+def _settle_buffers(books: Books) -> None:
+    """Nameless state of the shape of a buffer that the file does not name."""
+    named = {line.parameter for line in books.entries.values()}
+    shapes: dict[Class, list[str]] = defaultdict(list)
+    for buffer in books.manifest.buffers:
+        if buffer.name not in named:
+            shapes[_class(buffer.shape)].append(buffer.name)
+    for entry in _unknown_state(books):
+        names = shapes.get(_class(entry.tensor.shape))
+        if names and entry.tensor.numel > 1:
+            books.settle(entry, Line.BUFFER, _BY_SHAPE, names.pop(0))
+
+
+def _unknown_state(books: Books) -> Iterable[Entry]:
+    roles = (Role.UNATTRIBUTED, Role.BUFFER)
+    return [entry for entry in books.free_entries() if entry.role in roles and not entry.sources]
