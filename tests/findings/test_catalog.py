@@ -20,7 +20,7 @@ from analyzer.audit import audit_model
 from analyzer.errors import UsageError
 from analyzer.findings.catalog import EXPLANATIONS, explain, list_paragraphs
 from analyzer.ledger import Ledger, Severity
-from analyzer.reconciliation.lines import UNBALANCED
+from analyzer.reconciliation import UNBALANCED
 
 SOURCES = Path(analyzer.__file__).parent
 ROOT = SOURCES.parent

@@ -28,8 +28,7 @@ from models import (
 )
 
 from analyzer.content import Array
-from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.lines import Piece
+from analyzer.reconciliation import Piece, Reconciliation
 
 FC = ramp(2, 3)
 ZEROS = np.zeros(3, "f4")

@@ -29,9 +29,7 @@ from onnx import helper, numpy_helper
 
 from analyzer.ledger import Finding, Severity
 from analyzer.manifest import Manifest, Program
-from analyzer.reconciliation import Reconciliation, reconcile_ledger
-from analyzer.reconciliation.lines import Nearest
-from analyzer.reconciliation.verdict import wiring_of
+from analyzer.reconciliation import Nearest, Reconciliation, reconcile_ledger, wiring_of
 
 FC = ramp(3, 2)
 TIED = manifest_of(parameter("wte.weight", FC, tied=("head.weight",)))
