@@ -14,8 +14,6 @@ import onnx
 
 from exporter.inputs import Axes
 
-__all__ = ["name_axes", "name_axes_of"]
-
 _SYMBOL = re.compile(r"s\d+")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

@@ -15,7 +15,7 @@ __all__ = ["Original", "Trace", "Weights"]
 class Weights(Protocol):
     """The values of PyTorch's tensors, where a checkpoint or a module is at hand.
 
-    Implementations: `analyzer.checkpoints.checkpoint.MappedWeights` and `exporter.values.TensorWeights`.
+    Implementations: `analyzer.checkpoints.checkpoint.MappedWeights` and `exporter.census.TensorWeights`.
     """
 
     def array(self, name: str) -> Array | None:
