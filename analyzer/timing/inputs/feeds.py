@@ -12,7 +12,7 @@ from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.ledger import Ledger
 from analyzer.model import ValueType
-from analyzer.read.signature import MAX_RANK
+from analyzer.read.graphs import MAX_RANK
 from analyzer.timing.inputs.axes import Asked, Axis, size_axes
 from analyzer.timing.inputs.defaults import Defaults, read_settings
 from analyzer.timing.inputs.lookups import Lookups, Use, look_up
