@@ -88,7 +88,7 @@ class TensorWeights:
     tensors: Mapping[str, torch.Tensor]
 
     def array(self, name: str) -> Array | None:
-        """As `analyzer.checkpoints.weights.Weights.array` says."""
+        """As `analyzer.checkpoints.Weights.array` says."""
         tensor = self.tensors.get(name)
         if tensor is None or tensor.device.type == "meta" or tensor.layout is not torch.strided:
             return None

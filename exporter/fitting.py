@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from analyzer.checkpoints import Original, Trace
 from analyzer.checkpoints.checkpoint import (
     CONFIG_FILE,
     CheckpointKind,
@@ -35,7 +36,6 @@ from analyzer.checkpoints.statedict import (
     listed,
     plain_names,
 )
-from analyzer.checkpoints.weights import Original, Trace
 from analyzer.dtypes import DType
 from analyzer.errors import SourceError, UsageError
 from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter
@@ -294,7 +294,7 @@ def _weights(state: StateDict, model: Mapping[str, torch.Tensor] | None = None) 
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Fitted:
     """A module that holds a checkpoint's tensors, and how well the two fit."""
 
     model: nn.Module
@@ -348,7 +348,7 @@ def load_into(
     tensors: Mapping[str, torch.Tensor],
     dtype: torch.dtype,
     trust_remote_code: bool,
-) -> Fit:
+) -> Fitted:
     """The class with a checkpoint's tensors in it, those of the right type without a copy.
 
     Raises:
@@ -371,7 +371,7 @@ def load_into(
             )
     except Exception as error:
         raise SourceError(f"{path}: {found.__name__} cannot be built: {first_line(error)}") from error
-    return Fit(
+    return Fitted(
         model.eval(),
         frozenset(info["missing_keys"]),
         _as_stored(model, frozenset(info["unexpected_keys"]), tensors.keys()),
@@ -411,7 +411,7 @@ def _widest(path: Path, state: StateDict) -> torch.dtype:
     return torch.float32 if widest is torch.bfloat16 and torch.float16 in found else widest
 
 
-def _keep_as_stored(fit: Fit, tensors: Mapping[str, torch.Tensor]) -> set[str]:
+def _keep_as_stored(fit: Fitted, tensors: Mapping[str, torch.Tensor]) -> set[str]:
     """Put back what `from_pretrained` cast to the class's one type or found of another shape; their names."""
     restored = set()
     prefix = f"{getattr(fit.model, 'base_model_prefix', '')}."
@@ -429,7 +429,7 @@ def _keep_as_stored(fit: Fit, tensors: Mapping[str, torch.Tensor]) -> set[str]:
 
 
 def _unknown(
-    fit: Fit, state: StateDict, weights: TensorWeights
+    fit: Fitted, state: StateDict, weights: TensorWeights
 ) -> tuple[tuple[Parameter, ...], tuple[Buffer, ...]]:
     """What the class does not know, by names: it is in the checkpoint, so it must not get lost."""
     tensors = {name: state.tensors[name] for name in state.tensors if name in fit.unknown}
@@ -437,7 +437,7 @@ def _unknown(
     return described.parameters, described.buffers
 
 
-def _notes(path: Path, name: str, fit: Fit) -> tuple[str, ...]:
+def _notes(path: Path, name: str, fit: Fitted) -> tuple[str, ...]:
     found = (
         (fit.unknown, f"holds what {name} does not know, taken for parameters and buffers by their names"),
         (fit.missing, f"lacks what {name} has, described without values"),

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import checkpoint_kind
-from analyzer.checkpoints.weights import Original
 from analyzer.manifest import Manifest
 from exporter.census import take_census, weights_of
 from exporter.fitting import census_checkpoint, tracer_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from exports import CONFIGS, FACTORY, write_source
 
+from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import open_checkpoint
-from analyzer.checkpoints.weights import Original
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError, SourceError, UsageError
 from analyzer.manifest import Buffer, Parameter

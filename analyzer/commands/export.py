@@ -85,7 +85,7 @@ def export(
     files = exporter.export_source(
         source, directory, say=hush if output.quiet else say, **dataclasses.asdict(sourced), **options
     )
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.reconciliation.verdict import keep_wiring
     from analyzer.report import ExportReport

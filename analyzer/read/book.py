@@ -33,8 +33,6 @@ ORPHANED = "[orphaned]"
 """Payload that no tensor refers to, here or in an external file."""
 
 INSIDE = (NODES, NODE_METADATA, NAMES, VALUES, TENSORS, FUNCTIONS, HEADER, METADATA, UNKNOWN)
-"""What reports may sum in one row, `[graph structure]`."""
-
 STRUCTURE = (*INSIDE, ORPHANED)
 """The accounts of a model file's bytes besides payload, in the order of reports."""
 

@@ -62,7 +62,7 @@ from analyzer.reconciliation.tables import match_added_rows, match_rotary, match
 from analyzer.reconciliation.verdict import close_books, keep_wiring, wiring_of
 
 if TYPE_CHECKING:
-    from analyzer.checkpoints.weights import Weights
+    from analyzer.checkpoints import Weights
 
 __all__ = [
     "MEANINGS",

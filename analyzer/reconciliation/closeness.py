@@ -22,7 +22,7 @@ import numpy.typing as npt
 from analyzer.content import Array, channel_direction, rounded
 from analyzer.decoding import LEAST_LIKENESS, STEP_ROOM, Decoder, Encoded
 from analyzer.dtypes import DType
-from analyzer.reconciliation.layouts import Layout
+from analyzer.reconciliation.layouts import AxisLayout
 
 Reals = npt.NDArray[np.float64]
 
@@ -204,7 +204,7 @@ class _Sums:
         return cls(np.zeros(rows), np.zeros(rows), np.zeros(rows))
 
 
-def compare_sums(encoded: Encoded, layout: Layout, known: tuple[Reals, Reals]) -> bool | None:
+def compare_sums(encoded: Encoded, layout: AxisLayout, known: tuple[Reals, Reals]) -> bool | None:
     """Whether codes can be those of the tensor with these projections and norms; None where that cannot be computed."""
     projections, norms = known
     found = _sum_tiles(encoded, layout) if _is_matrix(encoded, layout) else _sum_arrays(encoded, layout)
@@ -225,7 +225,7 @@ def compare_sums(encoded: Encoded, layout: Layout, known: tuple[Reals, Reals]) -
     return bool(fits and is_sized and not is_coarse)
 
 
-def _is_matrix(encoded: Encoded, layout: Layout) -> bool:
+def _is_matrix(encoded: Encoded, layout: AxisLayout) -> bool:
     """Whether it is decoded tile by tile: other tensors are small enough to be decoded whole."""
     permuted = tuple(layout.shape[axis] for axis in layout.axes)
     is_plain = len(layout.shape) == 2 and len(encoded.shape) == 2
@@ -234,7 +234,7 @@ def _is_matrix(encoded: Encoded, layout: Layout) -> bool:
     )
 
 
-def _sum_tiles(encoded: Encoded, layout: Layout) -> _Sums | None:
+def _sum_tiles(encoded: Encoded, layout: AxisLayout) -> _Sums | None:
     decoder = encoded.open()
     if decoder is None:
         return None
@@ -279,7 +279,7 @@ def _add_tile(
     return True
 
 
-def _sum_arrays(encoded: Encoded, layout: Layout) -> _Sums | None:
+def _sum_arrays(encoded: Encoded, layout: AxisLayout) -> _Sums | None:
     bands = list(encoded.bands())
     if not layout.shape or sum(values.size for values, _ in bands) != encoded.numel or not encoded.numel:
         return None
@@ -294,6 +294,6 @@ def _sum_arrays(encoded: Encoded, layout: Layout) -> _Sums | None:
         )
 
 
-def _rows_of_codes(flat: Reals, encoded: Encoded, layout: Layout) -> Reals:
+def _rows_of_codes(flat: Reals, encoded: Encoded, layout: AxisLayout) -> Reals:
     """What the entry stands for as PyTorch has it (rows, all else)."""
     return layout.restore(flat.reshape(encoded.shape)).reshape(layout.shape[0], -1).astype(np.float64)

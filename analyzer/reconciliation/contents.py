@@ -47,7 +47,7 @@ from analyzer.reconciliation.closeness import (
     within,
 )
 from analyzer.reconciliation.layouts import (
-    Layout,
+    AxisLayout,
     Tiles,
     Use,
     class_use,
@@ -64,7 +64,7 @@ from analyzer.reconciliation.lines import Line
 from analyzer.wiring import Wiring
 
 if TYPE_CHECKING:
-    from analyzer.checkpoints.weights import Weights
+    from analyzer.checkpoints import Weights
 
 # what is known of PyTorch's values
 
@@ -202,7 +202,7 @@ _FEW = 8
 class Fit:
     """How a stored tensor holds a PyTorch tensor."""
 
-    layout: Layout
+    layout: AxisLayout
     chain: tuple[Line, ...]
     """What became of it, in order; empty where it is as PyTorch has it."""
     evidence: str
@@ -226,7 +226,7 @@ class Contents:
     tiles: dict[Key, Tiles] = field(default_factory=dict)
     """What stands in tiles, and how it gets PyTorch's order of elements."""
     _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
-    _looks: dict[tuple[Key, Layout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
+    _looks: dict[tuple[Key, AxisLayout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
     _arrays: dict[Key, Array | None] = field(default_factory=dict)
     _precisions: dict[Key, DType] = field(default_factory=dict)
     _uses: dict[Key, frozenset[Use]] = field(default_factory=dict)
@@ -269,7 +269,7 @@ class Contents:
             self._uses[key] = find_uses(entry.tensor, stored, self.wiring)
         return in_order(self._uses[key], stored, shape, axes)
 
-    def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
+    def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool | None:
         """Whether the file, by this layout, uses a tensor as its module's class does; None where nothing tells."""
         answers = set()
         for use in self.uses(entry, layout.shape, layout.axes):
@@ -324,7 +324,7 @@ class Contents:
         found = self.layouts(entry, tensor.shape, is_computed=True)
         return any(self.fit_layout(entry, tensor, layout) is not None for layout in found if layout.is_plain)
 
-    def look(self, entry: Entry, layout: Layout) -> tuple[Array, Reals | None] | None:
+    def look(self, entry: Entry, layout: AxisLayout) -> tuple[Array, Reals | None] | None:
         """The stored numbers at a PyTorch tensor's sampled positions, and the step of each where they are codes."""
         key = (entry.tensor.key, layout)
         if key not in self._looks:
@@ -399,7 +399,7 @@ class Contents:
         )
         return max(found, default=(0, 0))
 
-    def closest(self, entry: Entry, tensor: Parameter | Buffer) -> Layout | None:
+    def closest(self, entry: Entry, tensor: Parameter | Buffer) -> AxisLayout | None:
         """The layout in which it would hold the tensor; None if sizes differ, or nothing tells which of several it is.
 
         Of several, it is the one in which the file uses it as PyTorch does, or else more than half of the sampled
@@ -415,7 +415,7 @@ class Contents:
         is_clear = list(near.values()).count(near[best]) == 1 and 2 * near[best][0] > near[best][1]
         return best if is_clear else None
 
-    def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> tuple[int, int]:
+    def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> tuple[int, int]:
         samples = self.originals.samples(tensor) if self.mode != "none" else None
         look = self.look(entry, layout) if samples is not None else None
         if look is None or samples is None or look[0].dtype.kind not in "fiubV":
@@ -431,7 +431,7 @@ class Contents:
             return None
         return Fit(found, (*found.chain, *changed), "shape", None)
 
-    def layouts(self, entry: Entry, shape: tuple[int, ...], *, is_computed: bool) -> list[Layout]:
+    def layouts(self, entry: Entry, shape: tuple[int, ...], *, is_computed: bool) -> list[AxisLayout]:
         """The likeliest first: exporters transpose a matrix whose name they do not keep.
 
         Of a square one, neither shapes tell, nor samples that happen to stand on its diagonal. What a convolution reads
@@ -446,7 +446,7 @@ class Contents:
             found.reverse()
         return found
 
-    def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
+    def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[AxisLayout]:
         found = self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
         if len(found) > 1:  # a stable sort: what the file's operators say goes before what names do
             found.sort(key=lambda layout: self.agrees(entry, tensor, layout) is not True)
@@ -458,7 +458,7 @@ class Contents:
         return found if len(tensor.shape) == 2 and not is_straight(entry, self.wiring) else straight or found
 
     def fit_layout(
-        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True
+        self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout, *, is_named: bool = True
     ) -> Fit | None:
         """`fit` in one layout, where values are compared.
 
@@ -507,7 +507,7 @@ class Contents:
             yield None
         yield from find_roundings(stored, samples, entry.tensor.dtype, tensor.dtype)
 
-    def is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool:
+    def is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool:
         """Whether the tensor may stand there in another order of axes too, and only values tell."""
         if layout.window is None and len(self.layouts(entry, tensor.shape, is_computed=True)) < 2:
             return False
@@ -515,7 +515,7 @@ class Contents:
             layout.has_equal_axes and self.agrees(entry, tensor, layout) is not True
         )
 
-    def _compare_sums(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
+    def _compare_sums(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool | None:
         """Hold what PyTorch's side says of each row against codes; None where it says nothing of them."""
         encoded = self.encoding(entry)
         if encoded is None or not isinstance(tensor, Parameter):
@@ -524,7 +524,7 @@ class Contents:
         return None if known is None else compare_sums(encoded, layout, known)
 
     def _compare_whole(
-        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, through: DType | None
+        self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout, through: DType | None
     ) -> float | bool | None:
         """Compare all elements: False where they differ, the largest difference or True where not, None if unknown.
 
@@ -560,12 +560,12 @@ class Contents:
         expected = self.originals.cast_digest(tensor, dtype)
         return None if expected is None else cast_digest(restored, dtype) == expected
 
-    def repeats(self, entry: Entry, layout: Layout, values: Array) -> bool:
+    def repeats(self, entry: Entry, layout: AxisLayout, values: Array) -> bool:
         """Whether codes stand for these values, in PyTorch's order of axes, each within a step."""
         encoded = self.encoding(entry)
         return encoded is not None and self._compare_codes(encoded, values, layout) is not False
 
-    def _compare_codes(self, encoded: Encoded, original: Array, layout: Layout) -> float | bool:
+    def _compare_codes(self, encoded: Encoded, original: Array, layout: AxisLayout) -> float | bool:
         if layout.window is None:
             return compare_codes(encoded.bands(), original.transpose(layout.axes).reshape(-1))
         every = range(0, original.size, BAND)

@@ -29,7 +29,7 @@ from analyzer.model.operators import CARRIES, DECODES, Kind, kind_of
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals, is_like, least_difference
 from analyzer.reconciliation.contents import Contents
-from analyzer.reconciliation.layouts import Layout
+from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import Computed, Line, Piece, with_line
 from analyzer.scopes import module_of
 
@@ -43,7 +43,7 @@ _TOLERANCE = {DType.FLOAT: 2e-6, DType.DOUBLE: 1e-12, DType.FLOAT16: 2e-3, DType
 class ScaledFit:
     """How a stored tensor holds a scaled weight."""
 
-    layout: Layout
+    layout: AxisLayout
     chain: tuple[Line, ...]
     """What else became of it."""
     evidence: str
@@ -138,7 +138,7 @@ def _compare_scaled(
     contents: Contents,
     entry: Entry,
     weight: Parameter,
-    layout: Layout,
+    layout: AxisLayout,
     factors: Reals,
     tolerance: float,
 ) -> bool | None:

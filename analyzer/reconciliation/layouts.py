@@ -36,7 +36,7 @@ _MOST_AXES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class AxisLayout:
     """A PyTorch tensor with its axes in another order, then reshaped to the stored shape."""
 
     shape: tuple[int, ...]
@@ -94,7 +94,7 @@ class Layout:
         return permuted.transpose(np.argsort(self.axes)) if self.axes else permuted
 
 
-def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]:
+def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[AxisLayout]:
     """The ways in which a stored tensor may hold one of PyTorch's, likeliest first; none where the sizes differ.
 
     >>> (
@@ -107,7 +107,7 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
     if numel != math.prod(stored) or numel >= _MOST_ELEMENTS:
         return
     straight = tuple(range(len(shape)))
-    first = Layout(shape, straight, stored)
+    first = AxisLayout(shape, straight, stored)
     if first.is_plain:
         yield first
     if len(_without_ones(shape)) >= 2 and len(shape) <= _MOST_AXES:
@@ -117,13 +117,13 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
             order = _order(axes, shape)
             if order not in seen and [shape[axis] for axis in order] == wanted:
                 seen.add(order)
-                yield Layout(shape, axes, stored)
+                yield AxisLayout(shape, axes, stored)
         merged = _merged(shape, wanted)
-        yield from (Layout(shape, axes, stored) for axes in merged)
+        yield from (AxisLayout(shape, axes, stored) for axes in merged)
     if not first.is_plain and sorted(_without_ones(shape)) != sorted(_without_ones(stored)):
         yield first  # no reshape puts dims in another order: that is a transposed tensor, or a scrambled one
         if len(shape) == 2 and min(shape) > 1:
-            yield Layout(shape, (1, 0), stored)
+            yield AxisLayout(shape, (1, 0), stored)
 
 
 _BILINEAR = (1, 0, 2)

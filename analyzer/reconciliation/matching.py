@@ -26,7 +26,7 @@ from analyzer.model import Carrier, Key
 from analyzer.reconciliation.books import Books, Holding, Suspect, piece_of
 from analyzer.reconciliation.closeness import was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
-from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, Layout, layouts
+from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, AxisLayout, layouts
 from analyzer.reconciliation.lines import SAMPLED, Line
 from analyzer.scopes import module_of
 
@@ -133,7 +133,7 @@ def match_by_reader(books: Books) -> None:
             ways.reverse()
         axes = next((way for way in ways if tuple(tensor.shape[axis] for axis in way) == stored), None)
         if changed is not None and axes is not None and len(tensor.shape) == 2:
-            layout = Layout(tensor.shape, axes, stored)
+            layout = AxisLayout(tensor.shape, axes, stored)
             fit = Fit(layout, (*layout.chain, *changed), "shape", None)
             chain = fit.chain or (Line.RENAMED,)
             pieces = (piece_of(entry, fit),)
@@ -290,7 +290,7 @@ class Index:
                     if fit is not None:
                         yield tensor, fit
 
-    def _near(self, entry: Entry, layout: Layout) -> list[Tensor]:
+    def _near(self, entry: Entry, layout: AxisLayout) -> list[Tensor]:
         """Tensors whose samples agree: exactly, or where the entry is in another type, within its step."""
         look = self._contents.look(entry, layout)
         if look is None:

@@ -21,7 +21,7 @@ from analyzer.manifest import Parameter, WeightNorm, split_name
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals, least_difference
 from analyzer.reconciliation.factors import fit_scaled, tolerance_of
-from analyzer.reconciliation.layouts import Layout
+from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
 
 _ROLES = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
@@ -158,11 +158,11 @@ def match_standardized(books: Books) -> None:
 
 def _find_others(
     books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], names: set[str]
-) -> list[tuple[Parameter, Entry, Layout]]:
+) -> list[tuple[Parameter, Entry, AxisLayout]]:
     """Weights of other names than those found, normalized the same way but for what is added to the variance."""
     patterns = {_NUMBER.sub("#", name) for name in names}
     others = [weight for weight in weights if _NUMBER.sub("#", weight.name) not in patterns]
-    found: dict[str, tuple[Parameter, Entry, Layout]] = {}
+    found: dict[str, tuple[Parameter, Entry, AxisLayout]] = {}
     for eps in _EPSILONS:
         rest = [weight for weight in others if weight.name not in found]
         found |= {match[0].name: match for match in _find_standardized(books, rest, way, eps)}
@@ -201,7 +201,7 @@ def _by_deviation(rows: Reals, eps: float) -> Reals:
 
 def _find_standardized(
     books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], eps: float
-) -> list[tuple[Parameter, Entry, Layout]]:
+) -> list[tuple[Parameter, Entry, AxisLayout]]:
     found = []
     used = set()
     for weight in weights:
@@ -226,7 +226,9 @@ def _find_standardized(
     return found
 
 
-def _layout_of(books: Books, entry: Entry, weight: Parameter, expected: Reals, sizes: Reals) -> Layout | None:
+def _layout_of(
+    books: Books, entry: Entry, weight: Parameter, expected: Reals, sizes: Reals
+) -> AxisLayout | None:
     """The order of axes in which every element is the one that is expected, within its rounding."""
     array = books.contents.array(entry)
     if array is None or array.dtype.kind not in "fV":

@@ -30,7 +30,7 @@ from analyzer.model.operators import DECODES
 from analyzer.reconciliation.books import Books, Holding, piece_of
 from analyzer.reconciliation.closeness import is_like, is_rounded
 from analyzer.reconciliation.contents import Fit, Stacks
-from analyzer.reconciliation.layouts import Layout, is_turned
+from analyzer.reconciliation.layouts import AxisLayout, is_turned
 from analyzer.reconciliation.lines import Line, Piece, with_line
 from analyzer.scopes import module_of
 
@@ -179,7 +179,7 @@ def _fill_runs(
         for shape, axes in shapes:
             if layout_axes is not None and axes != layout_axes:
                 continue
-            layout = Layout(shape, axes, stored, (axis, start))
+            layout = AxisLayout(shape, axes, stored, (axis, start))
             stop = start + shape[axes[axis]]
             if stop > stored[axis]:
                 continue
@@ -203,7 +203,7 @@ def _fill_runs(
 
 
 def _held_there(
-    books: Books, entry: Entry, layout: Layout, tensors: list[Parameter], before: list[_Run]
+    books: Books, entry: Entry, layout: AxisLayout, tensors: list[Parameter], before: list[_Run]
 ) -> Iterator[tuple[Parameter, Fit]]:
     """The tensors that the entry holds in this place; of several, those near the last part's module first."""
     last = next((part.tensor for part in reversed(before) if part.tensor is not None), None)

@@ -24,7 +24,7 @@ from analyzer.manifest import Parameter, split_name
 from analyzer.model import Node, Place
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.reconciliation.books import Books
-from analyzer.reconciliation.layouts import Layout, Use, class_use
+from analyzer.reconciliation.layouts import AxisLayout, Use, class_use
 from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Piece
 from analyzer.wiring import Reader
 
@@ -467,7 +467,7 @@ def _stands_both_ways(books: Books, each: _Oriented) -> bool:
     if len(axes) != 2 or each.piece.taken is not None:
         return False
     shape = books.contents.shape(each.entry)
-    turned = Layout(each.parameter.shape, axes[::-1], shape)
+    turned = AxisLayout(each.parameter.shape, axes[::-1], shape)
     return books.contents.fit_layout(each.entry, each.parameter, turned) is not None
 
 

@@ -24,7 +24,7 @@ from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals, is_like, least_difference
 from analyzer.reconciliation.contents import Stacks, Tensor
 from analyzer.reconciliation.factors import tolerance_of
-from analyzer.reconciliation.layouts import Layout, layouts
+from analyzer.reconciliation.layouts import AxisLayout, layouts
 from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
 from analyzer.scopes import module_of
 
@@ -76,7 +76,7 @@ _MOST_SAMPLED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    layout: Layout
+    layout: AxisLayout
     rule: str
     error: float
     is_whole: bool

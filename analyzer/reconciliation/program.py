@@ -32,7 +32,7 @@ from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
 from analyzer.opaque import find_opaque
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
-from analyzer.reconciliation.layouts import Layout
+from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line
 from analyzer.tables import count_free
 
@@ -233,7 +233,7 @@ def _largest_error(stored: Reals, expected: Reals) -> float:
     return float(differences[plain].max(initial=0.0))
 
 
-def _is_whole(books: Books, entry: Entry, value: Traced, layout: Layout, error: float) -> bool:
+def _is_whole(books: Books, entry: Entry, value: Traced, layout: AxisLayout, error: float) -> bool:
     """Whether every element is the value's: by the values, else by the sums of each run of them."""
     array = books.contents.array(entry)
     content = value.content
@@ -266,7 +266,7 @@ def _is_whole(books: Books, entry: Entry, value: Traced, layout: Layout, error: 
     return bool((norms <= slack + 1e-12).all() and (projections <= 6 * slack + 1e-12).all())
 
 
-def _steps(books: Books, entry: Entry, layout: Layout) -> Reals:
+def _steps(books: Books, entry: Entry, layout: AxisLayout) -> Reals:
     encoded = books.contents.encoding(entry)
     assert encoded is not None
     flat = np.concatenate([steps for _, steps in encoded.bands()])

@@ -19,7 +19,7 @@ from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals, compare_sums, is_like, is_rounded
 from analyzer.reconciliation.factors import tolerance_of
-from analyzer.reconciliation.layouts import Layout, layouts
+from analyzer.reconciliation.layouts import AxisLayout, layouts
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 from analyzer.scopes import module_of
 from analyzer.wiring import Wiring
@@ -33,7 +33,7 @@ class _Slice:
     """A stored tensor that is a run of a PyTorch tensor along one axis."""
 
     entry: Entry
-    layout: Layout
+    layout: AxisLayout
     axis: int
     start: int
     stop: int
@@ -210,7 +210,7 @@ class _Statistics:
 
     def __init__(self, books: Books) -> None:
         self._books = books
-        self._found: dict[tuple[Key, Layout], tuple[Reals, Reals] | None] = {}
+        self._found: dict[tuple[Key, AxisLayout], tuple[Reals, Reals] | None] = {}
 
     def allow(self, tensor: Parameter, piece: _Slice) -> bool:
         """Whether a piece that agrees in some elements may be what PyTorch has there, by all of its elements."""
@@ -247,7 +247,9 @@ class _Statistics:
         return self._found[key]
 
 
-def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int64], expected: Array) -> bool:
+def _agrees(
+    books: Books, entry: Entry, layout: AxisLayout, flat: npt.NDArray[np.int64], expected: Array
+) -> bool:
     look = books.contents.at(entry, layout.positions(flat))
     if look is None:
         return False

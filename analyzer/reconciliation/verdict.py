@@ -14,7 +14,7 @@ from pathlib import Path
 
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import LedgerError
-from analyzer.findings.freed import count_freed
+from analyzer.findings.facts import count_freed
 from analyzer.fingerprint import Fingerprint, take_fingerprint
 from analyzer.ledger import Entry, Finding, Ledger, Severity
 from analyzer.manifest import Manifest, Parameter, Unreached, Wired, save_manifest

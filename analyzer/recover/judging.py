@@ -22,12 +22,9 @@ from analyzer.reconciliation.layouts import (
     is_turnable,
 )
 from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
-from analyzer.recover.record import NO_SCALE, Lost, StateTensor
-from analyzer.recover.restoring import Restorer
+from analyzer.recover.restoring import NO_SCALE, Lost, Restorer, StateTensor
 from analyzer.scopes import module_of
 from analyzer.units import format_count
-
-__all__ = ["Judge"]
 
 
 class Judge:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from analyzer.checkpoints.weights import Original
+from analyzer.checkpoints import Original
 from analyzer.decoding import CODES, Encoded
 from analyzer.decoding.encodings import find_encoding
 from analyzer.dtypes import DType
@@ -16,11 +16,9 @@ from analyzer.ledger import Entry, Ledger, Role
 from analyzer.manifest import Buffer, Manifest, Parameter, split_name
 from analyzer.model import Carrier, Key
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, is_turnable
-from analyzer.recover.record import NO_SCALE
+from analyzer.recover.restoring import NO_SCALE
 from analyzer.scopes import float_name, is_dotted
 from analyzer.scopes.paths import module_classes
-
-__all__ = ["read_own_names"]
 
 _FOLDED_BIAS = "_bias"
 """What onnxscript's folding of a BatchNorm adds to a weight's name for the bias that it makes."""

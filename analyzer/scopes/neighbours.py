@@ -17,8 +17,6 @@ from analyzer.scopes import common_scope
 from analyzer.scopes.paths import Scope
 from analyzer.wiring import Wiring
 
-__all__ = ["BETWEEN", "STRENGTH", "agree", "settle_nodes"]
-
 OWN_WEIGHTS = "structure:own-weights"
 PRODUCT_AND_BIAS = "structure:product-and-bias"
 BETWEEN = "structure:between"

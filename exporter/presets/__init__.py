@@ -14,6 +14,8 @@ from typing import Any
 
 # published models
 
+__all__ = ["PRESETS", "Published", "load_published", "preset_config", "preset_name", "preset_names"]
+
 
 @dataclass(frozen=True, slots=True)
 class Published:

@@ -28,7 +28,7 @@ from matrix.transforms import AS_EXPORTED, KEEPS_VALUES, TRANSFORMS, transform_m
 
 if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
 
 __all__ = [
     "Cell",

@@ -39,7 +39,7 @@ from analyzer.ledger import Entry
 from analyzer.manifest import Manifest, Parameter
 from analyzer.reconciliation import ContentMode, reconcile_ledger
 from analyzer.reconciliation.contents import Contents, Fit, Originals, Stacks
-from analyzer.reconciliation.layouts import Layout
+from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.wiring import Wiring
 
 MODES: list[ContentMode] = ["none", "sampled", "full"]
@@ -609,7 +609,7 @@ def test_look_gives_the_stored_numbers_at_the_samples_of_pytorchs(compare):
     known = noise(30, 40)
     pair = compare(known.T.copy(), known)
 
-    found, steps = pair.contents.look(pair.entry, Layout((30, 40), (1, 0), (40, 30)))
+    found, steps = pair.contents.look(pair.entry, AxisLayout((30, 40), (1, 0), (40, 30)))
 
     assert found.tolist() == known.reshape(-1)[sample_positions(known.size)].tolist()
     assert steps is None
@@ -620,7 +620,7 @@ def test_look_at_codes_gives_their_steps_too(compare):
     tensors = quantized("w", known, axis=0)
     pair = compare.of(coded(tensors, axis=0), known, name="w_quantized")
 
-    found, steps = pair.contents.look(pair.entry, Layout((5, 7), (0, 1), (5, 7)))
+    found, steps = pair.contents.look(pair.entry, AxisLayout((5, 7), (0, 1), (5, 7)))
 
     assert steps.reshape(5, 7)[:, 0].tolist() == pytest.approx(tensors["w_scale"].tolist())
     assert (np.abs(found.reshape(5, 7) - known) <= steps.reshape(5, 7) * 0.501).all()

@@ -13,7 +13,7 @@ from models import audit, entry, parameter, ramp, text_model
 
 from analyzer.ledger import Entry
 from analyzer.reconciliation.layouts import (
-    Layout,
+    AxisLayout,
     is_computed,
     is_convolved,
     is_own,
@@ -49,7 +49,7 @@ def counted(shape: tuple[int, ...]) -> np.ndarray:
 def test_restoring_what_was_permuted_gives_the_original(case):
     shape, axes, stored = case
     original = counted(shape)
-    layout = Layout(shape, axes, stored)
+    layout = AxisLayout(shape, axes, stored)
 
     assert np.array_equal(layout.restore(original.transpose(axes).reshape(stored)), original)
 
@@ -59,7 +59,7 @@ def test_restoring_what_was_permuted_gives_the_original(case):
 def test_positions_are_where_restoring_takes_from(case):
     shape, axes, stored = case
     array = np.random.default_rng(0).permutation(int(np.prod(shape))).reshape(stored)
-    layout = Layout(shape, axes, stored)
+    layout = AxisLayout(shape, axes, stored)
     every = np.arange(array.size, dtype=np.int64)
 
     assert np.array_equal(array.reshape(-1)[layout.positions(every)], layout.restore(array).reshape(-1))
@@ -76,7 +76,7 @@ def test_window_is_restored_from_the_middle_of_a_larger_tensor(case, data):
     before, after = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
     pads = [(before, after) if number == axis else (0, 0) for number in range(part.ndim)]
     whole = np.pad(part, pads, constant_values=-1)
-    layout = Layout(shape, axes, whole.shape, (axis, before))
+    layout = AxisLayout(shape, axes, whole.shape, (axis, before))
     every = np.arange(part.size, dtype=np.int64)
 
     assert np.array_equal(layout.restore(whole), counted(shape))
@@ -113,7 +113,7 @@ def test_orders_that_are_tried_are_all_different_and_fit(case):
 def test_as_pytorch_has_it_comes_first(shape):
     first = next(layouts(shape, shape))
 
-    assert first == Layout(shape, tuple(range(len(shape))), shape)
+    assert first == AxisLayout(shape, tuple(range(len(shape))), shape)
     assert first.chain == ()
 
 

@@ -12,7 +12,7 @@ from tools.suite.bases import Base
 
 if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
 
 __all__ = ["Judge", "Judgement", "Side"]
 

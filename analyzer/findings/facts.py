@@ -1,18 +1,23 @@
-"""Entries -> what their values give away: tensors that are one number throughout, and numbers that are none."""
+"""What the stages before know of a model -> what the findings' rules are given: values, and bytes to save."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from analyzer.bytes import Booked
 from analyzer.content import Array, ContentMode
-from analyzer.ledger import Entry, Role
-from analyzer.model import Key
+from analyzer.functions import Calls
+from analyzer.ledger import Entry, Opaque, Role
+from analyzer.liveness import Live
+from analyzer.model import Extent, Key, Model, label
 from analyzer.read.payload import read_together
+from analyzer.wiring import Wiring
 
-__all__ = ["Values", "look_at_values"]
+# what values give away
 
 _SMALL = 1 << 16
 """Bytes up to which a tensor is looked at whole."""
@@ -112,3 +117,79 @@ def _is_sound(part: Array, role: Role) -> bool:
         )  # bfloat16 and float8, which have no infinity test of their own everywhere
     test = np.isnan(part).any if role is Role.BUFFER else (~np.isfinite(part)).any
     return not test()
+
+
+# bytes that go with entries
+
+
+def count_freed(removed: Iterable[Entry], entries: Sequence[Entry], model: Model) -> int:
+    """Payload bytes that the files lose without these entries, each byte once.
+
+    Args:
+        removed: some of `entries`.
+        entries: all of them.
+        model: whose they are. What lies in one of its model files and is external data besides cannot go.
+    """
+    going = {entry.tensor.key: entry for entry in removed}
+    inline = sum(entry.tensor.nbytes - _outside(entry) for entry in going.values())
+    files = {file.key for file in model.external}
+    files &= {entry.tensor.extent.file for entry in going.values() if entry.tensor.extent is not None}
+    all_claims: dict[str, list[Extent]] = defaultdict(list)
+    staying: dict[str, list[Extent]] = defaultdict(list)
+    for entry in entries if files else ():
+        extent = entry.tensor.extent
+        if extent is not None and extent.file in files:
+            all_claims[extent.file].append(extent)
+            if entry.tensor.key not in going:
+                staying[extent.file].append(extent)
+    return inline + sum(_count(all_claims[file]) - _count(staying[file]) for file in files)
+
+
+def _outside(entry: Entry) -> int:
+    return entry.tensor.extent.length if entry.tensor.extent is not None else 0
+
+
+def _count(extents: Iterable[Extent]) -> int:
+    """Bytes that at least one of the ranges of one file holds."""
+    covered = position = 0
+    for start, length in sorted((extent.offset, extent.length) for extent in extents):
+        covered += max(0, start + length - max(start, position))
+        position = max(position, start + length)
+    return covered
+
+
+# what rules are given
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the stages before know of a model."""
+
+    model: Model
+    entries: Sequence[Entry]
+    wiring: Wiring
+    booked: Booked
+    values: Values
+    live: Live
+    opaque: Opaque | None = None
+    """None where contents were not looked at."""
+    calls: Sequence[Calls] = ()
+
+    def freed(self, entries: Iterable[Entry]) -> int | None:
+        """Bytes that the files lose without these entries; None where they lose nothing."""
+        return count_freed(entries, self.entries, self.model) or None
+
+
+def labels(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Names of entries as findings list them, sorted."""
+    return tuple(sorted(label(entry.tensor.key) for entry in entries))
+
+
+def sum_elements(entries: Iterable[Entry]) -> int:
+    """Stored elements."""
+    return sum(entry.tensor.numel for entry in entries)
+
+
+def sum_nbytes(entries: Iterable[Entry]) -> int:
+    """Bytes of payload."""
+    return sum(entry.tensor.nbytes for entry in entries)
