@@ -63,20 +63,17 @@ def plain_names(stored: Iterable[str]) -> dict[str, str]:
     {'module.a._orig_mod.w': 'a.w', 'module.LayerNorm.gamma': 'LayerNorm.weight'}
     """
     names = list(stored)
-    plain = {name: _unwrapped(name) for name in names}
+    plain = {
+        name: ".".join(part for part in name.split(".") if part not in _WRAPPERS) or name for name in names
+    }
     if names and all(name.startswith(_PARALLEL) and name != _PARALLEL for name in plain.values()):
         plain = {name: shown.removeprefix(_PARALLEL) for name, shown in plain.items()}
-    plain = {name: _OLD_LAYER_NORM.sub(_renamed, shown) for name, shown in plain.items()}
+    plain = {
+        name: _OLD_LAYER_NORM.sub(lambda found: f"LayerNorm.{_NEW_LEAF[found[1]]}", shown)
+        for name, shown in plain.items()
+    }
     taken = Counter(plain.values())
     return {name: shown if taken[shown] == 1 else name for name, shown in plain.items()}
-
-
-def _unwrapped(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS) or name
-
-
-def _renamed(found: re.Match[str]) -> str:
-    return f"LayerNorm.{_NEW_LEAF[found[1]]}"
 
 
 def describe_by_names(

@@ -131,7 +131,8 @@ def count_freed(removed: Iterable[Entry], entries: Sequence[Entry], model: Model
         model: whose they are. What lies in one of its model files and is external data besides cannot go.
     """
     going = {entry.tensor.key: entry for entry in removed}
-    inline = sum(entry.tensor.nbytes - _outside(entry) for entry in going.values())
+    outside = sum(each.tensor.extent.length for each in going.values() if each.tensor.extent is not None)
+    inline = sum(entry.tensor.nbytes for entry in going.values()) - outside
     files = {file.key for file in model.external}
     files &= {entry.tensor.extent.file for entry in going.values() if entry.tensor.extent is not None}
     all_claims: dict[str, list[Extent]] = defaultdict(list)
@@ -143,10 +144,6 @@ def count_freed(removed: Iterable[Entry], entries: Sequence[Entry], model: Model
             if entry.tensor.key not in going:
                 staying[extent.file].append(extent)
     return inline + sum(_count(all_claims[file]) - _count(staying[file]) for file in files)
-
-
-def _outside(entry: Entry) -> int:
-    return entry.tensor.extent.length if entry.tensor.extent is not None else 0
 
 
 def _count(extents: Iterable[Extent]) -> int:

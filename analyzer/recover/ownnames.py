@@ -63,7 +63,9 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
         elif isinstance(shape, str):
             refused[entry.tensor.key] = f"{name}, {shape}"
         else:
-            dtype = entry.tensor.dtype if encoded is None else _decoded(encoded)
+            dtype = entry.tensor.dtype
+            if encoded is not None:
+                dtype = encoded.scale.dtype if encoded.scale.dtype.is_floating else DType.FLOAT
             parameters[name] = Parameter(name, shape, dtype, trainable=True)
     source = {"source": "the file itself", "kind": "own-names"}
     classes = module_classes(ledger.model)
@@ -117,10 +119,6 @@ def _shape(entry: Entry, encoded: Encoded | None) -> tuple[int, ...] | str:
     if encoded is not None and is_matrix and is_turnable(entry):
         return "codes that a quantizer may have transposed, which it does not say"
     return shape[::-1] if is_packed and is_matrix else shape
-
-
-def _decoded(encoded: Encoded) -> DType:
-    return encoded.scale.dtype if encoded.scale.dtype.is_floating else DType.FLOAT
 
 
 def _is_persistent(ledger: Ledger, entry: Entry, name: str) -> bool:
