@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import type_before_parametrizations
 
@@ -43,7 +44,6 @@ from analyzer.manifest import (
 from analyzer.manifest import Program as ProgramPart
 from exporter.program import Program
 from exporter.reads import Reads
-from exporter.sources import is_batch_norm
 
 # tensors in memory
 
@@ -115,6 +115,13 @@ def weights_of(model: nn.Module, without: Collection[str] = ()) -> TensorWeights
     if all(tensor.device.type == "meta" for tensor in tensors.values()):
         return None
     return TensorWeights(tensors)
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether it normalizes with running statistics: torch's BatchNorms and the frozen ones of detection models."""
+    if isinstance(module, _BatchNorm):
+        return True
+    return "FrozenBatchNorm" in type(module).__name__ and hasattr(module, "running_var")
 
 
 # the census

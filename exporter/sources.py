@@ -24,6 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import OnnxLedgerError, SourceError, UsageError
+from exporter.census import is_batch_norm
 from exporter.classes import find_class, first_line, load_config, read_fields, require_transformers
 from exporter.fitting import load_into, load_state_dict
 from exporter.location import Location, locate
@@ -150,13 +151,6 @@ _VANISHING = 1e-6
 """Half precision takes smaller numbers for zeros; some configs initialize with a spread of 1e-10 (BLIP, SAM)."""
 # Rotary frequencies lose whole positions in half precision; `from_pretrained` keeps them in float32 as well.
 _KEPT_IN_FLOAT32 = ("inv_freq", "original_inv_freq")
-
-
-def is_batch_norm(module: nn.Module) -> bool:
-    """Whether it normalizes with running statistics: torch's BatchNorms and the frozen ones of detection models."""
-    if isinstance(module, _BatchNorm):
-        return True
-    return "FrozenBatchNorm" in type(module).__name__ and hasattr(module, "running_var")
 
 
 def randomize(model: nn.Module, seed: int, dtype: torch.dtype) -> None:
