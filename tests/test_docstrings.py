@@ -84,12 +84,13 @@ def test_what_a_docstring_says_of_arguments_is_in_their_order(package: ModuleTyp
 
 
 def offered(package: ModuleType) -> Iterator[Function]:
-    """The functions in the `__all__` of each module."""
+    """The functions of each module that another may call: their names begin with no underscore."""
     for module in house.modules(package.__name__):
         if not module.name.startswith("analyzer.commands"):
             loaded = importlib.import_module(module.name)
-            for found in (vars(loaded).get(name) for name in getattr(loaded, "__all__", ())):
-                if inspect.isfunction(found) and found.__module__ == module.name:
+            for name, found in list(vars(loaded).items()):
+                is_own = inspect.isfunction(found) and found.__module__ == module.name
+                if is_own and not name.startswith("_"):
                     yield found
 
 
@@ -172,7 +173,7 @@ RECORDS = (
     "manifest",
     "model",
     "reconciliation.lines",
-    "recover.record",
+    "recover.restoring",
     "report",
     "survey",
     "timing.compare",

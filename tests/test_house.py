@@ -28,18 +28,11 @@ def test_readme_lists_every_file_in_the_order_of_the_data() -> None:
 
 
 def public(module: house.Module) -> list[ast.ClassDef | ast.FunctionDef]:
-    """What a module's `__all__` names and the module itself defines."""
-    names = {
-        element.value
-        for node in module.tree.body
-        if isinstance(node, ast.Assign) and any(ast.unparse(target) == "__all__" for target in node.targets)
-        for element in ast.walk(node.value)
-        if isinstance(element, ast.Constant)
-    }
+    """What a module defines and another may ask for: its name begins with no underscore."""
     return [
         node
         for node in module.tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
     ]
 
 

@@ -40,7 +40,11 @@ from analyzer.units import format_doing, format_many, format_share
 
 
 def close_books(books: Books, ledger: Ledger) -> Reconciliation:
-    """Sum what is settled, and say what is to be said of it; raises `LedgerError` where the sums do not close."""
+    """Sum what is settled, and say what is to be said of it.
+
+    Raises:
+        LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
+    """
     manifest = books.manifest
     parameters = tuple(books.parameters[parameter.name] for parameter in manifest.parameters)
     entries = tuple(books.entries[entry.tensor.key] for entry in ledger.entries)
