@@ -408,20 +408,14 @@ def match_frozen_batchnorm(books: Books) -> None:
             found[module_of(norm.module)].append(pair)
     for alike in found.values():
         in_order = sorted(alike, key=lambda pair: natural_order(pair.norm.module))
-        if _rise([pair.position for pair in in_order]) or _rise_with_layers(in_order):
+        positions = [pair.position for pair in in_order]
+        layers = [natural_order(pair.layer) for pair in in_order if pair.layer is not None]
+        rises_with_layers = len(layers) == len(in_order) and layers == sorted(layers)
+        if positions == sorted(positions) or rises_with_layers:
             for pair in in_order:
                 if _is_beside(pair):
                     _settle_frozen(books, pair, pair.scale, pair.norm.weight or "")
                     _settle_frozen(books, pair, pair.shift, pair.norm.bias or "")
-
-
-def _rise(keys: Sequence[int | tuple[bool, str]]) -> bool:
-    return list(keys) == sorted(keys)
-
-
-def _rise_with_layers(pairs: Sequence[_Frozen]) -> bool:
-    layers = [pair.layer for pair in pairs if pair.layer is not None]
-    return len(layers) == len(pairs) and _rise([natural_order(layer) for layer in layers])
 
 
 def _is_beside(pair: _Frozen) -> bool:

@@ -191,7 +191,14 @@ def _find_change(books: Books, fixed: _Fixed, tensor: Parameter | Buffer, key: K
         if changes or moved is None:
             arrived[:] = True
             continue
-        places = _track(books, entry, meeting)
+        node = meeting.node
+        places = track(
+            books.ledger.model,
+            books.ledger.wiring,
+            entry.tensor,
+            node.graph_path,
+            node.inputs[meeting.slot],
+        )
         if places is not None and _is_in_order(places, entry.tensor.shape):
             if arrived.size:
                 arrived[places] = True
@@ -305,12 +312,6 @@ def _is_in_tune(books: Books, meeting: _Meeting, value: Array, frequencies: Real
         and bool(np.allclose(one * factor, found, rtol=_SLACK))
         for one, factor in zip(alike, factors, strict=True)
     )
-
-
-def _track(books: Books, entry: Entry, meeting: _Meeting) -> Array | None:
-    """Where in a tensor each element comes from that a node reads."""
-    model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
-    return track(model, wiring, entry.tensor, node.graph_path, node.inputs[meeting.slot])
 
 
 def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:

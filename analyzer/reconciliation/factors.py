@@ -237,8 +237,12 @@ def _find_layer_scales(books: Books, gamma: Parameter) -> Iterator[_LayerScale]:
         is_matrix = len(weight.shape) > 1 and weight.shape[0] == factors.size and weight.numel > factors.size
         if not (is_near and is_matrix):
             continue
-        for entry in _may_hold(books, weight):
-            fit = fit_scaled(books.contents, entry, weight, factors, 0)
+        for entry in books.open_entries(weight):
+            if books.contents.numel(entry) != weight.numel or entry.role is not Role.PARAMETER:
+                continue
+            fit = None
+            if not books.is_elsewhere(entry, weight):
+                fit = fit_scaled(books.contents, entry, weight, factors, 0)
             if fit is None:
                 continue
             bias = books.tensor(f"{weight.name.removesuffix('weight')}bias")
@@ -248,13 +252,6 @@ def _find_layer_scales(books: Books, gamma: Parameter) -> Iterator[_LayerScale]:
             bias_entry = _find_scaled_bias(books, entry, bias, factors)
             if bias_entry is not None:
                 yield _LayerScale(gamma, weight, entry, fit, bias, bias_entry)
-
-
-def _may_hold(books: Books, weight: Parameter) -> Iterator[Entry]:
-    for entry in books.open_entries(weight):
-        is_like = books.contents.numel(entry) == weight.numel and entry.role is Role.PARAMETER
-        if is_like and not books.is_elsewhere(entry, weight):
-            yield entry
 
 
 def _find_scaled_bias(books: Books, weight: Entry, bias: Parameter, factors: Reals) -> Entry | None:

@@ -20,7 +20,7 @@ from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
 from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter, Traced, split_name
 from analyzer.model import Node, StoredTensor
-from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
 from analyzer.reconciliation.books import Books, Suspect
 from analyzer.reconciliation.closeness import find_masked
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
@@ -162,15 +162,10 @@ def settle_fillers(books: Books) -> None:
 def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:
     """Whether nodes that normalize alone read an entry, all in modules that are told and do not own a parameter."""
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
-    if not readers or not all(_normalizes(reader.node) for reader in readers):
+    if not readers or not all(kind_of(reader.node) is Kind.NORMALIZES for reader in readers):
         return False
     modules = books.reader_modules(entry)
     return bool(modules) and not modules & {split_name(name)[0] for name in parameter.names}
-
-
-def _normalizes(node: Node) -> bool:
-    known = operator_of(node)
-    return known is not None and known.kind is Kind.NORMALIZES
 
 
 def _is_table(array: Array) -> bool:
@@ -344,7 +339,7 @@ def settle_parameters(books: Books) -> None:
 def settle_entries(books: Books) -> None:
     """Entries that hold no PyTorch parameter, by what the file alone says they are."""
     for entry in list(books.free_entries()):
-        if entry.role is not Role.PARAMETER and _is_weight(books, entry):
+        if entry.role is not Role.PARAMETER and _is_noted_weight(books, entry):
             # A note may say of anything that the exporter made it; none makes a matrix to multiply by.
             books.settle(entry, Line.UNEXPLAINED, "structure:multiplied")
         elif entry.role is Role.BUFFER:
@@ -358,7 +353,7 @@ def settle_entries(books: Books) -> None:
             books.settle(entry, _BY_ROLE[entry.role], entry.decided_by, is_counted=is_learned)
 
 
-def _is_weight(books: Books, entry: Entry) -> bool:
+def _is_noted_weight(books: Books, entry: Entry) -> bool:
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
     is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
     return is_noted and is_matrix and books.is_multiplied(entry)

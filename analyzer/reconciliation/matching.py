@@ -433,18 +433,13 @@ def _pair_in_order(books: Books) -> None:
         for alike in (found, learned):  # where the learned ones alone are as many, the others are left
             if len(alike) == len(parameters[class_]):
                 for entry, parameter in zip(alike, parameters[class_], strict=True):
-                    _hold_in_order(books, entry, parameter)
+                    changed = books.contents.changes(entry, parameter)
+                    layout = next(iter(layouts(parameter.shape, books.contents.shape(entry))), None)
+                    if changed is not None and layout is not None:
+                        fit = Fit(layout, (*layout.chain, *changed), "shape", None)
+                        chain, pieces = fit.chain or (Line.RENAMED,), (piece_of(entry, fit),)
+                        books.hold(parameter, entry, chain, _BY_SHAPE, pieces=pieces)
                 break
-
-
-def _hold_in_order(books: Books, entry: Entry, parameter: Parameter) -> None:
-    changed = books.contents.changes(entry, parameter)
-    layout = next(iter(layouts(parameter.shape, books.contents.shape(entry))), None)
-    if changed is None or layout is None:
-        return
-    fit = Fit(layout, (*layout.chain, *changed), "shape", None)
-    pieces = (piece_of(entry, fit),)
-    books.hold(parameter, entry, fit.chain or (Line.RENAMED,), _BY_SHAPE, pieces=pieces)
 
 
 def _take_apart_by_size(books: Books) -> None:
@@ -513,14 +508,12 @@ def _put_together(books: Books) -> None:
         if found and len(found) == sum(parameter.shape[0] for parameter in parameters):
             supply = iter(found)
             for parameter in parameters:
-                _hold_pieces(books, parameter, list(itertools.islice(supply, parameter.shape[0])))
-
-
-def _hold_pieces(books: Books, parameter: Parameter, pieces: list[Entry]) -> None:
-    changed = books.contents.changes(pieces[0], parameter)
-    holdings = [Holding(e.tensor.key, books.contents.numel(e), e.tensor.numel) for e in pieces]
-    if changed is not None:
-        books.hold_parts(parameter, holdings, (Line.SLICED, *changed), f"{_BY_SHAPE}-pieces", None)
+                pieces = list(itertools.islice(supply, parameter.shape[0]))
+                changed = books.contents.changes(pieces[0], parameter)
+                holdings = [Holding(e.tensor.key, books.contents.numel(e), e.tensor.numel) for e in pieces]
+                if changed is not None:
+                    chain = (Line.SLICED, *changed)
+                    books.hold_parts(parameter, holdings, chain, f"{_BY_SHAPE}-pieces", None)
 
 
 def _fold_norms(books: Books) -> None:
@@ -542,15 +535,11 @@ def _fold_norms(books: Books) -> None:
     for size, group in by_size.items():
         if len(vectors[size]) == len(group) and sizes[size] == 2 * len(group):
             for norm, entry in zip(group, vectors[size], strict=True):
-                _fold_norm(books, norm, entry)
-
-
-def _fold_norm(books: Books, norm: BatchNorm, entry: Entry) -> None:
-    weight, bias = books.tensor(norm.weight or ""), books.tensor(norm.bias or "")
-    if isinstance(weight, Parameter) and isinstance(bias, Parameter):
-        decided_by = f"{_BY_SHAPE}-batchnorm {norm.module}"
-        books.hold(bias, entry, (Line.FOLDED_BATCHNORM,), decided_by)
-        books.merge(weight, entry, Line.FOLDED_BATCHNORM, decided_by, None)
+                weight, bias = books.tensor(norm.weight or ""), books.tensor(norm.bias or "")
+                if isinstance(weight, Parameter) and isinstance(bias, Parameter):
+                    decided_by = f"{_BY_SHAPE}-batchnorm {norm.module}"
+                    books.hold(bias, entry, (Line.FOLDED_BATCHNORM,), decided_by)
+                    books.merge(weight, entry, Line.FOLDED_BATCHNORM, decided_by, None)
 
 
 def _settle_buffers(books: Books) -> None:
@@ -560,12 +549,9 @@ def _settle_buffers(books: Books) -> None:
     for buffer in books.manifest.buffers:
         if buffer.name not in named:
             shapes[_class(buffer.shape)].append(buffer.name)
-    for entry in _unknown_state(books):
+    roles = (Role.UNATTRIBUTED, Role.BUFFER)
+    unknown = [entry for entry in books.free_entries() if entry.role in roles and not entry.sources]
+    for entry in unknown:
         names = shapes.get(_class(entry.tensor.shape))
         if names and entry.tensor.numel > 1:
             books.settle(entry, Line.BUFFER, _BY_SHAPE, names.pop(0))
-
-
-def _unknown_state(books: Books) -> Iterable[Entry]:
-    roles = (Role.UNATTRIBUTED, Role.BUFFER)
-    return [entry for entry in books.free_entries() if entry.role in roles and not entry.sources]

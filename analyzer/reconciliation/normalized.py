@@ -267,7 +267,14 @@ def match_folded_weightnorm(books: Books) -> None:
         if direction.name in books.parameters or length.name in books.parameters:
             continue
         scale = _lengths(books, norm, direction)
-        for entry in _may_be_product(books, direction) if scale is not None else ():
+        free = [
+            entry
+            for entry in (books.open_entries() if scale is not None else ())
+            if entry.tensor.key not in books.entries
+            and books.contents.numel(entry) == direction.numel
+            and entry.role is Role.PARAMETER
+        ]
+        for entry in free:
             assert scale is not None
             axis = 0 if norm.axis is None else norm.axis
             factors = np.full(direction.shape[0], scale[0]) if norm.axis is None else scale
@@ -281,11 +288,6 @@ def match_folded_weightnorm(books: Books) -> None:
                 books.hold(direction, entry, chain, rule, fit.error, pieces=(piece,))
                 books.merge(length, entry, Line.FOLDED_WEIGHTNORM, rule, None)
                 break
-
-
-def _may_be_product(books: Books, direction: Parameter) -> list[Entry]:
-    free = [entry for entry in books.open_entries() if entry.tensor.key not in books.entries]
-    return [e for e in free if books.contents.numel(e) == direction.numel and e.role is Role.PARAMETER]
 
 
 def _lengths(books: Books, norm: WeightNorm, direction: Parameter) -> Reals | None:

@@ -404,7 +404,13 @@ def settle_turned(books: Books) -> None:
             and not _stands_both_ways(books, each)
             and not _is_read_right_elsewhere(books, each, wrong[0])
         ):
-            _settle_turned(books, each)
+            rule = f"{books.contents.evidence}:turned"
+            books.parameters[each.parameter.name] = replace(
+                each.settled, line=Line.DIFFERING, chain=(Line.DIFFERING,), decided_by=rule
+            )
+            held = books.entries[each.entry.tensor.key]
+            if held.parameter == each.parameter.name and each.piece.taken is None:
+                books.entries[held.key] = replace(held, line=Line.DIFFERING, decided_by=rule)
 
 
 def _read_oriented(books: Books) -> Iterator[_Oriented]:
@@ -484,13 +490,3 @@ def _is_read_right_elsewhere(books: Books, each: _Oriented, wrong: Use) -> bool:
         if fit is not None and right in books.contents.uses(copy, fit.layout.shape, fit.layout.axes):
             return True
     return False
-
-
-def _settle_turned(books: Books, each: _Oriented) -> None:
-    rule = f"{books.contents.evidence}:turned"
-    books.parameters[each.parameter.name] = replace(
-        each.settled, line=Line.DIFFERING, chain=(Line.DIFFERING,), decided_by=rule
-    )
-    held = books.entries[each.entry.tensor.key]
-    if held.parameter == each.parameter.name and each.piece.taken is None:
-        books.entries[held.key] = replace(held, line=Line.DIFFERING, decided_by=rule)

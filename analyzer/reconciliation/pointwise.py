@@ -387,15 +387,14 @@ def _sizes(books: Books, node: Node) -> set[int]:
     found: set[int] = set()
     layer = [node]
     for _ in range(3):
-        parts = [part for each in layer for part in _shape_parts(books, each, is_first=each is node)]
+        parts = [
+            part
+            for each in layer
+            for part in list(books.ledger.wiring.producers(each))[-1 if each is node else 0 :]
+        ]
         for part in parts:
             array = part.payload.array() if isinstance(part, StoredTensor) and part.numel <= 16 else None
             if array is not None and array.dtype.kind == "i":
                 found.update(int(number) for number in array.reshape(-1))
         layer = [part for part in parts if isinstance(part, Node)]
     return found
-
-
-def _shape_parts(books: Books, node: Node, *, is_first: bool) -> Iterator[StoredTensor | Node]:
-    parts = list(books.ledger.wiring.producers(node))
-    yield from parts[-1:] if is_first else parts

@@ -33,7 +33,7 @@ from analyzer.opaque import find_opaque
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout
-from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line
+from analyzer.reconciliation.lines import MEANINGS, Line
 from analyzer.tables import count_free
 
 # values that were computed in advance
@@ -97,18 +97,17 @@ def _unexplained(books: Books) -> Iterator[Entry]:
         own = suspect.entry.tensor.name
         if own not in suspect.tensor.names and books.aligned(own) not in suspect.tensor.names:
             yield suspect.entry
-    claimed = [books.entry(key) for key, line in books.entries.items() if _is_claimed(line)]
+    claimed = [  # by a note alone, which says that it is computed from a buffer
+        books.entry(key)
+        for key, line in books.entries.items()
+        if line.line is Line.BUFFER and line.decided_by.endswith("+derived")
+    ]
     for entry in (*books.free_entries(), *claimed):
         if entry.role is Role.QUANTIZATION or not entry.uses:
             continue
         if live is not None and entry.tensor.key not in live.tensors:
             continue
         yield entry
-
-
-def _is_claimed(line: EntryLine) -> bool:
-    """Whether a note alone says that it is computed from a buffer."""
-    return line.line is Line.BUFFER and line.decided_by.endswith("+derived")
 
 
 def _needs_none(books: Books, entry: Entry) -> bool:

@@ -422,7 +422,12 @@ def match_added_rows(books: Books) -> None:
     for alike in found.values():
         if _are_joined_in_order(books, [each.entry for each in alike]):
             for each in alike:
-                _settle_added_row(books, each)
+                token, entry = each.token, each.entry
+                rule = f"{books.contents.evidence}:w+{each.table.name}"
+                axes = tuple(range(len(token.shape)))
+                piece = Piece(entry.tensor.key, token.shape, axes, computed=Computed(rule))
+                books.release(entry)
+                books.hold(token, entry, (Line.FOLDED_POINTWISE,), rule, 0.0, token.numel, (piece,))
 
 
 def _are_joined_in_order(books: Books, entries: list[Entry]) -> bool:
@@ -435,15 +440,6 @@ def _are_joined_in_order(books: Books, entries: list[Entry]) -> bool:
     common = set.intersection(*(set(each) for each in joined)) if entries else set()
     slots = [[each[place] for each in joined] for place in common]
     return len(entries) < 2 or (bool(slots) and all(each == sorted(set(each)) for each in slots))
-
-
-def _settle_added_row(books: Books, found: _AddedRow) -> None:
-    token, entry = found.token, found.entry
-    rule = f"{books.contents.evidence}:w+{found.table.name}"
-    axes = tuple(range(len(token.shape)))
-    piece = Piece(entry.tensor.key, token.shape, axes, computed=Computed(rule))
-    books.release(entry)
-    books.hold(token, entry, (Line.FOLDED_POINTWISE,), rule, 0.0, token.numel, (piece,))
 
 
 def _is_token(books: Books, parameter: Parameter) -> bool:
@@ -603,15 +599,11 @@ def _follows_angles(rows: Reals, angles: Reals) -> bool:
         positions = np.arange(count)[:, None] * angles  # (positions, width)
         for table in (np.cos(positions), np.sin(positions)):
             whole = np.tile(table, (len(rows) // count, 1))
-            factor = _factor(rows, whole)
+            size = float((whole * whole).sum())
+            factor = float((rows * whole).sum()) / size if size else 0.0
             if factor and bool((np.abs(rows - factor * whole) <= _NEAR_ANGLES * abs(factor)).all()):
                 return True
     return False
-
-
-def _factor(rows: Reals, table: Reals) -> float:
-    size = float((table * table).sum())
-    return float((rows * table).sum()) / size if size else 0.0
 
 
 def is_only_turned(books: Books, entry: Entry) -> bool:

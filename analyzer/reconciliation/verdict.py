@@ -338,22 +338,15 @@ def _nearest_of(books: Books, entry: Entry) -> Nearest | None:
     like.sort(key=lambda parameter: parameter.name in books.holdings)
     best: tuple[tuple[int, float], Nearest] | None = None
     for parameter in like[:_MOST_CANDIDATES]:
-        candidate = _compare_nearest(books, entry, parameter)
-        if candidate is None:
+        equal, compared = books.contents.agreement(entry, parameter)
+        if not compared:
             continue
-        error = float("inf") if candidate.max_abs_error is None else candidate.max_abs_error
-        rank = (-candidate.equal, error)
+        largest = books.contents.error(entry, parameter)
+        candidate = Nearest(entry.tensor.key, parameter.name, equal, compared, largest)
+        rank = (-equal, float("inf") if largest is None else largest)
         if best is None or rank < best[0]:
             best = (rank, candidate)
     return None if best is None else best[1]
-
-
-def _compare_nearest(books: Books, entry: Entry, parameter: Parameter) -> Nearest | None:
-    equal, compared = books.contents.agreement(entry, parameter)
-    if not compared:
-        return None
-    error = books.contents.error(entry, parameter)
-    return Nearest(entry.tensor.key, parameter.name, equal, compared, error)
 
 
 # what the file computes with its weights
