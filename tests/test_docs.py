@@ -85,12 +85,6 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
 
 
-def test_the_readme_is_short_before_its_list_of_files() -> None:
-    text = documents.DOCUMENTS[0].read_text(encoding="utf-8").partition("<!-- the files")[0]
-
-    assert len(text.splitlines()) <= 300
-
-
 def test_every_benchmark_and_every_target_that_measures_stands_on_its_page() -> None:
     page = (documents.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     scripts = {path.name for path in (documents.ROOT / "benchmarks").glob("*.py")}
