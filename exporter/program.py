@@ -1,8 +1,8 @@
 """A traced program -> its values that depend on no input: what each is, of which parameters, and what reads it.
 
 Parameters, buffers and lifted constants are known; a call whose inputs are all known is evaluated and known too. An
-exporter may compute such a value in advance and store it (docs/bridge.md, `evaluated`). Its expression is as one would
-write it: `1 - time_mix`, `exp(logit_scale)`.
+exporter may compute such a value in advance and store it (docs/reference/bridge.md, `evaluated`). Its expression is as
+one would write it: `1 - time_mix`, `exp(logit_scale)`.
 """
 
 from __future__ import annotations

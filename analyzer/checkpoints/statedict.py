@@ -1,6 +1,6 @@
 """Names, types, shapes and values of a state dict -> Manifest, where no module says which tensors are parameters.
 
-`docs/how-it-counts.md` has the table of names in words.
+`docs/counting.md` has the table of names in words.
 
 Of any name, values may say that nobody learns a tensor. Learned numbers are no table: where few numbers say all of a
 tensor, a module computed it and registered it as a buffer. What PyTorch's own layers learn may still look like one
