@@ -60,29 +60,29 @@ bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other 
 	$(if $(ARGS),,$(BIN)/python benchmarks/bench_groups.py)
 	$(if $(ARGS),,$(BIN)/python benchmarks/bench_html.py)
 
-matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
-	PYTHONPATH=tests $(BIN)/python -m tools.matrix $(or $(ARGS),--markdown docs/matrix.md)
+matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/evidence/matrix.md
+	PYTHONPATH=tests $(BIN)/python -m tools.matrix $(or $(ARGS),--markdown docs/evidence/matrix.md)
 
-matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/matrix-wide.md (half an hour)
-	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m tools.matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/matrix-wide.md)
+matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/evidence/matrix-wide.md (half an hour)
+	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m tools.matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/matrix-wide.md)
 
 memory-matrix: .venv/.installed  ## plan and run the files that `make matrix` has left, and hold every node's memory; without ARGS rewrites docs/memory.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.memory_matrix $(or $(ARGS),build/matrix --markdown docs/memory.md)
 
-tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/tamper.md (an hour)
-	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/tamper.md)
+tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/evidence/tamper.md (an hour)
+	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/tamper.md)
 
-rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/rewrites.md (half an hour)
-	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/rewrites.md)
+rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/evidence/rewrites.md (half an hour)
+	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/rewrites.md)
 
-subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/subgraphs.md (19 GB, half an hour)
-	PYTHONPATH=tests $(BIN)/python -m tools.subgraphs $(or $(ARGS),--markdown docs/subgraphs.md)
+subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/evidence/blocks.md (19 GB, half an hour)
+	PYTHONPATH=tests $(BIN)/python -m tools.subgraphs $(or $(ARGS),--markdown docs/evidence/blocks.md)
 
 formulas: .venv/.installed  ## closed forms of published models beside PyTorch's census; without ARGS rewrites the tables of docs/formulas.md
 	PYTHONPATH=tests $(BIN)/python -m tools.published $(or $(ARGS),--markdown docs/formulas.md)
 
-hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/hostile.md
-	$(BIN)/python benchmarks/hostile.py --markdown docs/hostile.md $(ARGS)
+hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/evidence/hostile.md
+	$(BIN)/python benchmarks/hostile.py --markdown docs/evidence/hostile.md $(ARGS)
 
 packages: .venv/.installed  ## install the wheel as users do: each extra alone, pipx, the oldest versions (ARGS="pipx" is one step)
 	PYTHONPATH=tests JOBS=$(JOBS) TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python -m tools.installs $(ARGS)

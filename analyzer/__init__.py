@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from analyzer.budget.record import Rule as Rule
     from analyzer.budget.record import Unit as Unit
     from analyzer.budget.record import Verdict as Verdict
+    from analyzer.checkpoints import Original as Original
     from analyzer.checkpoints.checkpoint import open_checkpoint as open_checkpoint
-    from analyzer.checkpoints.weights import Original as Original
     from analyzer.collapse import collapse_graph as collapse_graph
     from analyzer.collapse.own import label_own as label_own
     from analyzer.comparison import Comparison as Comparison
@@ -86,11 +86,11 @@ if TYPE_CHECKING:
     from analyzer.read import read_model as read_model
     from analyzer.reconciliation import Reconciliation as Reconciliation
     from analyzer.reconciliation import reconcile_ledger as reconcile_ledger
-    from analyzer.reconciliation.wired import keep_wiring as keep_wiring
+    from analyzer.reconciliation.verdict import keep_wiring as keep_wiring
+    from analyzer.recover import Recovery as Recovery
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
     from analyzer.recover.ownnames import read_own_names as read_own_names
-    from analyzer.recover.record import Recovery as Recovery
     from analyzer.render import render_report as render_report
     from analyzer.render import render_saved as render_saved
     from analyzer.render import save_report as save_report
@@ -113,12 +113,12 @@ if TYPE_CHECKING:
     from analyzer.survey import Unreadable as Unreadable
     from analyzer.survey import find_models as find_models
     from analyzer.survey import survey_models as survey_models
-    from analyzer.timing.compare import TimingComparison as TimingComparison
-    from analyzer.timing.compare import compare_timings as compare_timings
-    from analyzer.timing.inputs.shapes import parse_shapes as parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes as parse_shapes
     from analyzer.timing.record import Timing as Timing
     from analyzer.timing.record import TimingSettings as TimingSettings
     from analyzer.timing.request import Schedule as Schedule
+    from analyzer.timing.side_by_side import TimingComparison as TimingComparison
+    from analyzer.timing.side_by_side import compare_timings as compare_timings
     from analyzer.timing.timer import time_model as time_model
     from analyzer.verify.record import VerifyReport as VerifyReport
     from analyzer.verify.verify import verify_files as verify_files
@@ -253,12 +253,12 @@ _MODULES = {
     "Manifest": "manifest",
     "Model": "model",
     "OnnxLedgerError": "errors",
-    "Original": "checkpoints.weights",
+    "Original": "checkpoints",
     "OwnGroups": "group.patterns",
     "ReconcileReport": "report",
     "Reconciliation": "reconciliation",
     "RecoverReport": "report",
-    "Recovery": "recover.record",
+    "Recovery": "recover",
     "RenderOptions": "render.options",
     "Role": "ledger",
     "Rule": "budget.record",
@@ -267,7 +267,7 @@ _MODULES = {
     "SurveyReport": "report",
     "Surveyed": "survey",
     "Timing": "timing.record",
-    "TimingComparison": "timing.compare",
+    "TimingComparison": "timing.side_by_side",
     "TimingSettings": "timing.record",
     "Unit": "budget.record",
     "Unreadable": "survey",
@@ -287,7 +287,7 @@ _MODULES = {
     "collapse_graph": "collapse",
     "compare": "questions",
     "compare_ledgers": "comparison",
-    "compare_timings": "timing.compare",
+    "compare_timings": "timing.side_by_side",
     "count_config": "formulas.counting",
     "derive_formula": "formulas.derived",
     "explain": "findings.catalog",
@@ -301,7 +301,7 @@ _MODULES = {
     "group_by_patterns": "group.patterns",
     "inspect": "questions",
     "judge_findings": "budget.gate",
-    "keep_wiring": "reconciliation.wired",
+    "keep_wiring": "reconciliation.verdict",
     "label_members": "group.keys",
     "label_own": "collapse.own",
     "load_config": "config",
@@ -314,7 +314,7 @@ _MODULES = {
     "open_lake": "fleet.lake",
     "parse_limit": "budget.limits",
     "parse_patterns": "group.patterns",
-    "parse_shapes": "timing.inputs.shapes",
+    "parse_shapes": "timing.inputs.sizes",
     "read_any_report": "saved",
     "read_model": "read",
     "read_own_names": "recover.ownnames",

@@ -1,4 +1,4 @@
-"""Blocks are layers in small models of each family; and the harness behind docs/subgraphs.md sees when they are not."""
+"""Blocks are layers in small models of each family; and `make subgraphs` sees when they are not."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def verify(
     it differs in. The exit code is 1 where they differ, 2 where nobody knows.
     """
     from analyzer.process.child import Limits
-    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes
     from analyzer.verify.verify import verify_files
 
     if Path(model).is_dir() or not model.endswith(".onnx"):
@@ -137,7 +137,7 @@ def _verify_source(
         MissingExtraError: torch is not installed.
     """
     exporter = import_exporter(_PURPOSE)
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
     from analyzer.verify.against import verify_module
     from exporter.running import run_beside
 

@@ -17,6 +17,8 @@ PAGES: Mapping[str, str] = {
     "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
     "ReconcileDocument": "reconcile:describe_reconciliation",
+    "SweepDocument": "time:describe_sweep",
+    "TimeDocument": "time:describe_timing",
     "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
@@ -29,6 +31,7 @@ REPORTS = frozenset(
         "ExportReport",
         "Inspection",
         "ReconcileReport",
+        "Timing",
         "VerifyReport",
     }
 )

@@ -35,6 +35,7 @@ __all__ = [
     "table_groups",
     "tell_reuse",
     "tell_rule",
+    "title_groups",
 ]
 
 _RANKS = {"error": 0, "warning": 1, "note": 2}
@@ -80,6 +81,16 @@ def bytes_said(exact: int, short: str) -> str:
     ('2.00 KiB (2,048 bytes)', '5 B')
     """
     return f"{short} ({format_many(exact, 'byte')})" if exact >= 1024 else short
+
+
+def title_groups(by: str, depth: int | None) -> str:
+    """What groups are made by; blocks at depth 1 have no depth to tell.
+
+    >>> title_groups("scope,dtype", 2), title_groups("block", 1)
+    ('scope, dtype, depth 2', 'block')
+    """
+    keys = by.replace(",", ", ")
+    return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
 
 
 def table_groups(

@@ -1,4 +1,4 @@
-"""Outcomes of cells -> the tables of docs/matrix.md, as Markdown."""
+"""Outcomes of cells -> the tables of docs/evidence/matrix.md, as Markdown."""
 
 from __future__ import annotations
 

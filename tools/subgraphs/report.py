@@ -1,4 +1,4 @@
-"""Outcomes of cells -> docs/subgraphs.md, as Markdown."""
+"""Outcomes of cells -> docs/evidence/blocks.md, as Markdown."""
 
 from __future__ import annotations
 

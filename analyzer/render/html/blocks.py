@@ -102,6 +102,7 @@ class Notes:
 
     lines: tuple[str, ...]
     title: str = ""
+    is_warning: bool = False
     template = "notes"
 
 

@@ -1,4 +1,4 @@
-"""Outcomes of cells -> lines for a terminal, and the tables of docs/matrix-wide.md, as Markdown."""
+"""Outcomes of cells -> lines for a terminal, and the tables of docs/evidence/matrix-wide.md, as Markdown."""
 
 from __future__ import annotations
 
