@@ -19,7 +19,6 @@ __all__ = ["RenderOptions", "render_text"]
 
 _MAKERS = {
     "FormulaReport": "formula:show_formula",
-    "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
     "TimingComparison": "compare_time:show_timing_comparison",
 }
