@@ -12,6 +12,8 @@ __all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
     "CompareDocument": "compare:describe_comparison",
+    "CompareSweepDocument": "compare_time:describe_sweep_comparison",
+    "CompareTimeDocument": "compare_time:describe_time_comparison",
     "CostDocument": "cost:describe_cost",
     "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
@@ -23,7 +25,16 @@ PAGES: Mapping[str, str] = {
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
 
 REPORTS = frozenset(
-    {"Comparison", "CostReport", "ExportReport", "Inspection", "ReconcileReport", "Timing", "VerifyReport"}
+    {
+        "Comparison",
+        "CostReport",
+        "ExportReport",
+        "Inspection",
+        "ReconcileReport",
+        "Timing",
+        "TimingComparison",
+        "VerifyReport",
+    }
 )
 """Classes of reports that no format has makers of its own for."""
 
