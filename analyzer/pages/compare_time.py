@@ -9,7 +9,6 @@ from analyzer.documents.compare_time import (
     ComparedPoint,
     CompareSweepDocument,
     CompareTimeDocument,
-    CompareTimeTotals,
     MsPair,
     TimePair,
 )
@@ -45,7 +44,6 @@ from analyzer.units import (
 __all__ = ["describe_sweep_comparison", "describe_time_comparison"]
 
 Compared = CompareTimeDocument | CompareSweepDocument
-Latencies = CompareTimeTotals | ComparedPoint
 Times = CompareTimeDocument | ComparedPoint
 
 
