@@ -11,6 +11,7 @@ from analyzer.pages.page import Page
 __all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
+    "CheckDocument": "check:describe_check",
     "CompareDocument": "compare:describe_comparison",
     "CompareSweepDocument": "compare_time:describe_sweep_comparison",
     "CompareTimeDocument": "compare_time:describe_time_comparison",
@@ -26,6 +27,7 @@ PAGES: Mapping[str, str] = {
 
 REPORTS = frozenset(
     {
+        "BudgetReport",
         "Comparison",
         "CostReport",
         "ExportReport",

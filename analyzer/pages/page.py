@@ -92,6 +92,8 @@ class Kind(Enum):
     ERROR = "error"
     """A difference of values, three digits."""
     DECIBEL = "decibel"
+    AMOUNT = "amount"
+    """A number in the unit of its row, said by who knows it; it does not add up."""
     SIGNED = "signed"
     SIGNED_BYTES = "signed bytes"
     SIGNED_MS = "signed ms"
@@ -104,7 +106,7 @@ class Kind(Enum):
     @property
     def adds(self) -> bool:
         """Whether the cells of several rows have a sum."""
-        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL)
+        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ class Table:
     """What a chart calls it by."""
     others: str = "other"
     """What a row that stands for cut ones counts."""
+    ample: int = 1
+    """So many times the rows of other tables are shown where some are cut."""
     is_split: bool = False
     """Columns that have no room go on in a further table, and none is left out."""
 
@@ -236,6 +240,7 @@ class Findings:
     """What was found, worst first."""
 
     problems: tuple[Problem, ...]
+    title: str = ""
     detail: Detail = Detail.FIRST
 
 
@@ -371,11 +376,12 @@ def cut_table(table: Table, rows: int) -> Table:
 
     Where the table has an order, the first of it are kept and stand in it; else the first as they are.
     """
+    rows *= table.ample
     free = tuple(row for row in table.rows if not row.stays)
     if table.is_whole or not rows or len(free) <= rows:
         return table
     if len(free) < len(table.rows):
-        cut = cut_table(replace(table, rows=free), rows)
+        cut = cut_table(replace(table, rows=free, ample=1), rows)
         return replace(cut, rows=(*cut.rows, *(row for row in table.rows if row.stays)))
     if any(row.level for row in table.rows):
         return _close(table, rows)

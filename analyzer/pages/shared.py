@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
 from analyzer.pages.page import (
@@ -18,6 +19,9 @@ from analyzer.pages.page import (
     Table,
 )
 from analyzer.units import format_count, format_doing, format_many, short_count, short_share
+
+if TYPE_CHECKING:  # the documents of others
+    from analyzer.documents.check import ModelFinding
 
 __all__ = [
     "GROUPS",
@@ -40,7 +44,7 @@ GROUPS = "groups"
 """What charts call the table of groups by."""
 
 
-def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
+def list_findings(findings: Iterable[Finding | ModelFinding], model: str = "") -> Findings:
     """Findings, the worst first; what several of them are about is listed once."""
     problems = []
     first: dict[tuple[str, ...], str] = {}
@@ -53,7 +57,7 @@ def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
     return Findings(tuple(problems))
 
 
-def count_severities(findings: Sequence[Finding]) -> str:
+def count_severities(findings: Iterable[Finding | ModelFinding]) -> str:
     """How many of each severity there are, the worst first; "" where there are none."""
     counts: dict[str, int] = defaultdict(int)
     for finding in findings:

@@ -20,7 +20,6 @@ from analyzer.render.html.inspection import describe_survey
 from analyzer.render.html.page import make_page
 from analyzer.render.html.parts import Beside
 from analyzer.render.html.reading import View
-from analyzer.render.html.verdicts import describe_check
 from analyzer.render.html.writer import make_section
 from analyzer.render.json import to_record
 from analyzer.render.options import RenderOptions
@@ -33,7 +32,6 @@ __all__ = ["SECTIONS", "render_html"]
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
     "survey": describe_survey,
     "recover": describe_recovery,
-    "check": describe_check,
     "formula": describe_formula,
 }
 """What describes each kind of document, by the name of its schema."""

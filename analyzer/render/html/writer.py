@@ -65,7 +65,7 @@ def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[ht
             told = tuple(show(say_prose(line), 4000) for line in lines)
             yield html.Notes(told, show(block.title), is_warning=tone is Tone.WARN)
         case Findings():
-            yield html.Findings(tuple(map(_problem, block.problems)))
+            yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
         case Table() if block.rows:
             yield _table(block, keys, beside)
         case Chart() if not block.table or block.table in keys:
@@ -113,7 +113,8 @@ def _table(table: Table, keys: Mapping[str, str], beside: Beside) -> html.Block:
     levels = tuple(row.level for row in table.rows)
     if table.is_long and not any(levels):
         return html.Grid(keys.get(table.key) or beside.keys.next(), title, columns, rows, total, show(note))
-    return html.Table(title, columns, rows, levels, total, show(note))
+    bad = frozenset(at for at, row in enumerate(table.rows) if row.tone is Tone.BAD)
+    return html.Table(title, columns, rows, levels, total, show(note), bad)
 
 
 def _capital(text: str) -> str:

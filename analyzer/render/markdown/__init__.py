@@ -21,7 +21,6 @@ LONGEST = 60_000
 """Characters of a report: a comment on GitHub holds 65,536, and who posts it may add something."""
 
 _MAKERS = {
-    "BudgetReport": "check:show_budget",
     "FormulaReport": "formula:show_formula",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",

@@ -86,10 +86,19 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
         made = tuple(_block(block, rows))
         if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
-            title = block.title if isinstance(block, (Table, Facts, Notes)) else "More"
-            yield pieces.Fold(_capital(title or "More"), made)
+            yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), made)
         else:
-            yield from made
+            yield from _titled(block, made)
+
+
+def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
+    """What is not folded, under its title where no column has it."""
+    is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
+    has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is Detail.MORE
+    title = "" if is_named or isinstance(block, Notes) else getattr(block, "title", "")
+    if made and has_title and title:
+        yield pieces.Line((title,), is_strong=True)
+    yield from made
 
 
 _MARKS = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}
@@ -159,7 +168,8 @@ def _table(table: Table, rows: int) -> pieces.Table:
     named = zip(cut.rows, name_rows(cut.rows), strict=True)
     made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
     if cut.total:
-        made.append(replace(_row(Row(cut.total), shown), is_total=True))
+        title = Said(None, say(cut.total[0], Kind.TEXT))  # our own word, no name
+        made.append(replace(_row(Row((title, *cut.total[1:])), shown), is_total=True))
     return pieces.Table(titles, tuple(made))
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["RenderOptions", "render_text"]
 
 _MAKERS = {
-    "BudgetReport": "budget:show_budget",
     "FormulaReport": "formula:show_formula",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",

@@ -182,6 +182,8 @@ _LINES = 10
 
 
 def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
+    if block.detail is not Detail.FIRST and block.problems:
+        yield from _title(block.title, pen)
     is_whole = pen.is_whole
     shown = block.problems if is_whole else block.problems[:_LINES]
     for problem in shown:
