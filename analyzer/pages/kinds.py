@@ -13,6 +13,8 @@ __all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 PAGES: Mapping[str, str] = {
     "CheckDocument": "check:describe_check",
     "CompareDocument": "compare:describe_comparison",
+    "CompareSweepDocument": "compare_time:describe_sweep_comparison",
+    "CompareTimeDocument": "compare_time:describe_time_comparison",
     "CostDocument": "cost:describe_cost",
     "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
@@ -34,6 +36,7 @@ REPORTS = frozenset(
         "ReconcileReport",
         "RecoverReport",
         "Timing",
+        "TimingComparison",
         "VerifyReport",
     }
 )

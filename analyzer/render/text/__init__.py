@@ -20,7 +20,6 @@ __all__ = ["RenderOptions", "render_text"]
 _MAKERS = {
     "FormulaReport": "formula:show_formula",
     "SurveyReport": "survey:show_survey",
-    "TimingComparison": "compare_time:show_timing_comparison",
 }
 """What makes the parts of each kind of report: a module of this folder, and its function."""
 
