@@ -14,8 +14,7 @@ from analyzer.comparison.record import (
     WiringPair,
     count_statuses,
 )
-from analyzer.comparison.tensors import compare_values, pair_tensors
-from analyzer.comparison.wiring import compare_wiring
+from analyzer.comparison.tensors import compare_values, compare_wiring, pair_tensors
 from analyzer.content import ContentMode
 from analyzer.errors import UsageError
 from analyzer.group import group_by
