@@ -410,7 +410,11 @@ def check_models(
     answered = {id(rule): [each for each in verdicts if each.rule is rule] for rule in rules}
     joined: list[Verdict] = []
     for rule in rules:
-        lost = [_unanswered(rule, path) for path in unreadable if rule.is_asked and is_about(rule, path)]
+        lost = [
+            skip(rule, METRICS[rule.metric].unit, path, Skipped.NOT_EVALUATED, "the model cannot be read")
+            for path in unreadable
+            if rule.is_asked and is_about(rule, path)
+        ]
         kept = [each for each in answered[id(rule)] if not (lost and each.skipped is Skipped.NOT_MATCHED)]
         joined += [*kept, *lost]
     return BudgetReport(
@@ -420,10 +424,6 @@ def check_models(
         unreadable=dict(unreadable),
         stamp=stamp,
     )
-
-
-def _unanswered(rule: Rule, path: str) -> Verdict:
-    return skip(rule, METRICS[rule.metric].unit, path, Skipped.NOT_EVALUATED, "the model cannot be read")
 
 
 def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:

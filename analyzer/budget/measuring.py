@@ -388,12 +388,12 @@ def _find_endless(ledger: Ledger) -> Endless | None:
     names = sorted({printable_name("/".join(call.function.path)) for call in turning or lost})
     others = f" and {format_count(len(names) - 1)} more" if len(names) > 1 else ""
     does = "calls itself, so that its body is inserted without end" if turning else "is called without end"
-    does = does if turning or _is_recursive(ledger) else "is called more than 2^128 times"
+    does = (
+        does
+        if turning or any(finding.id == "recursive-function" for finding in ledger.findings)
+        else "is called more than 2^128 times"
+    )
     return Endless(f"{shorten(names[0], _LONGEST)}{others} {does}")
-
-
-def _is_recursive(ledger: Ledger) -> bool:
-    return any(finding.id == "recursive-function" for finding in ledger.findings)
 
 
 _LONGEST = 100

@@ -154,11 +154,11 @@ def _place(pair: TensorPair) -> tuple[tuple[bool, str], tuple[bool, str], bool]:
 
 def _by_label(grouping: Grouping) -> dict[Label, Group]:
     """Groups without those of nodes alone, which have nothing to compare: a saved report has no nodes."""
-    return {group.label: group for group in grouping.groups if _holds(group, grouping.by)}
-
-
-def _holds(group: Group, by: str) -> bool:
-    return by in ("group", ACCOUNTS) or group.tensors > 0
+    return {
+        group.label: group
+        for group in grouping.groups
+        if (grouping.by in ("group", ACCOUNTS) or group.tensors > 0)
+    }
 
 
 def _pair(a: Group | None, b: Group | None) -> GroupPair:

@@ -186,7 +186,7 @@ def check_formula(
     Raises:
         LedgerError: the bridge to `manifest` does not lead to the file, a defect of onnxledger.
     """
-    find = _finder(formula)
+    find = part_finder(formula) if formula.key is None else family_finder(load_family(formula.key))
     census = None if manifest is None else _settle(formula, side_of_manifest(manifest, find, _name(manifest)))
     file = None
     if isinstance(model, Ledger):
@@ -197,10 +197,6 @@ def check_formula(
         file = _settle(formula, side_of_reconciliation(model, find))
     judged = file or census
     return Checked(formula, census, file, () if judged is None else find_reasons(formula, judged))
-
-
-def _finder(formula: Formula) -> Finder:
-    return part_finder(formula) if formula.key is None else family_finder(load_family(formula.key))
 
 
 def _settle(formula: Formula, side: Side) -> Side:
