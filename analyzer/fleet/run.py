@@ -19,7 +19,7 @@ from analyzer.fleet.find import find_sources
 from analyzer.fleet.lake import Lake, joined, need_arrow
 from analyzer.fleet.record import TABLES, Engine, FleetSettings, Found, Survey, Tables, Task, Wanted
 from analyzer.ranges import is_url
-from analyzer.read.store import shown
+from analyzer.read.remote import shown
 from analyzer.render.json.parts import utf8
 from analyzer.version import version
 

@@ -11,17 +11,29 @@ from analyzer.pages.page import Page
 __all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
+    "CheckDocument": "check:describe_check",
     "CompareDocument": "compare:describe_comparison",
     "CostDocument": "cost:describe_cost",
     "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
     "ReconcileDocument": "reconcile:describe_reconciliation",
+    "SweepDocument": "time:describe_sweep",
+    "TimeDocument": "time:describe_timing",
     "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
 
 REPORTS = frozenset(
-    {"Comparison", "CostReport", "ExportReport", "Inspection", "ReconcileReport", "VerifyReport"}
+    {
+        "BudgetReport",
+        "Comparison",
+        "CostReport",
+        "ExportReport",
+        "Inspection",
+        "ReconcileReport",
+        "Timing",
+        "VerifyReport",
+    }
 )
 """Classes of reports that no format has makers of its own for."""
 

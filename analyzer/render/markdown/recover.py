@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.reconciliation import Line as BridgeLine
-from analyzer.recover.record import Recovery, StateTensor
+from analyzer.recover import Recovery, StateTensor
 from analyzer.render.markdown.parts import columns, cut, list_names, others, text_row
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Items, Line, Row, Table

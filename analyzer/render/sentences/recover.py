@@ -7,7 +7,7 @@ from collections import defaultdict
 from analyzer.content import SAMPLES
 from analyzer.model import label
 from analyzer.reconciliation.lines import Line
-from analyzer.recover.record import Recovery
+from analyzer.recover import Recovery
 from analyzer.units import printable
 
 __all__ = ["list_reasons", "tell_source"]

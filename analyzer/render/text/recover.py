@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.reconciliation import Line
-from analyzer.recover.record import Recovery, StateTensor
+from analyzer.recover import Recovery, StateTensor
 from analyzer.render.options import RenderOptions
 from analyzer.render.sentences.recover import list_reasons, tell_source
 from analyzer.render.text.tables import make_table, show_name
