@@ -291,3 +291,24 @@ def test_every_format_warns_and_says_how_sure_the_median_is(tmp_path: Path) -> N
             "memory at most",
         ):
             assert fact in words
+
+
+def test_every_format_says_whether_the_new_timing_is_slower_and_what_was_measured_otherwise(
+    tmp_path: Path,
+) -> None:
+    old, new = timings.make_timing(tmp_path), timings.make_timing(tmp_path, factor=1.5)
+    new = replace(new, environment=replace(new.environment, threads=1))
+
+    for style in ("text", "markdown", "html"):
+        there, back = (render_report(compare_timings(*pair), style) for pair in ((old, new), (new, old)))
+        assert "50.0 % slower: 8.00 -&gt; 12.0 ms a run" in str(there).replace("-\\>", "-&gt;").replace(
+            "->", "-&gt;"
+        )
+        assert "33.3 % faster" in str(back)
+        assert "not measured alike: threads 2 " in str(there)
+
+
+def test_without_a_clear_difference_the_comparison_says_so(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+
+    assert "as fast: 8.00 ms a run; no group differs clearly" in render_text(compare_timings(timing, timing))

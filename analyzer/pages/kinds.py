@@ -13,12 +13,15 @@ __all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 PAGES: Mapping[str, str] = {
     "CheckDocument": "check:describe_check",
     "CompareDocument": "compare:describe_comparison",
+    "CompareSweepDocument": "compare_time:describe_sweep_comparison",
+    "CompareTimeDocument": "compare_time:describe_time_comparison",
     "CostDocument": "cost:describe_cost",
     "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
     "ReconcileDocument": "reconcile:describe_reconciliation",
     "SweepDocument": "time:describe_sweep",
     "TimeDocument": "time:describe_timing",
+    "RecoverDocument": "recover:describe_recovery",
     "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
@@ -31,7 +34,9 @@ REPORTS = frozenset(
         "ExportReport",
         "Inspection",
         "ReconcileReport",
+        "RecoverReport",
         "Timing",
+        "TimingComparison",
         "VerifyReport",
     }
 )

@@ -22,9 +22,7 @@ LONGEST = 60_000
 
 _MAKERS = {
     "FormulaReport": "formula:show_formula",
-    "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
-    "TimingComparison": "compare_time:show_timing_comparison",
 }
 """What makes the blocks of each kind of report: a module of this folder, and its function."""
 

@@ -19,9 +19,7 @@ __all__ = ["RenderOptions", "render_text"]
 
 _MAKERS = {
     "FormulaReport": "formula:show_formula",
-    "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
-    "TimingComparison": "compare_time:show_timing_comparison",
 }
 """What makes the parts of each kind of report: a module of this folder, and its function."""
 
