@@ -49,7 +49,9 @@ class SurveyDocument(Stamped, frozen=True, kw_only=True):
 
 
 def _row(found: Mapping[str, Any]) -> Surveyed | Unreadable:
-    return msgspec.convert(found, Unreadable if found.get("readable") is False else Surveyed)
+    if found.get("readable") is False:
+        return msgspec.convert(found, Unreadable)
+    return msgspec.convert(found, Surveyed)
 
 
 class SurveyFinding(Record, frozen=True, kw_only=True):
