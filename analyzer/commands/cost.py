@@ -22,7 +22,7 @@ from analyzer.commands.options import (
     writing,
 )
 from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.commands.terminal import check_outputs, emit
+from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER, check_outputs, emit
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
@@ -40,6 +40,7 @@ class _Roomy:
     device: str | None
     past: int | None
     optimization: str | None
+    measured: bool
 
     def asked(self, shapes: Shapes) -> Asked | None:
         """What is asked, in the library's terms; None where nothing is.
@@ -48,8 +49,10 @@ class _Roomy:
             UsageError: the options contradict each other, or say no size and no device.
         """
         if self.memory is None and self.device is None:
-            if self.past is not None or self.optimization is not None:
-                raise UsageError("--past and --optimization are for --memory; give that too")
+            if self.optimization is not None:
+                raise UsageError("--optimization is for --memory; give that too")
+            if self.past is not None and not self.measured:
+                raise UsageError("--past is for --memory and --measured; give one of them")
             return None
         if self.memory and self.device is not None:
             raise UsageError("--memory SIZE and --device: give one of them")
@@ -83,6 +86,11 @@ _roomy = bundle(
         "--optimization",
         type=click.Choice(["none", "basic", "extended", "all"]),
         help="Of the graph that onnxruntime makes, loading MODEL.  [MODEL as it stands]",
+    ),
+    click.option(
+        "--measured",
+        is_flag=True,
+        help="Run MODEL once in onnxruntime, and compare shapes, MACs and memory.",
     ),
 )
 
@@ -118,7 +126,8 @@ def cost(
     or reading a weight. Without --shape the answers are polynomials in the
     axes of its inputs. What is not known is told by node, and never 0.
     --memory also tells what a run takes on onnxruntime's CPU provider, whose
-    planner is replayed, and the largest sizes that fit.
+    planner is replayed, and the largest sizes that fit. --measured runs MODEL
+    once; the exit code is then 1 where a shape, the MACs or the memory differ.
     """
     from analyzer.collapse.own import label_own
     from analyzer.cost.account import measure_cost
@@ -145,4 +154,12 @@ def cost(
         from analyzer.memory.answer import answer_memory
 
         report = replace(report, memory=answer_memory(ledger, asked))
+    if roomy.measured:
+        from analyzer.cost.measured import Agreement, measure_run
+        from analyzer.memory.answer import Asked
+
+        report = replace(report, measured=measure_run(ledger, report, asked or Asked(wanted, roomy.past)))
     emit(report, output, written)
+    if report.measured is not None and report.measured.verdict is not Agreement.AGREES:
+        is_wrong = report.measured.verdict is Agreement.DIFFERS
+        raise click.exceptions.Exit(EXIT_FINDING if is_wrong else EXIT_NO_ANSWER)
