@@ -31,25 +31,13 @@ from analyzer.model.operators import is_own
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
 from analyzer.read import read_model
+from analyzer.timing.attribution import match_kernels
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.record import Axis
 from analyzer.timing.request import Feed, Kernel
 from analyzer.timing.running.traced import Traced, TracedNode, TracedRun, Tracing, Typed
-from analyzer.timing.tracing.attribute import match_kernels
 from analyzer.units import printable, shorten
 from analyzer.wiring import NAMED
-
-__all__ = [
-    "Agreement",
-    "Compared",
-    "Differing",
-    "Measured",
-    "MeasuredLine",
-    "compare_run",
-    "measure_run",
-    "sizes_at",
-    "traced",
-]
 
 _PROGRAM = "from analyzer.timing.running.traced import serve; serve()"
 _SECONDS = 600.0

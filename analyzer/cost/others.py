@@ -11,8 +11,6 @@ from analyzer.cost.layout import axis_of
 from analyzer.cost.values import NOTHING, Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 
-__all__ = ["OTHERS"]
-
 _MOST_ITEMS = 4096
 """Tensors of a sequence that are followed."""
 

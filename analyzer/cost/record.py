@@ -85,6 +85,7 @@ class CostReport:
     path: str
     by: str
     depth: int | None
+    """Of the groups, where they are scopes."""
     axes: tuple[AxisBound, ...]
     total: Sums
     groups: tuple[GroupCost, ...]
@@ -110,6 +111,16 @@ class CostReport:
     def is_complete(self) -> bool:
         """Whether the work of every node is known."""
         return not self.unknown
+
+    @property
+    def has_parted(self) -> bool:
+        """Whether a run was made, and was not as it is said."""
+        return self.measured is not None and self.measured.verdict == "differs"
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a run could be compared, where one was asked for."""
+        return self.measured is None or self.measured.verdict != "not-compared"
 
     def at(self, size: Size) -> int | None:
         """The number that an expression is at the sizes that were given; None where they do not tell."""

@@ -20,8 +20,6 @@ from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed
 
-__all__ = ["Traced", "TracedNode", "TracedRun", "Tracing", "serve", "trace"]
-
 _KERNEL_TIME = "_kernel_time"
 _HOLDERS = named(Kind.CONTROL)
 _SMALL = "1024"
