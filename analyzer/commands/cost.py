@@ -132,7 +132,7 @@ def cost(
     planner is replayed, and the largest sizes that fit. --measured runs MODEL
     once; the exit code is then 1 where a shape, the MACs or the memory differ.
     """
-    from analyzer.collapse.own import label_own
+    from analyzer.collapse import label_own
     from analyzer.cost.account import measure_cost
     from analyzer.cost.sizing import resolve_sizes
     from analyzer.timing.inputs.sizes import parse_shapes
