@@ -1,4 +1,4 @@
-"""docs/reference/rules.md, docs/counting.md: each small model is made, audited, and answered as the page says; and every rule has one."""
+"""The examples of docs/reference/rules.md and docs/counting.md are answered as these say; and every rule has one."""
 
 from __future__ import annotations
 
