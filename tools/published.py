@@ -1,4 +1,4 @@
-"""Published models -> the tables of docs/evidence/formulas.md: `make formulas`, which counts each on the meta device first."""
+"""Published models -> the tables of docs/evidence/formulas.md: `make formulas` counts each on the meta device first."""
 
 from __future__ import annotations
 
