@@ -88,7 +88,7 @@ def _compare_timings(a: str, b: str, grouped: Grouped, run: Run) -> None:
         UsageError: one of them is something else, or cannot be compared with the other.
     """
     from analyzer.saved.timing import is_saved_timing, load_timing
-    from analyzer.timing.compare import compare_timings
+    from analyzer.timing.side_by_side import compare_timings
 
     for side, other in ((a, b), (b, a)):
         if not is_saved_timing(side):

@@ -23,7 +23,7 @@ from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.memory.answer import Asked
-    from analyzer.timing.inputs.shapes import Shapes
+    from analyzer.timing.inputs.sizes import Shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def cost(
     from analyzer.collapse.own import label_own
     from analyzer.cost.account import measure_cost
     from analyzer.cost.sizing import resolve_sizes
-    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
     wanted = parse_shapes(shapes)

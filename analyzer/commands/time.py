@@ -200,7 +200,7 @@ def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bo
     it computes. A sweep over an axis also tells how the groups grow. -o draws
     .svg and .png too.
     """
-    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
     settings, limits, shapes = measured.settings(), measured.limits(), parse_shapes(fed.shapes)

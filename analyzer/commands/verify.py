@@ -84,7 +84,7 @@ def verify(
     it differs in. The exit code is 1 where they differ, 2 where nobody knows.
     """
     from analyzer.process.child import Limits
-    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes
     from analyzer.verify.verify import verify_files
 
     if Path(model).is_dir() or not model.endswith(".onnx"):

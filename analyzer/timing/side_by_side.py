@@ -11,8 +11,6 @@ from analyzer.group.keys import Label, label_order
 from analyzer.ledger import Group, Match
 from analyzer.timing.record import Part, Point, Timing
 
-__all__ = ["Measured", "PointComparison", "TimePair", "TimingComparison", "compare_timings"]
-
 
 @dataclass(frozen=True, slots=True)
 class TimePair:
