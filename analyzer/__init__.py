@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from analyzer.budget.record import Rule as Rule
     from analyzer.budget.record import Unit as Unit
     from analyzer.budget.record import Verdict as Verdict
+    from analyzer.checkpoints import Original as Original
     from analyzer.checkpoints.checkpoint import open_checkpoint as open_checkpoint
-    from analyzer.checkpoints.weights import Original as Original
     from analyzer.collapse import collapse_graph as collapse_graph
     from analyzer.collapse.own import label_own as label_own
     from analyzer.comparison import Comparison as Comparison
@@ -86,11 +86,11 @@ if TYPE_CHECKING:
     from analyzer.read import read_model as read_model
     from analyzer.reconciliation import Reconciliation as Reconciliation
     from analyzer.reconciliation import reconcile_ledger as reconcile_ledger
-    from analyzer.reconciliation.wired import keep_wiring as keep_wiring
+    from analyzer.reconciliation.verdict import keep_wiring as keep_wiring
+    from analyzer.recover import Recovery as Recovery
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
     from analyzer.recover.ownnames import read_own_names as read_own_names
-    from analyzer.recover.record import Recovery as Recovery
     from analyzer.render import render_report as render_report
     from analyzer.render import render_saved as render_saved
     from analyzer.render import save_report as save_report
@@ -253,12 +253,12 @@ _MODULES = {
     "Manifest": "manifest",
     "Model": "model",
     "OnnxLedgerError": "errors",
-    "Original": "checkpoints.weights",
+    "Original": "checkpoints",
     "OwnGroups": "group.patterns",
     "ReconcileReport": "report",
     "Reconciliation": "reconciliation",
     "RecoverReport": "report",
-    "Recovery": "recover.record",
+    "Recovery": "recover",
     "RenderOptions": "render.options",
     "Role": "ledger",
     "Rule": "budget.record",
@@ -301,7 +301,7 @@ _MODULES = {
     "group_by_patterns": "group.patterns",
     "inspect": "questions",
     "judge_findings": "budget.gate",
-    "keep_wiring": "reconciliation.wired",
+    "keep_wiring": "reconciliation.verdict",
     "label_members": "group.keys",
     "label_own": "collapse.own",
     "load_config": "config",

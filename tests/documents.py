@@ -148,8 +148,10 @@ _SCRUBBED = (
 
 _TIMES = (
     (r"^cpu on [\s\S]*?(?=\n\n)", "<machine>"),
-    (r"^the plain median is [\s\S]*?(?=\n\n)", "<how certain>"),
+    (r"^profiled runs, [\s\S]*?(?=\n\n)", "<profiled>"),
     (r"^memory at most: [\s\S]*?(?=\n\n|\Z)", "<memory>"),
+    (r"[█▏▎▍▌▋▊▉]+", ""),
+    (r"[<>]?-?[\d,.]+ %", "#"),
     (r"-?[\d,]+\.\d+", "#"),
 )
 

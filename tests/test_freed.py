@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models import audit, external, ramp, text_model
 from onnx import numpy_helper
 
-from analyzer.findings.freed import count_freed
+from analyzer.findings.facts import count_freed
 from analyzer.ledger import Ledger
 
 FILE = 40

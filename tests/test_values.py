@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from analyzer.audit import audit_model
 from analyzer.content import SAMPLES, Array, ContentMode
 from analyzer.dtypes import DType
-from analyzer.findings.values import Values, look_at_values
+from analyzer.findings.facts import Values, look_at_values
 from analyzer.ledger import Entry, Role
 from analyzer.model import Carrier, NoPayload, Payload, StoredTensor
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from analyzer.budget.names import name_operator
 from analyzer.budget.selecting import Endless, Selection, Unknown
 from analyzer.doubt import LOOK, Range, say_unread
-from analyzer.findings.ids import ABSENT, UNCOUNTED, UNREAD
+from analyzer.findings import ABSENT, UNCOUNTED, UNREAD
 from analyzer.group.keys import choose_key, label_members
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import DEFAULT_DOMAIN, Key, Node, label

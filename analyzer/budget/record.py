@@ -11,6 +11,7 @@ from typing import TypeAlias
 from analyzer.ledger import Finding
 
 __all__ = [
+    "UNSUMMED",
     "Among",
     "AtLeast",
     "AtMost",
@@ -51,6 +52,10 @@ class Unit(enum.StrEnum):
     """`op_type` of ONNX's own, else `domain:op_type`."""
     DOMAINS = "domains"
     DTYPES = "dtypes"
+
+
+UNSUMMED = frozenset({"ir-version", "largest-tensor-bytes", "opset"})
+"""Metrics whose contributors are no summands."""
 
 
 @dataclass(frozen=True, slots=True)

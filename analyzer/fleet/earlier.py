@@ -16,7 +16,7 @@ import numpy.typing as npt
 from analyzer.fleet.lake import Lake, joined
 from analyzer.fleet.record import TABLES, Found, Tables, Wanted
 from analyzer.ranges import is_url
-from analyzer.read.store import shown
+from analyzer.read.remote import shown
 from analyzer.render.json.parts import utf8
 
 if TYPE_CHECKING:

@@ -210,7 +210,7 @@ def _plain(model: str) -> str:
     """A model's name as tables have it: in UTF-8, and a URL without its secrets."""
     if not is_url(model):
         return _utf8(model)
-    from analyzer.read.store import shown
+    from analyzer.read.remote import shown
 
     return shown(model)
 

@@ -24,6 +24,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
+from analyzer.pages.shared import title_groups
 from analyzer.units import format_bytes, format_count, format_many, short_count
 
 __all__ = ["describe_cost"]
@@ -132,9 +133,7 @@ _COLUMNS = (
 
 
 def _groups(document: CostDocument) -> Table:
-    keys = document.by.replace(",", ", ")
-    plain = document.depth is None or (document.by, document.depth) == ("block", 1)
-    title = keys if plain else f"{keys}, depth {document.depth}"
+    title = title_groups(document.by, document.depth)
     rows = tuple(_row(name, alike, document) for name, alike in _alike(document.groups))
     totals = document.totals
     total = (

@@ -32,6 +32,7 @@ from analyzer.pages.shared import (
     table_groups,
     tell_reuse,
     tell_rule,
+    title_groups,
 )
 from analyzer.units import format_bytes, format_count, format_many, format_others, format_shape, short_share
 
@@ -49,7 +50,7 @@ def describe_inspection(document: InspectDocument) -> Page:
         blocks.append(Notes((wasted,), detail=Detail.FIRST))
     blocks += [list_findings(document.findings), _chart(document)]
     blocks += [_components(document)] if document.components else []
-    title = _heading(document.by, document.depth)
+    title = title_groups(document.by, document.depth)
     groups = table_groups(
         document.tree, document.groups, document.group_balance, document.by, title, totals.parameters
     )
@@ -248,11 +249,6 @@ def _wasted(document: InspectDocument) -> str:
         return ""
     share = short_share(totals.wasted_bytes / totals.file_bytes)
     return f"wasted {format_bytes(totals.wasted_bytes)} ({share} of the file), each byte once"
-
-
-def _heading(by: str, depth: int | None) -> str:
-    keys = by.replace(",", ", ")
-    return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
 
 
 def _remarks(document: InspectDocument) -> Iterator[str]:

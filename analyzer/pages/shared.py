@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
 from analyzer.pages.page import (
@@ -19,6 +20,9 @@ from analyzer.pages.page import (
 )
 from analyzer.units import format_count, format_doing, format_many, short_count, short_share
 
+if TYPE_CHECKING:  # the documents of others
+    from analyzer.documents.check import ModelFinding
+
 __all__ = [
     "GROUPS",
     "bytes_said",
@@ -31,6 +35,7 @@ __all__ = [
     "table_groups",
     "tell_reuse",
     "tell_rule",
+    "title_groups",
 ]
 
 _RANKS = {"error": 0, "warning": 1, "note": 2}
@@ -39,7 +44,7 @@ GROUPS = "groups"
 """What charts call the table of groups by."""
 
 
-def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
+def list_findings(findings: Iterable[Finding | ModelFinding], model: str = "") -> Findings:
     """Findings, the worst first; what several of them are about is listed once."""
     problems = []
     first: dict[tuple[str, ...], str] = {}
@@ -52,7 +57,7 @@ def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
     return Findings(tuple(problems))
 
 
-def count_severities(findings: Sequence[Finding]) -> str:
+def count_severities(findings: Iterable[Finding | ModelFinding]) -> str:
     """How many of each severity there are, the worst first; "" where there are none."""
     counts: dict[str, int] = defaultdict(int)
     for finding in findings:
@@ -76,6 +81,16 @@ def bytes_said(exact: int, short: str) -> str:
     ('2.00 KiB (2,048 bytes)', '5 B')
     """
     return f"{short} ({format_many(exact, 'byte')})" if exact >= 1024 else short
+
+
+def title_groups(by: str, depth: int | None) -> str:
+    """What groups are made by; blocks at depth 1 have no depth to tell.
+
+    >>> title_groups("scope,dtype", 2), title_groups("block", 1)
+    ('scope, dtype, depth 2', 'block')
+    """
+    keys = by.replace(",", ", ")
+    return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
 
 
 def table_groups(

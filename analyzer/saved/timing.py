@@ -27,7 +27,7 @@ from analyzer.saved import decode, read_report
 from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
 from analyzer.timing.request import Feed, Schedule
 
-__all__ = ["is_saved_timing", "load_timing"]
+__all__ = ["is_saved_timing", "load_timing", "rebuild_timing"]
 
 
 def is_saved_timing(path: Path | str) -> bool:
@@ -49,13 +49,14 @@ def load_timing(path: Path | str) -> Timing:
     """
     document = read_report(path, "time")
     _check_numbers(path, document)
-    told: TimeDocument | SweepDocument
     if document.get("axis") is None:
-        told = decode(path, document, TimeDocument)
-        rows: list[TimeDocument | PointRow] = [told]
-    else:
-        told = decode(path, document, SweepDocument)
-        rows = list(told.points)
+        return rebuild_timing(decode(path, document, TimeDocument))
+    return rebuild_timing(decode(path, document, SweepDocument))
+
+
+def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
+    """The timing that a document describes; its ledger is None."""
+    rows: list[TimeDocument | PointRow] = [told] if isinstance(told, TimeDocument) else list(told.points)
     points = tuple(_point(row, is_own=told.by == "group") for row in rows)
     environment = told.environment
     return Timing(

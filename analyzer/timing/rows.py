@@ -84,6 +84,36 @@ def fit_growth(
     return _growth(best, n, t, noise)
 
 
+def explains(growth: Growth, lengths: Sequence[int], times: Sequence[float]) -> bool:
+    """Whether a fit tells how a time grows: it is near every point, and the lengths are far enough apart.
+
+    A time of 1 % of the longest counts as that long: below it lies what the clock cannot tell.
+
+    >>> line = Growth(Order.LINEAR, 0.0, 1.0, 0.0, 1.0, 1.0, 3)
+    >>> (
+    ...     explains(line, [1, 2, 4], [1, 2, 4]),
+    ...     explains(line, [1, 2, 4], [1, 3, 4]),
+    ...     explains(line, [4, 5, 6], [4, 5, 6]),
+    ... )
+    (True, False, False)
+    """
+    if max(lengths) < _APART * min(lengths):
+        return False
+    least = _SMALL * max(times)
+    return all(
+        abs(growth.at(length) - ms) <= _NEAR * max(ms, least)
+        for length, ms in zip(lengths, times, strict=True)
+    )
+
+
+_APART = 2
+"""Times the shortest length that the longest has to be."""
+
+_NEAR = 0.2
+"""What a fit may miss a time by, as a fraction of it."""
+
+_SMALL = 0.01
+
 _LEAST = 1e-9
 """Milliseconds that no clock tells from nothing."""
 

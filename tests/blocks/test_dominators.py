@@ -6,7 +6,7 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.blocks.dominators import NONE, post_dominators
+from analyzer.blocks.flow import NONE, post_dominators
 
 
 @st.composite

@@ -22,7 +22,7 @@ from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.ledger import Ledger
 from analyzer.model import ValueType
-from analyzer.read.signature import MAX_RANK
+from analyzer.read.graphs import MAX_RANK
 from analyzer.timing.inputs.roles import (
     RATES,
     Lookups,
