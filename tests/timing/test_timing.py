@@ -131,7 +131,7 @@ def test_the_lines_of_the_document_s_tables_sum_to_their_totals() -> None:
     assert len(tables) > 5
     for table in tables:
         rows = [
-            re.findall(r" (-?[\d,]+\.\d{3}) +-?[\d.]+ % +(-?[\d,]+\.\d{3})", line)
+            re.findall(r" (-?[\d,]+\.\d{3}) +[<>]?-?[\d.]+ %[ █▉▊▋▌▍▎▏]+(-?[\d,]+\.\d{3})", line)
             for line in table.splitlines()
         ]
         numbers = [[float(number.replace(",", "")) for number in row[0]] for row in rows if row]
