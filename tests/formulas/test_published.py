@@ -10,7 +10,7 @@ from documents import ROOT
 
 from analyzer.errors import SourceError
 from analyzer.formulas.counting import count_config
-from analyzer.formulas.family import Cache, Computed, Family, Field, ModelClass, Part, Term, family_names
+from analyzer.formulas.family import Cache, Computed, Family, Field, ModelClass, TermPart, Term, family_names
 from analyzer.formulas.language import FUNCTIONS
 from analyzer.formulas.rows import weigh
 from exporter.presets import PRESETS, Published, load_published, preset_config, preset_name, preset_names
@@ -126,7 +126,7 @@ def test_the_page_marks_the_numbers_that_do_not_round() -> None:
 def test_the_page_tells_every_key_of_a_family() -> None:
     told = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("## Adding a family")[2]))
 
-    for record in (Family, Field, Computed, Term, Part, Cache, ModelClass):
+    for record in (Family, Field, Computed, Term, TermPart, Cache, ModelClass):
         keys = {RENAMED.get(key, key) for key in record.__dataclass_fields__}
         assert keys - {"key", "term"} <= told | {"fields", "values", "terms", "classes", "cache", "parts"}
     assert {*FUNCTIONS, "like", "renamed"} <= told
