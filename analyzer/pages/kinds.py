@@ -17,6 +17,7 @@ PAGES: Mapping[str, str] = {
     "CompareTimeDocument": "compare_time:describe_time_comparison",
     "CostDocument": "cost:describe_cost",
     "ExportDocument": "reconcile:describe_export",
+    "LakeDocument": "lake:describe_lake",
     "InspectDocument": "inspect:describe_inspection",
     "ReconcileDocument": "reconcile:describe_reconciliation",
     "SweepDocument": "time:describe_sweep",

@@ -13,6 +13,7 @@ from analyzer.documents.time import TimeDocument
 from analyzer.errors import UsageError
 from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe, is_described
+from analyzer.pages.page import Page
 from analyzer.render.html.blocks import Section
 from analyzer.render.html.formulas import describe_formula
 from analyzer.render.html.page import make_page
@@ -25,7 +26,7 @@ from analyzer.report import Report
 from analyzer.saved import to_typed
 from analyzer.schemas import schema_name
 
-__all__ = ["SECTIONS", "render_html"]
+__all__ = ["SECTIONS", "render_documents", "render_html", "write_html"]
 
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
     "formula": describe_formula,
@@ -62,6 +63,15 @@ def _make(documents: Sequence[Head | Mapping[str, Any]]) -> str:
     times = next((_times(each) for each in known if isinstance(each, TimeDocument)), {})
     together = Beside(times=times, formula=views.get("formula"))
     sections = [_section(each, together) for each in known]
+    return _page(sections)
+
+
+def write_html(page: Page) -> str:
+    """What a page says, as a page of its own."""
+    return _page([make_section(page, Beside())])
+
+
+def _page(sections: Sequence[Section]) -> str:
     ends = sections[0].subject.split(" · ")[0].replace("\\", "/").rstrip("/").split("/")
     title = "/".join(filter(None, ends[-_PARTS:])) or sections[0].title
     return make_page(title, sections)

@@ -138,7 +138,8 @@ _EXACT = (Kind.COUNT, Kind.BYTES, Kind.SIGNED, Kind.SIGNED_BYTES)
 def _cells(cells: tuple[Cell, ...], columns: tuple[Column, ...], *, exact: bool) -> Iterator[html.Cell]:
     for cell, column in zip(cells, columns, strict=True):
         value = number_of(cell)
-        is_exact = exact and column.kind in _EXACT
+        is_whole = isinstance(cell, int) and column.kind is Kind.AMOUNT
+        is_exact = exact and (is_whole or column.kind in _EXACT)
         is_size = column.kind is Kind.BYTES and not isinstance(cell, Said)
         if value is not None and (is_exact or is_size):
             yield round(value)
