@@ -14,6 +14,8 @@ __all__ = [
     "Heading",
     "Items",
     "Line",
+    "Link",
+    "Listing",
     "Math",
     "Piece",
     "Row",
@@ -46,7 +48,15 @@ class Strong:
     text: str
 
 
-Piece: TypeAlias = "str | Math | Code | Strong"
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A place of ours where more is said."""
+
+    text: Code | str
+    target: str
+
+
+Piece: TypeAlias = "str | Math | Code | Strong | Link"
 """Text may be anybody's: each format escapes it."""
 
 Cell: TypeAlias = "tuple[Piece, ...]"
@@ -107,6 +117,14 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Code of ours, which keeps its lines."""
+
+    text: str
+    language: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """What is shown only to who asks for it."""
 
@@ -115,4 +133,4 @@ class Fold:
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = "Heading | Line | Table | Items | Fold"
+Block: TypeAlias = "Heading | Line | Table | Items | Fold | Listing"

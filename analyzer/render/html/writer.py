@@ -16,6 +16,7 @@ from analyzer.pages.page import (
     Kind,
     Notes,
     Page,
+    Passage,
     Problem,
     Said,
     Table,
@@ -66,6 +67,11 @@ def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[ht
             yield html.Notes(told, show(block.title), is_warning=tone is Tone.WARN)
         case Findings():
             yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
+        case Passage():
+            more = block.more.text if block.more else ""
+            yield html.Passage(
+                show(block.title), _capital(show(block.lead)), tuple(map(_shown, block.parts)), show(more)
+            )
         case Table() if block.rows:
             yield _table(block, keys, beside)
         case Chart() if not block.table or block.table in keys:
@@ -75,6 +81,12 @@ def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[ht
 
 
 _VERDICTS = (Tone.GOOD, Tone.BAD)
+
+
+def _shown(part: tuple[str, str]) -> tuple[str, str]:
+    """A heading and its text, the lines of which stay."""
+    heading, text = part
+    return show(heading), "\n".join(show(line, 4000) for line in text.split("\n"))
 
 
 def _times(beside: Beside) -> list[list[str | float]]:
