@@ -109,7 +109,7 @@ class Rule:
     name: str
     """Unique in its budget."""
     metric: str
-    """A key of `analyzer.budget.metrics.METRICS`."""
+    """A key of `analyzer.budget.measuring.METRICS`."""
     limit: Limit
     match: str | None = None
     """A glob over the model's path as it was named; None: every model."""

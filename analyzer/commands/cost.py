@@ -123,7 +123,7 @@ def cost(
     --memory also tells what a run takes on onnxruntime's CPU provider, whose
     planner is replayed, and the largest sizes that fit.
     """
-    from analyzer.collapse.own import label_own
+    from analyzer.collapse import label_own
     from analyzer.cost.account import measure_cost
     from analyzer.cost.sizing import resolve_sizes
     from analyzer.timing.inputs.sizes import parse_shapes

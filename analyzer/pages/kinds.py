@@ -21,6 +21,7 @@ PAGES: Mapping[str, str] = {
     "ReconcileDocument": "reconcile:describe_reconciliation",
     "SweepDocument": "time:describe_sweep",
     "TimeDocument": "time:describe_timing",
+    "RecoverDocument": "recover:describe_recovery",
     "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
@@ -33,6 +34,7 @@ REPORTS = frozenset(
         "ExportReport",
         "Inspection",
         "ReconcileReport",
+        "RecoverReport",
         "Timing",
         "TimingComparison",
         "VerifyReport",

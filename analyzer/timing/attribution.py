@@ -409,7 +409,10 @@ def find_membership(ledger: Ledger, grouping: Grouping, own: OwnGroups | None = 
     """
     graph = ledger.model.graphs[0]
     if own is not None:
-        scopes = {scope: _search(scope, own) for scope in set(ledger.node_scopes.values())}
+        scopes = {
+            scope: tuple(find_groups([scope], own.patterns, own.match))
+            for scope in set(ledger.node_scopes.values())
+        }
         scopes[""] = scopes.get("", ())
         return {
             node.position: scopes[ledger.node_scopes[node.place]] if node.place in ledger.node_scopes else ()
@@ -421,10 +424,6 @@ def find_membership(ledger: Ledger, grouping: Grouping, own: OwnGroups | None = 
             f"--by {grouping.by}: says nothing of nodes, and these take the time; use scope, block or op"
         )
     return {node.position: (" / ".join(nodes[node.place]),) for node in graph.nodes}
-
-
-def _search(scope: str, own: OwnGroups) -> tuple[str, ...]:
-    return tuple(find_groups([scope], own.patterns, own.match))
 
 
 def match_kernels(kernels: Sequence[Kernel], ran: Sequence[Node]) -> list[int | None]:

@@ -333,16 +333,12 @@ def grow_latency(timing: Timing) -> Growth | None:
 
 def grow_parts(timing: Timing) -> tuple[tuple[str, tuple[str, ...], Growth | None], ...]:
     """Of each part of any point its name, the groups that it is fused across, and its growth."""
-    by_point = [_by_label(point) for point in timing.points]
+    by_point = [{(part.group.label, part.across): part for part in point.parts} for point in timing.points]
     known = {key: part for parts in by_point for key, part in parts.items()}
     return tuple(
         (part.group.name, part.across, _grow([parts.get(key) for parts in by_point], timing))
         for key, part in known.items()
     )
-
-
-def _by_label(point: Point) -> dict[tuple[Label, tuple[str, ...]], Part]:
-    return {(part.group.label, part.across): part for part in point.parts}
 
 
 def _grow(parts: Sequence[Part | None], timing: Timing) -> Growth | None:

@@ -14,7 +14,6 @@ from analyzer.errors import UsageError
 from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe, is_described
 from analyzer.render.html.blocks import Section
-from analyzer.render.html.bridge import describe_recovery
 from analyzer.render.html.formulas import describe_formula
 from analyzer.render.html.inspection import describe_survey
 from analyzer.render.html.page import make_page
@@ -31,7 +30,6 @@ __all__ = ["SECTIONS", "render_html"]
 
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
     "survey": describe_survey,
-    "recover": describe_recovery,
     "formula": describe_formula,
 }
 """What describes each kind of document, by the name of its schema."""

@@ -155,7 +155,8 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
     if len(shown) < len(problem.subjects):
         names.append(f", {format_many(len(problem.subjects) - len(shown), 'other')}")
     model: tuple[pieces.Piece, ...] = (pieces.Code(problem.model), ": ") if problem.model else ()
-    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, " [", problem.id, "]")
+    kind = f" [{problem.id}]" if problem.id else ""
+    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, kind)
 
 
 def _table(table: Table, rows: int) -> pieces.Table:
