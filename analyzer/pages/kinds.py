@@ -22,6 +22,7 @@ PAGES: Mapping[str, str] = {
     "SweepDocument": "time:describe_sweep",
     "TimeDocument": "time:describe_timing",
     "RecoverDocument": "recover:describe_recovery",
+    "SurveyDocument": "survey:describe_survey",
     "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
@@ -35,6 +36,7 @@ REPORTS = frozenset(
         "Inspection",
         "ReconcileReport",
         "RecoverReport",
+        "SurveyReport",
         "Timing",
         "TimingComparison",
         "VerifyReport",

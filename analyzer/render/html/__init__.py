@@ -15,7 +15,6 @@ from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe, is_described
 from analyzer.render.html.blocks import Section
 from analyzer.render.html.formulas import describe_formula
-from analyzer.render.html.inspection import describe_survey
 from analyzer.render.html.page import make_page
 from analyzer.render.html.parts import Beside
 from analyzer.render.html.reading import View
@@ -29,7 +28,6 @@ from analyzer.schemas import schema_name
 __all__ = ["SECTIONS", "render_html"]
 
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
-    "survey": describe_survey,
     "formula": describe_formula,
 }
 """What describes each kind of document, by the name of its schema."""

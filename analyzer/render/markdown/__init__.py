@@ -22,7 +22,6 @@ LONGEST = 60_000
 
 _MAKERS = {
     "FormulaReport": "formula:show_formula",
-    "SurveyReport": "survey:show_survey",
 }
 """What makes the blocks of each kind of report: a module of this folder, and its function."""
 

@@ -94,7 +94,7 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
 def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
     """What is not folded, under its title where no column has it."""
     is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
-    has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is Detail.MORE
+    has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
     title = "" if is_named or isinstance(block, Notes) else getattr(block, "title", "")
     if made and has_title and title:
         yield pieces.Line((title,), is_strong=True)

@@ -19,7 +19,6 @@ __all__ = ["RenderOptions", "render_text"]
 
 _MAKERS = {
     "FormulaReport": "formula:show_formula",
-    "SurveyReport": "survey:show_survey",
 }
 """What makes the parts of each kind of report: a module of this folder, and its function."""
 
