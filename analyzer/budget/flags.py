@@ -13,8 +13,6 @@ from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Rule, Unit
 from analyzer.errors import ConfigError, UsageError
 from analyzer.wording import shown
 
-__all__ = ["METRICS_OF", "make_rules", "override", "read_operators"]
-
 METRICS_OF: Mapping[str, str] = {
     "--max-parameters": "parameters",
     "--max-bytes": "bytes",

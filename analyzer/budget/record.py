@@ -10,23 +10,6 @@ from typing import TypeAlias
 
 from analyzer.ledger import Finding
 
-__all__ = [
-    "UNSUMMED",
-    "Among",
-    "AtLeast",
-    "AtMost",
-    "BudgetReport",
-    "Contributor",
-    "Growth",
-    "Limit",
-    "Over",
-    "Rule",
-    "Skipped",
-    "Status",
-    "Unit",
-    "Verdict",
-]
-
 
 class Status(enum.StrEnum):
     """What became of a rule. A rule that could not be evaluated is never PASS."""

@@ -33,7 +33,7 @@ def plain_name(model: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EarlierShard:
     """Models of an earlier shard."""
 
     shard: str
@@ -85,7 +85,7 @@ class Earlier:
                 return shard
         return None
 
-    def lacks(self, models: Sequence[Found]) -> tuple[tuple[Wanted, ...], tuple[Part, ...]]:
+    def lacks(self, models: Sequence[Found]) -> tuple[tuple[Wanted, ...], tuple[EarlierShard, ...]]:
         """Which of the models have to be read, and where earlier rows of the others, and of some of these, are."""
         wanted: list[Wanted] = []
         parts: dict[str, list[str]] = defaultdict(list)
@@ -98,9 +98,9 @@ class Earlier:
             parts[known.shard].append(name)
             if not each.mark or each.mark != known.mark or known.is_stale:
                 wanted.append(Wanted(each.model, () if known.lacks_data else known.digests))
-        return tuple(wanted), tuple(Part(shard, tuple(names)) for shard, names in parts.items())
+        return tuple(wanted), tuple(EarlierShard(shard, tuple(names)) for shard, names in parts.items())
 
-    def complete(self, names: Sequence[str], parts: Sequence[Part], read: Tables) -> Tables:
+    def complete(self, names: Sequence[str], parts: Sequence[EarlierShard], read: Tables) -> Tables:
         """The tables of a shard: what was read now, and of the others what was known, in the order of the models."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -260,7 +260,7 @@ class _Batch:
 
     key: str
     names: tuple[str, ...]
-    earlier: tuple[Part, ...]
+    earlier: tuple[EarlierShard, ...]
 
 
 class _Run:

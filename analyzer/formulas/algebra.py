@@ -144,7 +144,7 @@ class _Meaning:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Arranged:
     """An expression in the order in which it is read."""
 
     tree: Symbolic
@@ -192,17 +192,17 @@ class Algebra:
             if each.usual is not None and type(each.value) is int
         }
 
-    def expression(self, expression: Expression) -> Layout:
+    def expression(self, expression: Expression) -> Arranged:
         """Any expression over the fields, which the config has settled."""
         return self._lay_out(
             [(sympy.Integer(1), self._convert(expression.tree))], expression.count(self._values)
         )
 
-    def part(self, part: PartCount) -> Layout | None:
+    def part(self, part: PartCount) -> Arranged | None:
         """What a part counts, as its source has it; None of a derived one."""
         return self._sum((part,))
 
-    def term(self, term: TermCount, *, usual: bool = False) -> Layout | None:
+    def term(self, term: TermCount, *, usual: bool = False) -> Arranged | None:
         """What a term counts; None of a derived one.
 
         Args:
@@ -211,25 +211,27 @@ class Algebra:
         """
         return self._sum(term.parts, usual=usual)
 
-    def total(self, *, usual: bool = False) -> Layout | None:
+    def total(self, *, usual: bool = False) -> Arranged | None:
         """What the model counts: what repeats, then what is there once, gathered; None of a derived one."""
         return self._sum(self._formula.parts, usual=usual, gather=True)
 
-    def active(self) -> Layout | None:
+    def active(self) -> Arranged | None:
         """What one token uses of that; None of a derived one."""
         return self._sum(tuple(map(_only_active, self._formula.parts)), gather=True)
 
-    def token_cache(self, cache: CacheSize) -> Layout:
+    def token_cache(self, cache: CacheSize) -> Arranged:
         """Elements of the cache for each token."""
         return self.expression(cache.token_expression)
 
-    def source_cache(self, cache: CacheSize) -> Layout | None:
+    def source_cache(self, cache: CacheSize) -> Arranged | None:
         """Elements of the cache for each position of the encoder; None where there are none."""
         if cache.source_token_expression is None or not cache.source_token:
             return None
         return self.expression(cache.source_token_expression)
 
-    def _sum(self, parts: Sequence[PartCount], *, usual: bool = False, gather: bool = False) -> Layout | None:
+    def _sum(
+        self, parts: Sequence[PartCount], *, usual: bool = False, gather: bool = False
+    ) -> Arranged | None:
         summands: list[Summand] = []
         for part in parts:
             if part.expression is None:
@@ -243,7 +245,7 @@ class Algebra:
             summands = [(times.xreplace(self._usual), each.xreplace(self._usual)) for times, each in summands]
         return self._lay_out(summands, sum(part.value for part in parts), gather=gather)
 
-    def _lay_out(self, summands: Sequence[Summand], value: int, *, gather: bool = False) -> Layout:
+    def _lay_out(self, summands: Sequence[Summand], value: int, *, gather: bool = False) -> Arranged:
         """Put the sum in order, and prove that it is still the same.
 
         Raises:
@@ -251,7 +253,7 @@ class Algebra:
         """
         tree = arrange(summands, gather=gather)
         values = {symbol: sympy.Integer(meaning.value) for symbol, meaning in self._meanings.items()}
-        layout = Layout(tree, self._meanings)
+        layout = Arranged(tree, self._meanings)
         found = tree.xreplace(values)
         if found != value:
             raise LedgerError(
@@ -302,7 +304,7 @@ class Algebra:
             above, below = (
                 arrange([(sympy.Integer(1), self._convert(each))]) for each in (node.left, node.right)
             )
-            over, under = (Layout(each, self._meanings).latex for each in (above, below))
+            over, under = (Arranged(each, self._meanings).latex for each in (above, below))
             latex = rf"\left\lfloor \frac{{{over}}}{{{under}}} \right\rfloor"
         value = Expression(node).evaluate(self._values)
         form = "({})" if isinstance(node, ast.BinOp) else "{}"

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import FormulaError, UsageError
-from analyzer.formulas.family import Cache, Family, Field, ModelClass, Part, Term, find_family, load_families
+from analyzer.formulas.family import (
+    Cache,
+    Family,
+    Field,
+    ModelClass,
+    Term,
+    TermPart,
+    find_family,
+    load_families,
+)
 from analyzer.formulas.language import Expression, Value, Values
 from analyzer.formulas.record import CacheSize, FieldOrigin, FieldValue, Formula, Kind, PartCount, TermCount
 from analyzer.wording import shown
@@ -334,11 +343,11 @@ def count_parts(family: Family, values: Values, model_class: ModelClass) -> dict
     return counts
 
 
-def _applies(term: Term, part: Part, values: Values) -> bool:
+def _applies(term: Term, part: TermPart, values: Values) -> bool:
     return all(condition is None or condition.holds(values) for condition in (term.when, part.when))
 
 
-def _count_part(family: Family, term: Term, part: Part, values: Values) -> PartCount:
+def _count_part(family: Family, term: Term, part: TermPart, values: Values) -> PartCount:
     times = part.times or term.times
     count = 1 if times is None else times.count(values)
     each = part.count.count(values)

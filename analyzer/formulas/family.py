@@ -45,7 +45,7 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TermPart:
     """What one kind of module counts. The expressions are for one of it, `times` says how many there are."""
 
     name: str
@@ -87,7 +87,7 @@ class Term:
     uses: Expression | None
     """How often each of it is applied in one forward pass; None for once."""
     when: Expression | None
-    parts: tuple[Part, ...]
+    parts: tuple[TermPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Family:
     cache: Cache | None
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TermPart, ...]:
         """In the order of the file, which is the order in which their scopes are asked."""
         return tuple(part for term in self.terms for part in term.parts)
 
@@ -178,11 +178,11 @@ class Family:
             )
         return tuple((where, each) for where, each_of in several for each in each_of if each is not None)
 
-    def pattern(self, part: Part) -> re.Pattern[str]:
+    def pattern(self, part: TermPart) -> re.Pattern[str]:
         """What finds the part's parameters by their names, or by those of their modules."""
         return _compile_scope(self.prefix, part.scope)
 
-    def find_part(self, names: Iterable[str]) -> Part | None:
+    def find_part(self, names: Iterable[str]) -> TermPart | None:
         """The first part that one of a parameter's names belongs to; a name goes before those after it."""
         for name in names:
             for part in self.parts:
@@ -340,11 +340,11 @@ def _term(item: Mapping[str, Any], source: str) -> Term:
     )
 
 
-def _part(term: str, item: Mapping[str, Any], source: str) -> Part:
+def _part(term: str, item: Mapping[str, Any], source: str) -> TermPart:
     known = ("name", "count", "vectors", "active", "times", "when", "scope", "source", "tied_to", "unread")
     _check_keys(f"{term}/{item['name']}", item, *known)
     re.compile(item["scope"])
-    return Part(
+    return TermPart(
         name=item["name"],
         term=term,
         count=parse_expression(item["count"]),

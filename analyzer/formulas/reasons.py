@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzer.errors import FormulaError
 from analyzer.formulas.counting import count_parts, settle_fields
-from analyzer.formulas.family import Family, Field, ModelClass, Part, load_families, load_family
+from analyzer.formulas.family import Family, Field, ModelClass, TermPart, load_families, load_family
 from analyzer.formulas.language import Value, parse_expression
 from analyzer.formulas.record import (
     Certainty,
@@ -317,7 +317,7 @@ def _solve(now: Circumstances, settled: frozenset[str], counts: Counts) -> Circu
     return None
 
 
-def _sizes_of(now: Circumstances, part: Part) -> set[str]:
+def _sizes_of(now: Circumstances, part: TermPart) -> set[str]:
     """The sizes that a part depends on, of those that a config says: others are computed from them."""
     fields = {field.name: field for field in now.fields()}
     term = next(term for term in now.family.terms if term.name == part.term)
@@ -497,7 +497,7 @@ def _describe(cause: Cause, key: str) -> str:
     return f"such as with {field}"
 
 
-def _untied(part: Part) -> str:
+def _untied(part: TermPart) -> str:
     return f"the head is untied: its {part.name} is stored beside the {part.tied_to}, with values of its own"
 
 
@@ -561,7 +561,7 @@ def _has_all_matrices(formula: Formula, side: Side) -> bool:
     )
 
 
-def _tied_part(formula: Formula, key: str) -> Part | None:
+def _tied_part(formula: Formula, key: str) -> TermPart | None:
     """The part of the family whose tensor is another's in this class."""
     parts = load_family(formula.key).parts if formula.key is not None else ()
     return next((part for part in parts if part.key == key and part.tied_to is not None), None)

@@ -24,10 +24,17 @@ from analyzer.documents.time import (
 from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping
 from analyzer.saved import decode, read_report
-from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
+from analyzer.timing.record import (
+    Axis,
+    Environment,
+    KernelTime,
+    Latency,
+    Point,
+    TimedGroup,
+    Timing,
+    TimingSettings,
+)
 from analyzer.timing.request import Feed, Schedule
-
-__all__ = ["is_saved_timing", "load_timing", "rebuild_timing"]
 
 
 def is_saved_timing(path: Path | str) -> bool:
@@ -171,7 +178,7 @@ def _latency(row: LatencyRow) -> Latency:
     )
 
 
-def _part(row: TimeGroup) -> Part:
+def _part(row: TimeGroup) -> TimedGroup:
     group = Group(
         name=row.group,
         label=tuple(row.keys),
@@ -181,7 +188,7 @@ def _part(row: TimeGroup) -> Part:
         tensors=row.tensors,
         nodes=row.nodes,
     )
-    return Part(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
+    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
 
 
 def _kernel(row: Kernel) -> KernelTime:
