@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["render_json", "to_document", "to_record", "write_json"]
 
 
-def render_json(report: Report, options: RenderOptions | None = None) -> str:
+def render_json(report: Report | Head, options: RenderOptions | None = None) -> str:
     """The report as JSON text with a final newline; indented, with each row of a list on a line of its own.
 
     It holds every row, whatever the options.
@@ -83,17 +83,19 @@ _MAKERS = {
 """What makes the document of each kind of report: a module of this folder, and its function."""
 
 
-def to_record(report: Report) -> Head:
-    """The report as the typed document of its kind.
+def to_record(report: Report | Head) -> Head:
+    """The report as the typed document of its kind; a document is one already.
 
     Raises:
         TypeError: it is no report.
     """
+    if isinstance(report, Head):
+        return report
     made: Head = find_maker(__name__, _MAKERS, report)(report)
     return made
 
 
-def to_document(report: Report) -> Document:
+def to_document(report: Report | Head) -> Document:
     """The report as plain dicts and lists, as its JSON Schema describes it.
 
     Raises:
