@@ -8,14 +8,16 @@ from typing import Any
 import msgspec
 
 from analyzer.documents.base import Head
+from analyzer.documents.formula import FormulaDocument
 from analyzer.documents.kinds import DOCUMENTS
 from analyzer.documents.time import TimeDocument
 from analyzer.errors import UsageError
 from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe, is_described
+from analyzer.pages.page import Page
+from analyzer.render.described import page_of
 from analyzer.render.html.blocks import Section
 from analyzer.render.html.bridge import describe_recovery
-from analyzer.render.html.formulas import describe_formula
 from analyzer.render.html.inspection import describe_survey
 from analyzer.render.html.page import make_page
 from analyzer.render.html.parts import Beside
@@ -32,7 +34,6 @@ __all__ = ["SECTIONS", "render_html"]
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
     "survey": describe_survey,
     "recover": describe_recovery,
-    "formula": describe_formula,
 }
 """What describes each kind of document, by the name of its schema."""
 
@@ -48,7 +49,8 @@ def render_html(report: Report, options: RenderOptions | None = None) -> str:
         UsageError: a document beside it is of a kind that no page shows, or has a wrong value.
     """
     beside = options.beside if options is not None else ()
-    return _make([to_record(report), *beside])
+    document = to_record(report)
+    return _make([document, *beside], page_of(report, document) if is_described(document) else None)
 
 
 def render_documents(documents: Sequence[Mapping[str, Any]]) -> str:
@@ -60,12 +62,13 @@ def render_documents(documents: Sequence[Mapping[str, Any]]) -> str:
     return _make(documents)
 
 
-def _make(documents: Sequence[Head | Mapping[str, Any]]) -> str:
+def _make(documents: Sequence[Head | Mapping[str, Any]], page: Page | None = None) -> str:
+    """The page of all; `page` is the first document's, where a report says more than that."""
     known = [_typed(each) for each in documents]
-    views = {_kind(each): View(each) for each in reversed(known) if isinstance(each, Mapping)}
     times = next((_times(each) for each in known if isinstance(each, TimeDocument)), {})
-    together = Beside(times=times, formula=views.get("formula"))
-    sections = [_section(each, together) for each in known]
+    formula = next((each for each in known if isinstance(each, FormulaDocument)), None)
+    beside = Beside(times=times)
+    sections = [_section(each, beside, formula, None if at else page) for at, each in enumerate(known)]
     ends = sections[0].subject.split(" · ")[0].replace("\\", "/").rstrip("/").split("/")
     title = "/".join(filter(None, ends[-_PARTS:])) or sections[0].title
     return make_page(title, sections)
@@ -84,13 +87,15 @@ def _times(document: TimeDocument) -> dict[str, float]:
     return {part.group: part.ms for part in document.groups if not part.across}
 
 
-def _section(document: Head | Mapping[str, Any], beside: Beside) -> Section:
+def _section(
+    document: Head | Mapping[str, Any], beside: Beside, formula: FormulaDocument | None, page: Page | None
+) -> Section:
     """What one document has to say."""
     if isinstance(document, Mapping):
         return SECTIONS[_kind(document)](View(document), beside)
-    page = put_times_beside(describe(document), beside.times)
-    if beside.formula is not None and (total := beside.formula.count("total")) is not None:
-        page = put_formula_beside(page, beside.formula.text("class") or "The formula", total)
+    page = put_times_beside(page or describe(document), beside.times)
+    if formula is not None and formula.total is not None:
+        page = put_formula_beside(page, formula.class_ or "The formula", formula.total)
     return make_section(page, beside)
 
 

@@ -40,7 +40,6 @@ class Beside:
     keys: Keys = field(default_factory=Keys)
     times: Mapping[str, float] = field(default_factory=dict)
     """Milliseconds of each group, by its name."""
-    formula: View | None = None
 
 
 def name(title: str) -> Column:

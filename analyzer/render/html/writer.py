@@ -20,6 +20,7 @@ from analyzer.pages.page import (
     Said,
     Table,
     Tone,
+    list_verdicts,
     number_of,
     say,
     say_prose,
@@ -41,9 +42,8 @@ def make_section(page: Page, beside: Beside) -> html.Section:
     made: list[html.Block] = []
     if page.answer:
         made.append(html.Answer(page.tone is Tone.GOOD, show(page.answer), is_plain=page.tone is Tone.PLAIN))
-    for block in page.blocks:
-        if isinstance(block, Notes) and block.tone in _VERDICTS:
-            made += [html.Answer(block.tone is Tone.GOOD, show(say_prose(line))) for line in block.lines]
+    for verdict in list_verdicts(page):
+        made += [html.Answer(verdict.tone is Tone.GOOD, show(say_prose(line))) for line in verdict.lines]
     if page.figures:
         tiles = [html.Tile(figure.label, show(figure.value), show(figure.note)) for figure in page.figures]
         made.append(html.Tiles(tuple(tiles)))
@@ -61,7 +61,7 @@ def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[ht
             yield html.Facts(
                 tuple(html.Fact(show(fact.label), show(fact.value)) for fact in facts), block.title
             )
-        case Notes(lines=lines, tone=tone) if lines and tone not in _VERDICTS:
+        case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
             told = tuple(show(say_prose(line), 4000) for line in lines)
             yield html.Notes(told, show(block.title), is_warning=tone is Tone.WARN)
         case Findings():
@@ -72,9 +72,6 @@ def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[ht
             grid = {"grid": keys[block.table], "times": _times(beside)} if block.table else {}
             data = {**grid, **block.data}
             yield html.Chart(beside.keys.next(), show(block.title), block.kind, data, block.summary)
-
-
-_VERDICTS = (Tone.GOOD, Tone.BAD)
 
 
 def _times(beside: Beside) -> list[list[str | float]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analyzer.pages.kinds import REPORTS, describe
+from analyzer.pages.kinds import REPORTS
 from analyzer.render.makers import find_maker
 from analyzer.render.markdown.writer import write_blocks
 from analyzer.render.options import RenderOptions
@@ -21,7 +21,6 @@ LONGEST = 60_000
 """Characters of a report: a comment on GitHub holds 65,536, and who posts it may add something."""
 
 _MAKERS = {
-    "FormulaReport": "formula:show_formula",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
 }
@@ -38,10 +37,10 @@ def render_markdown(report: Report, options: RenderOptions | None = None) -> str
     """
     options = options or RenderOptions()
     if type(report).__name__ in REPORTS:
-        from analyzer.render.json import to_record
+        from analyzer.render.described import page_of
         from analyzer.render.markdown.pages import write_markdown
 
-        return write_markdown(describe(to_record(report)), rows=options.rows, verbose=options.verbose)
+        return write_markdown(page_of(report), rows=options.rows, verbose=options.verbose)
     text = write_blocks(_blocks(report, options))
     rows = options.rows or _MANY
     is_cut = False

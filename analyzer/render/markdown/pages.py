@@ -24,6 +24,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
     cut_table,
+    list_verdicts,
     name_rows,
     pieces_of,
     say,
@@ -75,11 +76,9 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
         yield pieces.Line((page.about,))
     if page.answer:
         yield pieces.Line((f"{_MARKS.get(page.tone, '')}{page.answer}",), is_strong=True)
-    for block in page.blocks:
-        if isinstance(block, Notes) and block.tone in _MARKS:
-            yield from (
-                pieces.Line((_MARKS[block.tone], *_prose(line)), is_strong=True) for line in block.lines
-            )
+    for verdict in list_verdicts(page):
+        mark = _MARKS[verdict.tone]
+        yield from (pieces.Line((mark, *_prose(line)), is_strong=True) for line in verdict.lines)
     said = [figure.said for figure in page.figures if figure.said]
     if said:
         yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
@@ -125,7 +124,7 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
     match block:
         case Facts(facts=facts) if facts:
             yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
-        case Notes(lines=lines, tone=tone) if lines and tone not in _MARKS:
+        case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
             if block.title:
                 yield pieces.Line((block.title,), is_strong=True)
             cells = [
@@ -142,8 +141,9 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
                 cells.append((format_many(len(problems) - len(shown), "more finding"),))
             yield pieces.Items(tuple(cells))
         case Table() if block.rows or block.total:
-            yield _table(block, rows)
-            for note in block.notes:
+            cut = cut_table(block, rows)
+            yield _table(cut)
+            for note in cut.notes:
                 yield pieces.Line((note,))
 
 
@@ -158,14 +158,13 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
     return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, " [", problem.id, "]")
 
 
-def _table(table: Table, rows: int) -> pieces.Table:
-    cut = cut_table(table, rows)
+def _table(cut: Table) -> pieces.Table:
     shown = [(at, column) for at, column in enumerate(cut.columns) if not column.is_hidden]
     titles = tuple(
-        pieces.Column(column.title or (table.title if not at else ""), column.kind.is_number)
+        pieces.Column(column.title or (cut.title if not at else ""), column.kind.is_number)
         for at, column in shown
     )
-    named = zip(cut.rows, name_rows(cut.rows), strict=True)
+    named = zip(cut.rows, name_rows(cut), strict=True)
     made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
     if cut.total:
         title = Said(None, say(cut.total[0], Kind.TEXT))  # our own word, no name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
-from analyzer.pages.kinds import REPORTS, describe
+from analyzer.pages.kinds import REPORTS
 from analyzer.render.makers import find_maker
 from analyzer.render.options import RenderOptions
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["RenderOptions", "render_text"]
 
 _MAKERS = {
-    "FormulaReport": "formula:show_formula",
     "RecoverReport": "recover:show_recovery",
     "SurveyReport": "survey:show_survey",
 }
@@ -33,11 +32,11 @@ def render_text(report: Report, options: RenderOptions | None = None) -> str:
     """
     options = options or RenderOptions()
     if type(report).__name__ in REPORTS:
-        from analyzer.render.json import to_record
+        from analyzer.render.described import page_of
         from analyzer.render.text.writer import write_text
 
         return write_text(
-            describe(to_record(report)),
+            page_of(report),
             rows=options.rows,
             width=options.width,
             color=options.color,

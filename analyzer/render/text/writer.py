@@ -23,6 +23,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
     cut_table,
+    list_verdicts,
     name_rows,
     number_of,
     say,
@@ -76,7 +77,8 @@ def write_text(
         ascii: whether the encoding has no other characters.
     """
     pen = _Pen(max(width, 20), rows, color, verbose, ascii)
-    first = [block for block in page.blocks if _detail(block) is Detail.FIRST and not _is_verdict(block)]
+    verdicts = list_verdicts(page)
+    first = [block for block in page.blocks if _detail(block) is Detail.FIRST and block not in verdicts]
     later = [
         block
         for block in page.blocks
@@ -98,10 +100,6 @@ def _detail(block: Block) -> Detail | None:
     return getattr(block, "detail", None)
 
 
-def _is_verdict(block: Block) -> bool:
-    return isinstance(block, Notes) and block.tone in (Tone.GOOD, Tone.BAD)
-
-
 def _head(page: Page, pen: _Pen) -> Iterator[str]:
     about = printable(page.about)
     subject = printable(page.subject)
@@ -114,9 +112,8 @@ def _head(page: Page, pen: _Pen) -> Iterator[str]:
     if page.answer:
         for line in _wrap(printable(page.answer), pen.width):
             yield pen.dye(line, _TONES[page.tone])
-    for block in page.blocks:
-        if _is_verdict(block):
-            yield from _block(block, pen)
+    for verdict in list_verdicts(page):
+        yield from _block(verdict, pen)
     yield from _join([printable(figure.said) for figure in page.figures if figure.said], pen.width)
 
 
@@ -247,7 +244,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
     columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
     named = [
         replace(row, cells=(name, *row.cells[1:]))
-        for row, name in zip(table.rows, name_rows(table.rows), strict=True)
+        for row, name in zip(table.rows, name_rows(table), strict=True)
     ]
     rows = [*named, *([Row(table.total)] if table.total else [])]
     texts = {id(row): [_written(row, at, column) for at, column in columns] for row in rows}
