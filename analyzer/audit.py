@@ -27,7 +27,7 @@ from analyzer.ledger import Entry, Ledger, Opaque, Role
 from analyzer.liveness import Live, find_live
 from analyzer.model import Carrier, Model
 from analyzer.opaque import find_opaque
-from analyzer.process.collector import uncollected
+from analyzer.process import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
 from analyzer.scopes.owners import settle_scopes
 from analyzer.scopes.paths import scope_nodes

@@ -19,7 +19,7 @@ from commands import run_here
 from models import dynamo_like, external, ramp, save, text_model
 
 from analyzer.budget.flags import METRICS_OF
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.commands.check import check as command
 from analyzer.config import load_config
 from analyzer.config.rules import KEYS

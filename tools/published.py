@@ -11,9 +11,8 @@ from pathlib import Path
 
 from analyzer.formulas.algebra import Algebra
 from analyzer.formulas.check import check_formula
-from analyzer.formulas.closed_form import Family
 from analyzer.formulas.counting import count_config
-from analyzer.formulas.family import find_family, load_families
+from analyzer.formulas.family import Family, find_family, load_families
 from analyzer.formulas.record import Checked, Formula
 from exporter.presets import Published, load_published
 

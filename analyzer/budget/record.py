@@ -10,23 +10,6 @@ from typing import TypeAlias
 
 from analyzer.ledger import Finding
 
-__all__ = [
-    "UNSUMMED",
-    "Among",
-    "AtLeast",
-    "AtMost",
-    "BudgetReport",
-    "Contributor",
-    "Growth",
-    "Limit",
-    "Over",
-    "Rule",
-    "Skipped",
-    "Status",
-    "Unit",
-    "Verdict",
-]
-
 
 class Status(enum.StrEnum):
     """What became of a rule. A rule that could not be evaluated is never PASS."""
@@ -109,7 +92,7 @@ class Rule:
     name: str
     """Unique in its budget."""
     metric: str
-    """A key of `analyzer.budget.metrics.METRICS`."""
+    """A key of `analyzer.budget.measuring.METRICS`."""
     limit: Limit
     match: str | None = None
     """A glob over the model's path as it was named; None: every model."""

@@ -17,8 +17,6 @@ from analyzer.ledger import natural_order
 from analyzer.ranges import is_url
 from analyzer.read.remote import is_many, list_models, mark_of
 
-__all__ = ["STDIN", "find_sources", "list_names"]
-
 STDIN = "-"
 """The source that is a list on stdin."""
 

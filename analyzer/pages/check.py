@@ -339,10 +339,12 @@ def _contributors(rule: Verdict, detail: Detail, document: CheckDocument) -> Tab
     """The largest parts, or changes; they and what no part is sum to the total where they can."""
     has_baseline = any(each.baseline is not None for each in rule.contributors)
     total = _total(rule)
-    parts = list(rule.contributors)
+    adds = rule.metric not in UNSUMMED
+    rows = [Row(_part(each, has_baseline=has_baseline, adds=adds)) for each in rule.contributors]
     if total is not None:
-        rest = _rest(total, parts)
-        parts += [rest] if rest.value or rest.baseline else []
+        rest = _rest(total, rule.contributors)
+        told = _part(rest, has_baseline=has_baseline)
+        rows += [Row(told, stays=True)] if rest.value or rest.baseline else []
     unit = Column("now" if has_baseline else _COUNTED_BY.get(rule.unit, str(rule.unit)), Kind.COUNT, room=9)
     before = [Column("baseline", Kind.COUNT, room=5)] if has_baseline else []
     change = [Column("change", Kind.SIGNED, room=9)] if has_baseline else []
@@ -352,15 +354,14 @@ def _contributors(rule: Verdict, detail: Detail, document: CheckDocument) -> Tab
         unit,
         *change,
     )
-    adds = rule.metric not in UNSUMMED
     where = f" in {rule.model}" if len(document.models) > 1 else ""
     return Table(
         columns,
-        tuple(Row(_part(each, has_baseline=has_baseline, adds=adds)) for each in parts),
+        tuple(rows),
         title=f"{rule.name}{where}: largest {'changes' if has_baseline else 'parts'}",
         total=_part(total, has_baseline=has_baseline) if total is not None else (),
         detail=detail,
-        is_long=len(parts) > _SHORT,
+        is_long=len(rows) > _SHORT,
     )
 
 

@@ -22,6 +22,7 @@ from analyzer.units import format_count, format_doing, format_many, short_count,
 
 if TYPE_CHECKING:  # the documents of others
     from analyzer.documents.check import ModelFinding
+    from analyzer.documents.survey import SurveyFinding
 
 __all__ = [
     "GROUPS",
@@ -57,7 +58,7 @@ def list_findings(findings: Iterable[Finding | ModelFinding], model: str = "") -
     return Findings(tuple(problems))
 
 
-def count_severities(findings: Iterable[Finding | ModelFinding]) -> str:
+def count_severities(findings: Iterable[Finding | ModelFinding | SurveyFinding]) -> str:
     """How many of each severity there are, the worst first; "" where there are none."""
     counts: dict[str, int] = defaultdict(int)
     for finding in findings:

@@ -36,9 +36,9 @@ class Symbols:
 
 def symbols_of(report: FormulaReport) -> Symbols:
     """The expressions of a report, with fields that have their usual value put in terms of the others."""
-    from analyzer.formulas.algebra import Algebra, Layout, to_latex  # sympy
+    from analyzer.formulas.algebra import Algebra, Arranged, to_latex  # sympy
 
-    def math(layout: Layout | None) -> Prose:
+    def math(layout: Arranged | None) -> Prose:
         return "" if layout is None else (Math(layout.text, layout.latex),)
 
     formula = report.formula

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 from analyzer.budget.record import UNSUMMED, Contributor
 from analyzer.render import to_document
 from analyzer.render.options import RenderOptions
-from analyzer.render.sentences.findings import worst_first
+from analyzer.render.problems import worst_first
 from analyzer.units import format_amount, format_count, format_others, printable
 
 if TYPE_CHECKING:

@@ -21,10 +21,17 @@ from analyzer.documents.time import (
 )
 from analyzer.ledger import Group, Grouping
 from analyzer.saved import check_numbers, decode, read_report
-from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
+from analyzer.timing.record import (
+    Axis,
+    Environment,
+    KernelTime,
+    Latency,
+    Point,
+    TimedGroup,
+    Timing,
+    TimingSettings,
+)
 from analyzer.timing.request import Feed, Schedule
-
-__all__ = ["is_saved_timing", "load_timing", "rebuild_timing"]
 
 
 def is_saved_timing(path: Path | str) -> bool:
@@ -156,7 +163,7 @@ def _latency(row: LatencyRow) -> Latency:
     )
 
 
-def _part(row: TimeGroup) -> Part:
+def _part(row: TimeGroup) -> TimedGroup:
     group = Group(
         name=row.group,
         label=tuple(row.keys),
@@ -166,7 +173,7 @@ def _part(row: TimeGroup) -> Part:
         tensors=row.tensors,
         nodes=row.nodes,
     )
-    return Part(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
+    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
 
 
 def _kernel(row: Kernel) -> KernelTime:

@@ -14,7 +14,7 @@ import numpy as np
 from analyzer.group.keys import Label
 from analyzer.group.tree import TreeRow, build_tree, cut_rows, sum_groups
 from analyzer.ledger import Group
-from analyzer.timing.record import Part, Point, Timing
+from analyzer.timing.record import Point, TimedGroup, Timing
 from analyzer.units import format_many
 
 FEWEST = 3
@@ -235,7 +235,7 @@ class _Times:
         return _sum_ms(self.points[-1], row.members)
 
 
-def _sum_ms(parts: Mapping[Label, Part], labels: Sequence[Label]) -> float:
+def _sum_ms(parts: Mapping[Label, TimedGroup], labels: Sequence[Label]) -> float:
     return math.fsum(parts[label].ms for label in labels if label in parts)
 
 
@@ -261,7 +261,7 @@ def _join(errors: Iterator[float]) -> float:
 def _fused(points: Sequence[Point], shown: Sequence[TreeRow]) -> Iterator[TimeRow]:
     """A row for each set of rows whose groups kernels were fused across."""
     titles = _innermost(shown)
-    found: dict[tuple[str, ...], list[list[Part]]] = defaultdict(lambda: [[] for _ in points])
+    found: dict[tuple[str, ...], list[list[TimedGroup]]] = defaultdict(lambda: [[] for _ in points])
     for at, point in enumerate(points):
         for part in point.parts:
             if part.across:
@@ -333,7 +333,7 @@ def grow_latency(timing: Timing) -> Growth | None:
 
 def grow_parts(timing: Timing) -> tuple[tuple[str, tuple[str, ...], Growth | None], ...]:
     """Of each part of any point its name, the groups that it is fused across, and its growth."""
-    by_point = [_by_label(point) for point in timing.points]
+    by_point = [{(part.group.label, part.across): part for part in point.parts} for point in timing.points]
     known = {key: part for parts in by_point for key, part in parts.items()}
     return tuple(
         (part.group.name, part.across, _grow([parts.get(key) for parts in by_point], timing))
@@ -341,11 +341,7 @@ def grow_parts(timing: Timing) -> tuple[tuple[str, tuple[str, ...], Growth | Non
     )
 
 
-def _by_label(point: Point) -> dict[tuple[Label, tuple[str, ...]], Part]:
-    return {(part.group.label, part.across): part for part in point.parts}
-
-
-def _grow(parts: Sequence[Part | None], timing: Timing) -> Growth | None:
+def _grow(parts: Sequence[TimedGroup | None], timing: Timing) -> Growth | None:
     times = [part.ms if part else 0.0 for part in parts]
     errors = [part.error_ms if part else 0.0 for part in parts]
     return fit_growth(lengths(timing), times, errors)

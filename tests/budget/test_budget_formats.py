@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.budget.gate import check_models
+from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import Among, AtLeast, AtMost, BudgetReport, Growth, Limit, Over, Rule
 from analyzer.errors import UsageError
 from analyzer.ledger import Finding, Ledger, Severity

@@ -9,11 +9,10 @@ import pytest
 from documents import ROOT
 
 from analyzer.errors import SourceError
-from analyzer.formulas.closed_form import Cache, Computed, Family, Field, ModelClass, Part, Term
 from analyzer.formulas.counting import count_config
-from analyzer.formulas.family import family_names
+from analyzer.formulas.family import Cache, Computed, Family, Field, ModelClass, Part, Term, family_names
 from analyzer.formulas.language import FUNCTIONS
-from analyzer.formulas.memory import weigh
+from analyzer.formulas.rows import weigh
 from exporter.presets import PRESETS, Published, load_published, preset_config, preset_name, preset_names
 from tools.published import (
     classes_of,

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from analyzer.answer import Answer
 from analyzer.render.answer import show_value
-from analyzer.render.html.blocks import Block, Cell, Chart, Column, Grid, Notes, Section, Tile, Tiles
+from analyzer.render.html.blocks import Block, Cell, Chart, Column, Grid, Keys, Notes, Section, Tile, Tiles
 from analyzer.render.html.page import make_page
-from analyzer.render.html.parts import Keys
 from analyzer.render.html.wording import both_bytes, both_counts, show
 
 __all__ = ["MOST_MODELS", "page_of_answer", "page_of_lake"]

@@ -26,16 +26,15 @@ from analyzer.pages.page import (
     say_prose,
 )
 from analyzer.render.html import blocks as html
-from analyzer.render.html.parts import Beside
 from analyzer.render.html.wording import bytes_of, show
 
 __all__ = ["make_section"]
 
 
-def make_section(page: Page, beside: Beside) -> html.Section:
+def make_section(page: Page, fresh: html.Keys, times: Mapping[str, float]) -> html.Section:
     """All that a page says, also what text shows by `-v` only."""
     keys = {
-        block.key: beside.keys.next()
+        block.key: fresh.next()
         for block in page.blocks
         if isinstance(block, Table) and block.key and block.rows
     }
@@ -48,14 +47,16 @@ def make_section(page: Page, beside: Beside) -> html.Section:
         tiles = [html.Tile(figure.label, show(figure.value), show(figure.note)) for figure in page.figures]
         made.append(html.Tiles(tuple(tiles)))
     ordered = sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST)
-    made += [each for block in ordered for each in _block(block, keys, beside)]
+    made += [each for block in ordered for each in _block(block, keys, fresh, times)]
     subject = show(
         f"{page.subject} · {page.about}" if page.subject and page.about else page.subject or page.about
     )
     return html.Section(page.kind, page.question, subject, tuple(made))
 
 
-def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[html.Block]:
+def _block(
+    block: Block, keys: Mapping[str, str], fresh: html.Keys, times: Mapping[str, float]
+) -> Iterator[html.Block]:
     match block:
         case Facts(facts=facts) if facts:
             yield html.Facts(
@@ -67,15 +68,15 @@ def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[ht
         case Findings():
             yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
         case Table() if block.rows:
-            yield _table(block, keys, beside)
+            yield _table(block, keys, fresh)
         case Chart() if not block.table or block.table in keys:
-            grid = {"grid": keys[block.table], "times": _times(beside)} if block.table else {}
+            grid = (
+                {"grid": keys[block.table], "times": [[name, ms] for name, ms in times.items()]}
+                if block.table
+                else {}
+            )
             data = {**grid, **block.data}
-            yield html.Chart(beside.keys.next(), show(block.title), block.kind, data, block.summary)
-
-
-def _times(beside: Beside) -> list[list[str | float]]:
-    return [[name, ms] for name, ms in beside.times.items()]
+            yield html.Chart(fresh.next(), show(block.title), block.kind, data, block.summary)
 
 
 def _problem(problem: Problem) -> html.Finding:
@@ -101,7 +102,7 @@ def _explained(known: Explanation) -> Iterator[tuple[str, str]]:
     return ((heading, text) for heading, text in told if text)
 
 
-def _table(table: Table, keys: Mapping[str, str], beside: Beside) -> html.Block:
+def _table(table: Table, keys: Mapping[str, str], fresh: html.Keys) -> html.Block:
     columns = tuple(map(_column, table.columns))
     rows = tuple(tuple(_cells(row.cells, table.columns, exact=table.is_long)) for row in table.rows)
     total = tuple(_cells(table.total, table.columns, exact=table.is_long)) if table.total else ()
@@ -109,7 +110,7 @@ def _table(table: Table, keys: Mapping[str, str], beside: Beside) -> html.Block:
     note = " ".join(table.notes)
     levels = tuple(row.level for row in table.rows)
     if table.is_long and not any(levels):
-        return html.Grid(keys.get(table.key) or beside.keys.next(), title, columns, rows, total, show(note))
+        return html.Grid(keys.get(table.key) or fresh.next(), title, columns, rows, total, show(note))
     bad = frozenset(at for at, row in enumerate(table.rows) if row.tone is Tone.BAD)
     return html.Table(title, columns, rows, levels, total, show(note), bad)
 

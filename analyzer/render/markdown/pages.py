@@ -16,9 +16,7 @@ from analyzer.pages.page import (
     Math,
     Notes,
     Page,
-    Piece,
     Problem,
-    Prose,
     Row,
     Said,
     Table,
@@ -29,7 +27,7 @@ from analyzer.pages.page import (
     pieces_of,
     say,
 )
-from analyzer.render import pieces
+from analyzer.render.markdown import pieces
 from analyzer.render.markdown.writer import write_blocks
 from analyzer.units import format_many, format_others
 
@@ -71,14 +69,14 @@ def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False) -> str:
 
 
 def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
-    yield pieces.Heading((pieces.Code(page.subject) if page.subject else page.question,))
+    yield pieces.Heading((Code(page.subject) if page.subject else page.question,))
     if page.about:
         yield pieces.Line((page.about,))
     if page.answer:
         yield pieces.Line((f"{_MARKS.get(page.tone, '')}{page.answer}",), is_strong=True)
     for verdict in list_verdicts(page):
         mark = _MARKS[verdict.tone]
-        yield from (pieces.Line((mark, *_prose(line)), is_strong=True) for line in verdict.lines)
+        yield from (pieces.Line((mark, *pieces_of(line)), is_strong=True) for line in verdict.lines)
     said = [figure.said for figure in page.figures if figure.said]
     if said:
         yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
@@ -93,7 +91,7 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
 def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
     """What is not folded, under its title where no column has it."""
     is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
-    has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is Detail.MORE
+    has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
     title = "" if is_named or isinstance(block, Notes) else getattr(block, "title", "")
     if made and has_title and title:
         yield pieces.Line((title,), is_strong=True)
@@ -101,19 +99,6 @@ def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Blo
 
 
 _MARKS = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}
-
-
-def _prose(prose: Prose) -> pieces.Cell:
-    return tuple(map(_piece, pieces_of(prose)))
-
-
-def _piece(piece: Piece) -> pieces.Piece:
-    match piece:
-        case Math(text=text, latex=latex):
-            return pieces.Math(text, latex)
-        case Code(text=text):
-            return pieces.Code(text)
-    return piece
 
 
 def _capital(text: str) -> str:
@@ -128,7 +113,7 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
             if block.title:
                 yield pieces.Line((block.title,), is_strong=True)
             cells = [
-                ((pieces.Strong("warning"), " ") if tone is Tone.WARN else ()) + _prose(line)
+                ((pieces.Strong("warning"), " ") if tone is Tone.WARN else ()) + pieces_of(line)
                 for line in lines[: max(rows, _SENTENCES) if rows else None]
             ]
             if left := len(lines) - len(cells):
@@ -151,11 +136,12 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
     names: list[pieces.Piece] = []
     shown = problem.subjects[: min(rows or len(problem.subjects), 20)]
     for subject in shown:
-        names += [", " if names else ": ", pieces.Code(subject)]
+        names += [", " if names else ": ", Code(subject)]
     if len(shown) < len(problem.subjects):
         names.append(f", {format_many(len(problem.subjects) - len(shown), 'other')}")
-    model: tuple[pieces.Piece, ...] = (pieces.Code(problem.model), ": ") if problem.model else ()
-    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, " [", problem.id, "]")
+    model: tuple[pieces.Piece, ...] = (Code(problem.model), ": ") if problem.model else ()
+    kind = f" [{problem.id}]" if problem.id else ""
+    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, kind)
 
 
 def _table(cut: Table) -> pieces.Table:
@@ -179,7 +165,7 @@ def _row(row: Row, shown: list[tuple[int, Column]]) -> pieces.Row:
 def _cell(row: Row, at: int, column: Column) -> pieces.Cell:
     cell = row.cells[at]
     if isinstance(cell, Math | tuple):
-        return _prose(cell if isinstance(cell, tuple) else (cell,))
+        return cell if isinstance(cell, tuple) else (cell,)
     text = say(cell, column.kind)
     is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
-    return (pieces.Code(text) if is_name else text,)
+    return (Code(text) if is_name else text,)

@@ -193,11 +193,12 @@ def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
 def _problem(problem: Problem, pen: _Pen, *, is_whole: bool) -> Iterator[str]:
     word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
     model = f"{problem.model}: " if problem.model else ""
-    told = f"{model}{problem.message} [{problem.id}]"
+    kind = f" [{problem.id}]" if problem.id else ""
+    told = f"{model}{problem.message}{kind}"
     few = len(problem.subjects) <= _NAMES
     names = ", ".join(printable(shorten(each, _NAME)) for each in problem.subjects[:_NAMES])
     if names and not is_whole and problem.subjects[0] not in problem.message:
-        told = f"{model}{problem.message}: {names}{'' if few else ', ...'} [{problem.id}]"
+        told = f"{model}{problem.message}: {names}{'' if few else ', ...'}{kind}"
     first, *others = _hang(f"{word} ", printable(told), pen.width)
     yield first.replace(word, pen.dye(word, style), 1)
     yield from others

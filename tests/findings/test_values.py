@@ -1,23 +1,24 @@
-"""What the values of weights give away."""
+"""What the values of weights give away, and when weights of one value are worth a warning."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from memory import MemoryFile, opened
-from models import ramp, text_model
+from models import audit, noise, ramp, text_model
 from onnx import helper, numpy_helper
 
 from analyzer.audit import audit_model
 from analyzer.content import SAMPLES, Array, ContentMode
 from analyzer.dtypes import DType
 from analyzer.findings.facts import Values, look_at_values
-from analyzer.ledger import Entry, Role
+from analyzer.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, NoPayload, Payload, StoredTensor
 
 FLOATS = ["f2", "f4", "f8", "c8", "c16", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
@@ -224,3 +225,43 @@ def test_progress_counts_all_that_is_looked_at():
     look_at_values(entries, "sampled", lambda *step: told.append(step))
 
     assert told == [(3, 4), (4, 4)]
+
+
+# when weights of one value are worth a warning, and when they are what every fresh model has
+
+TEXT = """
+    g (float[1,8] x) => (float[1,8] y) {
+        h = MatMul(x, w)
+        k = LayerNormalization(h, scale, bias)
+        y = MatMul(k, v)
+    }
+"""
+FRESH = {"scale": np.ones(8, "f4"), "bias": np.zeros(8, "f4")}
+
+
+def constant(folder: Path, weights: Mapping[str, Array]) -> Finding:
+    ledger = audit(folder, text_model(TEXT, {**FRESH, **weights}))
+    (found,) = (finding for finding in ledger.findings if finding.id == "constant-filled")
+    return found
+
+
+def test_zero_biases_and_gains_of_one_are_a_note(tmp_path: Path) -> None:
+    found = constant(tmp_path, {"w": noise(8, 8), "v": noise(8, 8, seed=1)})
+
+    assert (found.severity, found.subjects) == (Severity.NOTE, ("bias", "scale"))
+    assert found.message == "16 learned elements are in tensors of one value throughout"
+
+
+def test_matrices_of_one_value_that_are_most_of_a_model_are_a_warning(tmp_path: Path) -> None:
+    found = constant(tmp_path, {"w": np.full((8, 8), 0.5, "f4"), "v": np.full((8, 8), 0.1, "f4")})
+
+    assert found.severity is Severity.WARNING
+    assert "most of the model: nobody trained it, or its weights were not loaded" in found.message
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_of_two_matrices_is_not_most_of_a_model(tmp_path: Path, seed: int) -> None:
+    found = constant(tmp_path, {"w": np.zeros((8, 8), "f4"), "v": noise(8, 8, seed=seed)})
+
+    assert found.severity is Severity.NOTE
+    assert "w" in found.subjects
