@@ -27,7 +27,7 @@ from analyzer.pages.kinds import PAGES
 from analyzer.render import RenderOptions, render_report, to_document
 from analyzer.render.html import render_documents, render_html
 from analyzer.render.html.page import LIBRARY
-from analyzer.render.html.wording import show
+from analyzer.render.html.writer import show
 from analyzer.render.json import render_json
 from analyzer.report import Inspection, Report
 from analyzer.saved import read_any_report

@@ -19,6 +19,7 @@ PAGES: Mapping[str, str] = {
     "ExportDocument": "reconcile:describe_export",
     "FormulaDocument": "formula:describe_formula",
     "InspectDocument": "inspect:describe_inspection",
+    "LakeDocument": "lake:describe_lake",
     "ReconcileDocument": "reconcile:describe_reconciliation",
     "RecoverDocument": "recover:describe_recovery",
     "SurveyDocument": "survey:describe_survey",

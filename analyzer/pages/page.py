@@ -334,6 +334,7 @@ _WRITERS = {
     Kind.SIGNED: lambda value: format_signed(round(value)),
     Kind.SIGNED_BYTES: lambda value: format_signed_bytes(round(value)),
     Kind.SIGNED_MS: format_signed_ms,
+    Kind.AMOUNT: lambda value: format_count(value) if isinstance(value, int) else f"{value:,.4g}",
 }
 
 

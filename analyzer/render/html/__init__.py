@@ -14,7 +14,7 @@ from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe
 from analyzer.pages.page import Page
 from analyzer.render.described import page_of
-from analyzer.render.html.blocks import Keys
+from analyzer.render.html.blocks import Keys, Section
 from analyzer.render.html.page import make_page
 from analyzer.render.html.writer import make_section
 from analyzer.render.json import to_record
@@ -23,7 +23,7 @@ from analyzer.report import Report
 from analyzer.saved import to_typed
 from analyzer.schemas import schema_name
 
-__all__ = ["render_documents", "render_html"]
+__all__ = ["render_documents", "render_html", "write_html"]
 
 _PARTS = 2
 """Of a path, the title has its last: a model's own name is `model.onnx` too often."""
@@ -75,6 +75,15 @@ def _make(documents: Sequence[Head], page: Page | None = None) -> str:
         if formula is not None and formula.total is not None:
             told = put_formula_beside(told, formula.class_ or "The formula", formula.total)
         sections.append(make_section(told, keys, times))
+    return _page(sections)
+
+
+def write_html(page: Page) -> str:
+    """What a page says, as a page of its own."""
+    return _page([make_section(page, Keys(), {})])
+
+
+def _page(sections: Sequence[Section]) -> str:
     ends = sections[0].subject.split(" · ")[0].replace("\\", "/").rstrip("/").split("/")
     title = "/".join(filter(None, ends[-_PARTS:])) or sections[0].title
     return make_page(title, sections)

@@ -26,7 +26,7 @@ from analyzer.pages.page import (
     say_prose,
 )
 from analyzer.render.html import blocks as html
-from analyzer.render.html.wording import bytes_of, show
+from analyzer.units import format_many, printable, shorten
 
 __all__ = ["make_section"]
 
@@ -86,7 +86,7 @@ def _problem(problem: Problem) -> html.Finding:
         show(problem.severity),
         show(problem.message, 4000),
         tuple(map(show, problem.subjects[:_SUBJECTS])),
-        bytes_of(problem.nbytes) if problem.nbytes else "",
+        format_many(problem.nbytes, "byte") if problem.nbytes else "",
         explanation.title if explanation else "",
         tuple(_explained(explanation)) if explanation else (),
         show(problem.model),
@@ -136,9 +136,22 @@ _EXACT = (Kind.COUNT, Kind.BYTES, Kind.SIGNED, Kind.SIGNED_BYTES)
 def _cells(cells: tuple[Cell, ...], columns: tuple[Column, ...], *, exact: bool) -> Iterator[html.Cell]:
     for cell, column in zip(cells, columns, strict=True):
         value = number_of(cell)
-        is_exact = exact and column.kind in _EXACT
+        is_whole = isinstance(cell, int) and column.kind is Kind.AMOUNT
+        is_exact = exact and (is_whole or column.kind in _EXACT)
         is_size = column.kind is Kind.BYTES and not isinstance(cell, Said)
         if value is not None and (is_exact or is_size):
             yield round(value)
         else:
             yield show(say(cell, column.kind))
+
+
+def show(text: str | None, longest: int = 400) -> str:
+    r"""A text from a file: no longer than anybody reads, without characters that are not seen.
+
+    >>> show("a\u202eb"), show(None), show("<b>")
+    ('a\\u202eb', '', '<b>')
+    """
+    text = shorten(text or "", longest)
+    if text.isspace() and text.isprintable():
+        return f'"{text}"'
+    return text if text.isprintable() else printable(text)

@@ -236,7 +236,7 @@ _INDENT, _DEEPEST = 2, 6
 def _table(table: Table, pen: _Pen) -> Iterator[str]:
     if not table.rows and not table.total:
         return
-    if table.is_split:
+    if table.is_split and not _is_narrow(table, pen.width):
         for number, part in enumerate(_split(table, pen.width)):
             yield from [""] if number else []
             yield from _table(part, pen)
@@ -278,11 +278,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
 
 def _split(table: Table, width: int) -> Iterator[Table]:
     """Tables of the same rows whose columns have room, as many in each as in the others; notes are below the last."""
-    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
-    widths = [
-        max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
-        for at, column in enumerate(table.columns)
-    ]
+    widths = _least_widths(table)
     widest = max(widths[1:], default=0) + _GAP
     room = max((width - min(widths[0], max(_NAMES_ROOM, width - widest))) // widest, 1)
     count = len(table.columns) - 1
@@ -302,6 +298,24 @@ def _split(table: Table, width: int) -> Iterator[Table]:
 
 _NAMES_ROOM = 30
 """Columns that names have where numbers go on in a further table."""
+
+
+def _least_widths(table: Table) -> list[int]:
+    """How wide the columns are where texts lose what is more than a name should have."""
+    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
+    widths = [
+        max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
+        for at, column in enumerate(table.columns)
+    ]
+    return [
+        width if column.kind.is_number else min(width, _NAMES_ROOM)
+        for width, column in zip(widths, table.columns, strict=True)
+    ]
+
+
+def _is_narrow(table: Table, width: int) -> bool:
+    """Whether all columns have room beside each other."""
+    return sum(_least_widths(table)) + _GAP * (len(table.columns) - 1) <= width
 
 
 def _written(row: Row, at: int, column: Column) -> str:
