@@ -323,6 +323,10 @@ def say_prose(prose: Prose) -> str:
     return "".join(each if isinstance(each, str) else each.text for each in pieces_of(prose))
 
 
+def _format_amount(value: float) -> str:
+    return format_count(value) if isinstance(value, int) else f"{value:,.4g}"
+
+
 _WRITERS = {
     Kind.COUNT: lambda value: format_count(round(value)),
     Kind.BYTES: lambda value: format_bytes(round(value)),
@@ -334,7 +338,7 @@ _WRITERS = {
     Kind.SIGNED: lambda value: format_signed(round(value)),
     Kind.SIGNED_BYTES: lambda value: format_signed_bytes(round(value)),
     Kind.SIGNED_MS: format_signed_ms,
-    Kind.AMOUNT: lambda value: format_count(value) if isinstance(value, int) else f"{value:,.4g}",
+    Kind.AMOUNT: _format_amount,
 }
 
 
