@@ -10,7 +10,7 @@ from analyzer.budget.record import UNSUMMED, Contributor
 from analyzer.documents.base import Head
 from analyzer.render.json import to_document
 from analyzer.render.options import RenderOptions
-from analyzer.render.sentences.findings import worst_first
+from analyzer.render.problems import worst_first
 from analyzer.units import format_amount, format_count, format_others, printable
 
 if TYPE_CHECKING:

@@ -5,15 +5,16 @@ The schema of each is in `analyzer/schemas`, the meaning of each key in `docs/re
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from analyzer.documents.base import Head
 from analyzer.render.json.parts import Document
-from analyzer.render.makers import find_maker
 from analyzer.render.options import RenderOptions
 
 if TYPE_CHECKING:
@@ -91,8 +92,12 @@ def to_record(report: Report | Head) -> Head:
     """
     if isinstance(report, Head):
         return report
-    made: Head = find_maker(__name__, _MAKERS, report)(report)
-    return made
+    name = type(report).__name__
+    if name not in _MAKERS:
+        raise TypeError(f"no document of a {name}")
+    module, _, function = _MAKERS[name].partition(":")
+    make: Callable[[Report], Head] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    return make(report)
 
 
 def to_document(report: Report | Head) -> Document:

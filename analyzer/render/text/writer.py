@@ -23,6 +23,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
     cut_table,
+    list_verdicts,
     name_rows,
     number_of,
     say,
@@ -76,7 +77,8 @@ def write_text(
         ascii: whether the encoding has no other characters.
     """
     pen = _Pen(max(width, 20), rows, color, verbose, ascii)
-    first = [block for block in page.blocks if _detail(block) is Detail.FIRST and not _is_verdict(block)]
+    verdicts = list_verdicts(page)
+    first = [block for block in page.blocks if _detail(block) is Detail.FIRST and block not in verdicts]
     later = [
         block
         for block in page.blocks
@@ -98,10 +100,6 @@ def _detail(block: Block) -> Detail | None:
     return getattr(block, "detail", None)
 
 
-def _is_verdict(block: Block) -> bool:
-    return isinstance(block, Notes) and block.tone in (Tone.GOOD, Tone.BAD)
-
-
 def _head(page: Page, pen: _Pen) -> Iterator[str]:
     about = printable(page.about)
     subject = printable(page.subject)
@@ -114,9 +112,8 @@ def _head(page: Page, pen: _Pen) -> Iterator[str]:
     if page.answer:
         for line in _wrap(printable(page.answer), pen.width):
             yield pen.dye(line, _TONES[page.tone])
-    for block in page.blocks:
-        if _is_verdict(block):
-            yield from _block(block, pen)
+    for verdict in list_verdicts(page):
+        yield from _block(verdict, pen)
     yield from _join([printable(figure.said) for figure in page.figures if figure.said], pen.width)
 
 
@@ -239,7 +236,7 @@ _INDENT, _DEEPEST = 2, 6
 def _table(table: Table, pen: _Pen) -> Iterator[str]:
     if not table.rows and not table.total:
         return
-    if table.is_split:
+    if table.is_split and not _is_narrow(table, pen.width):
         for number, part in enumerate(_split(table, pen.width)):
             yield from [""] if number else []
             yield from _table(part, pen)
@@ -248,7 +245,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
     columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
     named = [
         replace(row, cells=(name, *row.cells[1:]))
-        for row, name in zip(table.rows, name_rows(table.rows), strict=True)
+        for row, name in zip(table.rows, name_rows(table), strict=True)
     ]
     rows = [*named, *([Row(table.total)] if table.total else [])]
     texts = {id(row): [_written(row, at, column) for at, column in columns] for row in rows}
@@ -281,11 +278,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
 
 def _split(table: Table, width: int) -> Iterator[Table]:
     """Tables of the same rows whose columns have room, as many in each as in the others; notes are below the last."""
-    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
-    widths = [
-        max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
-        for at, column in enumerate(table.columns)
-    ]
+    widths = _least_widths(table)
     widest = max(widths[1:], default=0) + _GAP
     room = max((width - min(widths[0], max(_NAMES_ROOM, width - widest))) // widest, 1)
     count = len(table.columns) - 1
@@ -305,6 +298,24 @@ def _split(table: Table, width: int) -> Iterator[Table]:
 
 _NAMES_ROOM = 30
 """Columns that names have where numbers go on in a further table."""
+
+
+def _least_widths(table: Table) -> list[int]:
+    """How wide the columns are where texts lose what is more than a name should have."""
+    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
+    widths = [
+        max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
+        for at, column in enumerate(table.columns)
+    ]
+    return [
+        width if column.kind.is_number else min(width, _NAMES_ROOM)
+        for width, column in zip(widths, table.columns, strict=True)
+    ]
+
+
+def _is_narrow(table: Table, width: int) -> bool:
+    """Whether all columns have room beside each other."""
+    return sum(_least_widths(table)) + _GAP * (len(table.columns) - 1) <= width
 
 
 def _written(row: Row, at: int, column: Column) -> str:
