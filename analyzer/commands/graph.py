@@ -178,5 +178,5 @@ def _label(ledger: Ledger, grouped: Grouped) -> Labels:
         with within(SEARCH_SECONDS, f"{own.origin}: a regex takes too long; write it without nested repeats"):
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
-        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block or op")
+        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block, stage or op")
     return label_members(ledger, grouped.by or choose_key(ledger), grouped.depth)

@@ -262,7 +262,7 @@ grouping = bundle(
     click.option(
         "--by",
         metavar="KEY[,KEY]",
-        help="scope, block, op, dtype, role (two: a,b), or bytes alone.  [scope, else block]",
+        help="scope, block, stage, op, dtype, role (two: a,b), or bytes alone.  [the first that tells]",
     ),
     click.option("--depth", type=click.IntRange(1), help="Leading parts of the scope that name a group."),
     click.option(

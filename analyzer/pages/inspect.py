@@ -251,7 +251,7 @@ def _wasted(document: InspectDocument) -> str:
 
 
 def _heading(by: str, depth: int | None) -> str:
-    keys = by.replace(",", ", ")
+    keys = by.replace(",", ", ").replace("stage", "stage (resolution)")
     return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
 
 
@@ -283,6 +283,11 @@ def _blocks(document: InspectDocument) -> Iterator[str]:
         return
     if not document.blocks:
         yield "no repeated structure found"
+        return
+    outside = {group.keys[0]: group.share or 0 for group in document.groups if len(group.keys) == 1}
+    name = max(outside, key=lambda each: outside[each], default="")
+    if not name.startswith("block.") and outside[name] > _NEARLY_ALL:
+        yield f"no repeated structure: {name} holds {short_share(outside[name])} of the parameters"
     for run in document.blocks:
         modules = tuple(dict.fromkeys(run.modules))
         if modules:
@@ -290,6 +295,9 @@ def _blocks(document: InspectDocument) -> Iterator[str]:
             verb = "is" if run.count == 1 else "are all" if len(modules) == 1 else "are"
             numbers = f"{run.first}-{last}" if run.count > 1 else f"{run.first}"
             yield f"block.{numbers} {verb} {', '.join(fold_names(modules))}"
+
+
+_NEARLY_ALL = 0.9
 
 
 def _components(document: InspectDocument) -> Table:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import UNSET
 
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
 from analyzer.pages.page import (
@@ -90,7 +93,8 @@ def table_groups(
     if by == "bytes":
         return _accounts(tree)
     is_own = by == "group"
-    counted = [row for row in tree if row.tensors or is_own]
+    ordered = _in_order(tree) if set(by.split(",")) <= _OF_NODES else tree
+    counted = [row for row in ordered if row.tensors or row.nodes or is_own]
     full, empty = _split_empty(counted, is_own=is_own)
     rows = [_group(row, parameters) for row in full]
     if empty:
@@ -116,6 +120,27 @@ def table_groups(
         is_whole=is_own,
         key=GROUPS,
     )
+
+
+_OF_NODES = frozenset({"scope", "block", "stage", "op"})
+"""Keys whose groups have a place in the order of the computation."""
+
+
+def _in_order(rows: Sequence[TreeRow], level: int = 0) -> list[TreeRow]:
+    """Rows in the order of the computation, each with what stands below it; stems first, heads and brackets last."""
+    families: list[list[TreeRow]] = []
+    for row in rows:
+        if row.level == level or not families:
+            families.append([row])
+        else:
+            families[-1].append(row)
+    ordered = sorted(families, key=lambda family: _place(family[0]))
+    return [row for first, *below in ordered for row in (first, *_in_order(below, level + 1))]
+
+
+def _place(row: TreeRow) -> tuple[bool, int, float]:
+    end = {"stem": -1, "head": 1}.get(row.group, 0)
+    return row.group.startswith("["), end, math.inf if row.first_node is UNSET else row.first_node
 
 
 def _split_empty(rows: Sequence[TreeRow], *, is_own: bool) -> tuple[list[TreeRow], list[TreeRow]]:
