@@ -113,12 +113,12 @@ if TYPE_CHECKING:
     from analyzer.survey import Unreadable as Unreadable
     from analyzer.survey import find_models as find_models
     from analyzer.survey import survey_models as survey_models
-    from analyzer.timing.compare import TimingComparison as TimingComparison
-    from analyzer.timing.compare import compare_timings as compare_timings
-    from analyzer.timing.inputs.shapes import parse_shapes as parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes as parse_shapes
     from analyzer.timing.record import Timing as Timing
     from analyzer.timing.record import TimingSettings as TimingSettings
     from analyzer.timing.request import Schedule as Schedule
+    from analyzer.timing.side_by_side import TimingComparison as TimingComparison
+    from analyzer.timing.side_by_side import compare_timings as compare_timings
     from analyzer.timing.timer import time_model as time_model
     from analyzer.verify.record import VerifyReport as VerifyReport
     from analyzer.verify.verify import verify_files as verify_files
@@ -267,7 +267,7 @@ _MODULES = {
     "SurveyReport": "report",
     "Surveyed": "survey",
     "Timing": "timing.record",
-    "TimingComparison": "timing.compare",
+    "TimingComparison": "timing.side_by_side",
     "TimingSettings": "timing.record",
     "Unit": "budget.record",
     "Unreadable": "survey",
@@ -287,7 +287,7 @@ _MODULES = {
     "collapse_graph": "collapse",
     "compare": "questions",
     "compare_ledgers": "comparison",
-    "compare_timings": "timing.compare",
+    "compare_timings": "timing.side_by_side",
     "count_config": "formulas.counting",
     "derive_formula": "formulas.derived",
     "explain": "findings.catalog",
@@ -314,7 +314,7 @@ _MODULES = {
     "open_lake": "fleet.lake",
     "parse_limit": "budget.limits",
     "parse_patterns": "group.patterns",
-    "parse_shapes": "timing.inputs.shapes",
+    "parse_shapes": "timing.inputs.sizes",
     "read_any_report": "saved",
     "read_model": "read",
     "read_own_names": "recover.ownnames",

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the othe
     from analyzer.reconciliation.lines import Reconciliation
     from analyzer.recover.record import Recovery
     from analyzer.survey import Survey
-    from analyzer.timing.compare import TimingComparison
     from analyzer.timing.record import Timing
+    from analyzer.timing.side_by_side import TimingComparison
     from analyzer.verify.record import VerifyReport
 
 __all__ = [

@@ -1,7 +1,7 @@
 """A traced program -> its values that depend on no input: what each is, of which parameters, and what reads it.
 
 Parameters, buffers and lifted constants are known; a call whose inputs are all known is evaluated and known too. An
-exporter may compute such a value in advance and store it (docs/bridge.md, `evaluated`).
+exporter may compute such a value in advance and store it (docs/reference/bridge.md, `evaluated`).
 """
 
 from __future__ import annotations

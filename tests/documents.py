@@ -18,11 +18,11 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = (
     ROOT / "README.md",
     ROOT / "docs" / "limits.md",
-    ROOT / "docs" / "studies.md",
+    ROOT / "docs" / "study.md",
     ROOT / "docs" / "groups.md",
-    ROOT / "docs" / "check.md",
+    ROOT / "docs" / "budgets.md",
     ROOT / "docs" / "formulas.md",
-    ROOT / "docs" / "commands.md",
+    ROOT / "docs" / "reference" / "commands.md",
 )
 
 _BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)

@@ -761,7 +761,7 @@ def test_a_path_that_is_not_utf8_is_reported(here: Path) -> None:
 
 # the page
 
-PAGE = (Path(__file__).parents[1] / "docs" / "check.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "budgets.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_every_metric_with_what_it_counts() -> None:

@@ -1,4 +1,4 @@
-"""docs/examples.md: each small model is made, audited, and answered as the page says; and every rule has one."""
+"""docs/reference/rules.md: each small model is made, audited, and answered as the page says; and every rule has one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from models import (
 from analyzer.ledger import Entry, Evidence, Ledger
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "examples.md"
+PAGE = ROOT / "docs" / "reference" / "rules.md"
 BLOCK = re.compile(r"(?<=^```ledger\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 NOTES = {"is": INPUT_KIND, "folded from": FOLDED_FROM}
 

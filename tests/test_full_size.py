@@ -1,4 +1,4 @@
-"""The published counts, exact, from full-size exports: the numbers behind docs/studies.md."""
+"""The published counts, exact, from full-size exports: the numbers behind docs/study.md."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from analyzer.render.markdown import LONGEST, render_markdown
 from analyzer.render.options import RenderOptions
 from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.survey import survey_models
-from analyzer.timing.compare import compare_timings
+from analyzer.timing.side_by_side import compare_timings
 from analyzer.units import printable, shorten
 
 HOSTILE = (

@@ -1,4 +1,4 @@
-"""docs/studies.md: every figure of its text and tables is computed here, from the sizes in the configs."""
+"""docs/study.md: every figure of its text and tables is computed here, from the sizes in the configs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from analyzer.formulas.language import parse_expression
 from analyzer.formulas.record import Formula
 from exporter.presets import preset_config
 
-PAGE = (Path(__file__).parents[1] / "docs" / "studies.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "study.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 TEXT = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 NUMBER = r"(?<![\w.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?![\w.]*\d)"

@@ -16,9 +16,9 @@ import timings
 from analyzer.render.json import render_json, to_document
 from analyzer.render.options import RenderOptions
 from analyzer.render.text import render_text
-from analyzer.timing.compare import compare_timings
 from analyzer.timing.record import KernelTime, Timing
 from analyzer.timing.request import Fill, MeasuringOrder, Schedule
+from analyzer.timing.side_by_side import compare_timings
 
 Golden = Callable[[str, str], None]
 

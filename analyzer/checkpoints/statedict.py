@@ -1,6 +1,6 @@
 """Names, types and shapes of a state dict -> Manifest, where no module says which tensors are parameters.
 
-`docs/how-it-counts.md` has the table of names in words.
+`docs/counting.md` has the table of names in words.
 """
 
 from __future__ import annotations

@@ -7,29 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
     Bounded,
     Grouped,
-    Output,
-    Written,
     bounding,
     bundle,
     grouping,
     parse_size,
-    reporting,
     stamping,
     time_stamp,
-    writing,
 )
-from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.commands.terminal import check_outputs, emit
+from analyzer.commands.run import Run, answering, check_artifact
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.memory.answer import Asked
-    from analyzer.timing.inputs.shapes import Shapes
-
-__all__ = ["cost"]
+    from analyzer.timing.inputs.sizes import Shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +69,43 @@ _roomy = bundle(
         metavar="[SIZE]",
         is_flag=False,
         flag_value="",
-        help="What a run takes; and whether it fits SIZE, as 8GiB.",
+        help="Also tell what memory a run takes, and whether it fits SIZE, as 8GiB.",
     ),
-    click.option("--device", metavar="NAME", help="The memory of a device, as h100-80gb or m2-16gb."),
-    click.option("--past", type=click.IntRange(0), metavar="N", help="Tokens in a decoder's cache."),
+    click.option(
+        "--device", metavar="NAME", help="Ask whether a run fits this device, as h100-80gb or m2-16gb."
+    ),
+    click.option(
+        "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
+    ),
     click.option(
         "--optimization",
         type=click.Choice(["none", "basic", "extended", "all"]),
-        help="Of the graph that onnxruntime makes, loading MODEL.  [MODEL as it stands]",
+        help="Plan the memory of the graph that onnxruntime makes of MODEL at this level.  [MODEL as it stands]",
     ),
 )
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="How much work and memory does MODEL take, per subgraph?",
+    examples=(
+        "onnxledger cost model.onnx --shape batch=1,sequence=128",
+        "onnxledger cost model.onnx --shape batch=8,sequence=512 --memory 8GiB",
+        "onnxledger cost model.onnx --by block",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "--shape",
     "shapes",
     multiple=True,
     metavar="AXIS=N",
-    help="Sizes of axes, as batch=1,sequence=128.  [formulas in all axes]",
+    help="Set sizes of axes: batch=1,sequence=128.  [formulas in all axes]",
 )
 @_roomy
 @grouping
 @stamping
 @bounding
-@writing
-@reporting
+@answering()
 def cost(
     model: str,
     shapes: tuple[str, ...],
@@ -109,10 +113,9 @@ def cost(
     grouped: Grouped,
     stamp: bool,
     bounded: Bounded,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
-    """How much work is MODEL, per subgraph?
+    """How much work and memory does MODEL take, per subgraph?
 
     Counts multiply-accumulates, flops and bytes moved without running MODEL
     or reading a weight. Without --shape the answers are polynomials in the
@@ -123,15 +126,13 @@ def cost(
     from analyzer.collapse.own import label_own
     from analyzer.cost.account import measure_cost
     from analyzer.cost.sizing import resolve_sizes
-    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
     wanted = parse_shapes(shapes)
     asked = roomy.asked(wanted)
     check_artifact(bounded, [model])
-    check_outputs(written, list_inputs(model))
-    ledger = audit(model, bounded, "none", quiet=output.quiet)
-    check_outputs(written, ledger.model.paths)
+    ledger = run.audit(model, bounded, "none")
     own = grouped.own_groups(ledger)
     report = measure_cost(
         ledger,
@@ -145,4 +146,4 @@ def cost(
         from analyzer.memory.answer import answer_memory
 
         report = replace(report, memory=answer_memory(ledger, asked))
-    emit(report, output, written)
+    run.emit(report)

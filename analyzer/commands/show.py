@@ -6,10 +6,16 @@ from pathlib import Path
 
 import click
 
-__all__ = ["show"]
+from analyzer.commands.help import command
 
 
-@click.command()
+@command(
+    short="Show saved reports again, without their models.",
+    examples=(
+        "onnxledger show report.json -o page.html",
+        "onnxledger show inspect.json time.json -o page.html",
+    ),
+)
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
 @click.option(
     "-o",
@@ -26,7 +32,7 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
     REPORT is what a command wrote as JSON. Each is a section of the page, the
     first gives it its title.
     """
-    from analyzer.commands.terminal import refuse_inputs, write_files
+    from analyzer.commands.run import refuse_inputs, write_files
     from analyzer.errors import UsageError
     from analyzer.render import FORMATS, render_saved
     from analyzer.saved import read_any_report

@@ -82,6 +82,7 @@ class CostReport:
     path: str
     by: str
     depth: int | None
+    """Of the groups, where they are scopes."""
     axes: tuple[AxisBound, ...]
     total: Sums
     groups: tuple[GroupCost, ...]

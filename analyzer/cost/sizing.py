@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from analyzer.errors import UsageError
 from analyzer.ledger import Ledger
 from analyzer.model import Graph
-from analyzer.timing.inputs.lookups import look_up
-from analyzer.timing.inputs.naming import Names, Slot
-from analyzer.timing.inputs.roles import assign_roles
-from analyzer.timing.inputs.shapes import Shapes
+from analyzer.timing.inputs.roles import assign_roles, look_up
+from analyzer.timing.inputs.sizes import Names, Shapes, Slot
 from analyzer.units import printable
 
 __all__ = ["resolve_sizes"]

@@ -55,6 +55,7 @@ class Live:
     """Of the node that makes it."""
 
     nbytes: int
+    """Bytes in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Peak:
 
     step: Step
     nbytes: int
+    """Bytes in use."""
     polynomial: Polynomial | None
     live: tuple[Live, ...]
     """The largest first."""

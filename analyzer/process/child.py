@@ -45,9 +45,9 @@ class Limits:
     """What running a model may take."""
 
     seconds: float = 600.0
-    """From the start of the first process to the end of the last."""
+    """Seconds from the start of the first process to the end of the last."""
     nbytes: int | None = None
-    """Of memory; None stands for nine tenths of what the machine, or this process's control group, has left."""
+    """Bytes of memory; None stands for nine tenths of what the machine, or this process's control group, has left."""
 
 
 class OverTimeError(Exception):

@@ -415,7 +415,7 @@ class EntryLine:
 
 @dataclass(frozen=True, slots=True)
 class BridgeRow:
-    """One line's totals, as docs/report-format.md defines them ("The lines of the bridge").
+    """One line's totals, as docs/reference/report-format.md defines them ("The lines of the bridge").
 
     `tensors` are parameters and stored tensors, `elements` what is touched of both. `parameter_delta` and
     `stored_delta` are the elements, signed, that lead from PyTorch's parameters to the file's parameters and to what it

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MissingExtraError
 from analyzer.render.options import RenderOptions
-from analyzer.timing.growth import Growth, fit_growth
 from analyzer.timing.record import Timing
-from analyzer.timing.rows import TimeRow, make_rows, total_group
-from analyzer.timing.sweep import grow_latency, lengths
+from analyzer.timing.rows import Growth, TimeRow, fit_growth, grow_latency, lengths, make_rows, total_group
 from analyzer.units import (
     format_count,
     format_many,

@@ -1,6 +1,6 @@
 """Entries + what nodes tell -> the module that owns each entry: one ladder of rules, the strongest evidence first.
 
-`docs/how-it-counts.md` has an example for each rung. The last, for what these leave without a scope, needs the model's
+`docs/counting.md` has an example for each rung. The last, for what these leave without a scope, needs the model's
 blocks: `analyzer.blocks.lend_scopes`.
 """
 

@@ -80,6 +80,7 @@ class Fed:
     dtype: str
     shape: tuple[int, ...]
     seed: int
+    """Of the generator that its values are drawn from."""
 
 
 @dataclass(frozen=True, slots=True)

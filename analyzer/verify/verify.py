@@ -12,7 +12,7 @@ from analyzer.ledger import Ledger
 from analyzer.model import Graph, Node
 from analyzer.process.child import Limits
 from analyzer.timing.inputs.feeds import plan_feeds
-from analyzer.timing.inputs.shapes import Shapes
+from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.request import Feed, Fill
 from analyzer.units import printable
 from analyzer.verify.agreement import compare_values, worst

@@ -85,7 +85,7 @@ LESS = _ALL - {"invalid-dims"}
 """Where what was counted as parameters may be a copy, so that no `at least` holds that needs it."""
 
 MUCH = 1 << 40
-PAGE = Path(__file__).parents[2] / "docs" / "check.md"
+PAGE = Path(__file__).parents[2] / "docs" / "budgets.md"
 
 
 @functools.cache

@@ -7,15 +7,6 @@ from collections import Counter
 
 import pytest
 from documents import ROOT
-from published import (
-    classes_of,
-    differences,
-    formula_of,
-    render_page,
-    rounds_to,
-    table_of,
-    take_census,
-)
 
 from analyzer.errors import SourceError
 from analyzer.formulas.closed_form import Cache, Computed, Family, Field, ModelClass, Part, Term
@@ -24,6 +15,15 @@ from analyzer.formulas.family import family_names
 from analyzer.formulas.language import FUNCTIONS
 from analyzer.formulas.memory import weigh
 from exporter.presets import PRESETS, Published, load_published, preset_config, preset_name, preset_names
+from tools.published import (
+    classes_of,
+    differences,
+    formula_of,
+    render_page,
+    rounds_to,
+    table_of,
+    take_census,
+)
 
 MODELS = load_published()
 PAGE = ROOT / "docs" / "formulas.md"

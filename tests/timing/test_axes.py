@@ -9,8 +9,9 @@ import pytest
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import ValueType
-from analyzer.timing.inputs.axes import Asked, Axis, size_axes
 from analyzer.timing.inputs.roles import Part, assign_roles
+from analyzer.timing.inputs.sizes import Asked, size_axes
+from analyzer.timing.record import Axis
 
 Dims = tuple[int | str | None, ...]
 

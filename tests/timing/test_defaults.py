@@ -9,9 +9,8 @@ import pytest
 
 from analyzer.dtypes import DType
 from analyzer.model import ValueType
-from analyzer.timing.inputs.defaults import Defaults, read_settings
-from analyzer.timing.inputs.lookups import Lookups, Use
-from analyzer.timing.inputs.roles import Part, Purpose
+from analyzer.timing.inputs.roles import Lookups, Part, Purpose, Use
+from analyzer.timing.inputs.sizes import Defaults, read_settings
 
 
 def part(purpose: str, rank: int = 4) -> Part:

@@ -7,8 +7,8 @@ import pytest
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import ValueType
-from analyzer.timing.inputs.naming import Names
 from analyzer.timing.inputs.roles import Part, Purpose
+from analyzer.timing.inputs.sizes import Names
 
 
 def names(*inputs: tuple[str, tuple[int | str | None, ...], str]) -> Names:

@@ -9,7 +9,7 @@ import pytest
 from analyzer.errors import TimingError
 from analyzer.timing.record import KernelTime
 from analyzer.timing.request import Kernel
-from analyzer.timing.running.placement import (
+from analyzer.timing.running.session import (
     check_registered,
     check_used,
     copies,

@@ -7,7 +7,7 @@ from pathlib import Path
 import models
 
 from analyzer.read import read_model
-from analyzer.timing.tracing.sides import Side
+from analyzer.timing.attribution import Side
 
 NESTED = """
 g (float[2] x, bool c) => (float[2] z)

@@ -14,7 +14,7 @@ from analyzer.audit import audit_model
 from analyzer.errors import TimingError, UsageError
 from analyzer.group import group_by
 from analyzer.group.patterns import OwnGroups, group_by_patterns, parse_patterns
-from analyzer.timing.inputs.shapes import parse_shapes
+from analyzer.timing.inputs.sizes import parse_shapes
 from analyzer.timing.record import Point, Timing, TimingSettings
 from analyzer.timing.request import Fill, Schedule
 from analyzer.timing.timer import time_model

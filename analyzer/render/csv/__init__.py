@@ -18,7 +18,7 @@ __all__ = ["COLUMNS", "render_csv"]
 def render_csv(report: Report, options: RenderOptions | None = None) -> str:
     """The report as RFC 4180 has it, but with lines that end as Unix's do; the first holds the names of the columns.
 
-    It holds every row, whatever the options. docs/report-format.md says what stands in each column.
+    It holds every row, whatever the options. docs/reference/report-format.md says what stands in each column.
     """
     document = to_document(report)
     columns = COLUMNS[schema_name(document)]

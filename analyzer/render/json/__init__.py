@@ -1,6 +1,6 @@
 """Reports -> JSON documents: exact integers, sorted keys, byte-identical on a second run.
 
-The schema of each is in `analyzer/schemas`, the meaning of each key in `docs/report-format.md`.
+The schema of each is in `analyzer/schemas`, the meaning of each key in `docs/reference/report-format.md`.
 """
 
 from __future__ import annotations

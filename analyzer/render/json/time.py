@@ -11,13 +11,11 @@ from analyzer.documents import shared as shared_records
 from analyzer.documents import time as time_records
 from analyzer.ledger import Group
 from analyzer.render.json.parts import Fields, head, utf8
-from analyzer.timing.compare import Measured, PointComparison, TimePair, TimingComparison
-from analyzer.timing.growth import Growth
 from analyzer.timing.record import Axis, KernelTime, Latency, Part, Point, Timing
 from analyzer.timing.request import Feed
-from analyzer.timing.rows import total_group
-from analyzer.timing.running.placement import Fallback, copies, fallbacks
-from analyzer.timing.sweep import grow_latency, grow_parts
+from analyzer.timing.rows import Growth, grow_latency, grow_parts, total_group
+from analyzer.timing.running.session import Fallback, copies, fallbacks
+from analyzer.timing.side_by_side import Measured, PointComparison, TimePair, TimingComparison
 
 __all__ = ["document_timed", "document_timing", "document_timing_comparison"]
 

@@ -10,7 +10,7 @@ from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Heading, Items, Line, Table
 from analyzer.render.sentences.compare_time import is_something, list_others
 from analyzer.render.sentences.groups import tell_rule
-from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
+from analyzer.timing.side_by_side import PointComparison, TimePair, TimingComparison
 from analyzer.units import format_count, format_ms, format_percent, format_signed_ms, shorten
 
 __all__ = ["show_timing_comparison"]

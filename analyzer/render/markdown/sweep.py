@@ -10,10 +10,8 @@ from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Block, Code, Fold, Heading, Line, Piece, Row, Table
 from analyzer.render.sentences.groups import heading, tell_rule
 from analyzer.render.sentences.timing import list_others, show_formula, tell_doubts, tell_inputs
-from analyzer.timing.growth import FEWEST, Growth, Order
 from analyzer.timing.record import Timing
-from analyzer.timing.rows import TimeRow, make_rows
-from analyzer.timing.sweep import grow_latency, grow_row, lengths
+from analyzer.timing.rows import FEWEST, Growth, Order, TimeRow, grow_latency, grow_row, lengths, make_rows
 from analyzer.units import format_count, format_ms, format_percent, shorten
 
 __all__ = ["show_sweep"]

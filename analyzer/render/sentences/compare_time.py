@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.comparison import Pair
-from analyzer.timing.compare import PointComparison, TimePair, TimingComparison
+from analyzer.timing.side_by_side import PointComparison, TimePair, TimingComparison
 
 __all__ = ["is_something", "list_others"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyzer.ledger import Group
-from analyzer.timing.growth import Growth
 from analyzer.timing.record import Latency, Point, Timing
 from analyzer.timing.request import Feed, Fill
-from analyzer.timing.rows import TimeRow, total_group
-from analyzer.timing.running.latency import judge_profiled
-from analyzer.timing.running.placement import Fallback, copies, fallbacks
+from analyzer.timing.rows import Growth, TimeRow, total_group
+from analyzer.timing.running.measure import judge_profiled
+from analyzer.timing.running.session import Fallback, copies, fallbacks
 from analyzer.units import (
     format_bytes,
     format_frequency,
@@ -230,7 +229,7 @@ def list_others(timing: Timing, points: Sequence[Point]) -> Iterator[tuple[str, 
 def show_formula(growth: Growth) -> str:
     """The terms of a fit that are not 0.
 
-    >>> from analyzer.timing.growth import Order
+    >>> from analyzer.timing.rows import Order
     >>> show_formula(Growth(Order.QUADRATIC, 0.21, 0.0, 2.1e-5, 0.4, 0.99, 6))
     '0.21 + 2.1e-05 n²'
     """

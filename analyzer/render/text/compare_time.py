@@ -11,7 +11,7 @@ from analyzer.render.options import RenderOptions
 from analyzer.render.sentences.compare_time import is_something, list_others
 from analyzer.render.sentences.groups import tell_rule
 from analyzer.render.text.tables import make_table, show_name
-from analyzer.timing.compare import PointComparison, TimingComparison
+from analyzer.timing.side_by_side import PointComparison, TimingComparison
 from analyzer.units import format_ms, format_percent, format_signed_ms, printable, short_count, shorten
 
 __all__ = ["show_timing_comparison"]

@@ -20,10 +20,8 @@ from analyzer.render.sentences.timing import (
 )
 from analyzer.render.text.tables import make_table, show_name
 from analyzer.render.text.time import indent
-from analyzer.timing.growth import FEWEST, Growth, Order
 from analyzer.timing.record import Timing
-from analyzer.timing.rows import TimeRow, make_rows
-from analyzer.timing.sweep import grow_latency, grow_row, lengths
+from analyzer.timing.rows import FEWEST, Growth, Order, TimeRow, grow_latency, grow_row, lengths, make_rows
 from analyzer.units import format_count, format_many, format_ms, format_percent
 
 __all__ = ["show_sweep"]
