@@ -162,6 +162,8 @@ class Fact:
 
     label: str
     value: str
+    pieces: tuple[str, ...] = ()
+    """The parts of a value that is a list, within which text breaks no line where it need not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,8 @@ class Problem:
     subjects: tuple[str, ...] = ()
     nbytes: int | None = None
     model: str = ""
+    short: str = ""
+    """The same in a few words, for a line of a terminal; empty where the message is short, or its beginning says it."""
 
 
 @dataclass(frozen=True, slots=True)

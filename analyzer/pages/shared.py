@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -20,7 +21,7 @@ from analyzer.pages.page import (
     Said,
     Table,
 )
-from analyzer.units import format_count, format_doing, format_many, short_count, short_share
+from analyzer.units import format_bytes, format_count, format_doing, format_many, short_count, short_share
 
 __all__ = [
     "GROUPS",
@@ -51,8 +52,32 @@ def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
         same = first.setdefault(subjects, each.id)
         if len(subjects) > 1 and same != each.id:
             message, subjects = f"{message}: the same {format_count(len(subjects))} as under {same}", ()
-        problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model))
+        short = _say_short(each)
+        problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
     return Findings(tuple(problems))
+
+
+def _say_short(finding: Finding) -> str:
+    """A finding in a few words: how many, and what is the matter; why, and what to do, `explain` says."""
+    words = _SHORT.get(finding.id)
+    count = _COUNT.match(finding.message)
+    if words is None or count is None:
+        return ""
+    short = words.format(count=count[0], bytes=format_bytes(finding.bytes or 0))
+    return f"{short}, most of the model" if "most of the model" in finding.message else short
+
+
+_COUNT = re.compile(r"[\d,]+ (?:learned |stored )?\w+")
+_SHORT = {
+    "constant-filled": "{count} of one value",
+    "constant-weights": "{count} in Constant nodes, not in initializers",
+    "opaque": "{count} of data that computes, and that nothing explains",
+    "runtime-weights": "{count} made by ConstantOfShape, not in the file",
+    "strippable-metadata": "{bytes} of stack traces and notes can be stripped",
+    "transposed-copy": "{count} stored again, transposed: {bytes}",
+    "unused-initializer": "{count} that no output depends on",
+}
+"""By the id of a finding: what a line of a terminal says of it."""
 
 
 def count_severities(findings: Sequence[Finding]) -> str:
@@ -105,9 +130,9 @@ def table_groups(
     return Table(
         (
             Column(title, Kind.NAME),
-            Column("parameters", Kind.COUNT, room=9),
-            Column("share", Kind.SHARE, room=4, is_bar=True),
-            Column("stored elements", Kind.COUNT, room=0),
+            Column("parameters", Kind.COUNT, room=9, is_hidden=not parameters),
+            Column("share", Kind.SHARE, room=4, is_bar=bool(parameters), is_hidden=not parameters),
+            Column("stored elements", Kind.COUNT, room=0 if parameters else 6),
             Column("bytes", Kind.BYTES, room=5),
             Column("tensors", Kind.COUNT, room=2),
             Column("nodes", Kind.COUNT, room=1, is_hidden=not has_nodes),
@@ -115,7 +140,7 @@ def table_groups(
         tuple(rows),
         title=title,
         total=_total(groups, balance, parameters),
-        order=1,
+        order=1 if parameters else 4,
         is_long=True,
         is_whole=is_own,
         key=GROUPS,
@@ -167,7 +192,7 @@ def _without_parameters(rows: Sequence[TreeRow]) -> Row:
         sum(getattr(row, key) for row in rows) for key in ("stored_elements", "bytes", "tensors", "nodes")
     ]
     groups = sum(row.count for row in rows)
-    return Row((Said(None, f"[{format_many(groups, 'group')} without parameters]"), 0, 0.0, *sums))
+    return Row((Said(None, f"[{format_count(groups)} not learned]"), 0, 0.0, *sums))
 
 
 def _balancing(group: Group, sign: int, parameters: int) -> Row:
@@ -209,7 +234,7 @@ def chart_groups(table: Table, measures: Sequence[str] = ("parameters", "bytes",
     return Chart(table.key, "Shares", "tree", data, summary)
 
 
-_FEW = 5
+_FEW = 3
 
 
 def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
@@ -217,15 +242,9 @@ def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
     reused = [group for group in groups if group.unshared_parameters > group.parameters > 0]
     reused.sort(key=lambda group: group.parameters - group.unshared_parameters)
     for group in reused[:_FEW]:
-        times = (
-            f"is used {format_count(group.applications)} times"
-            if group.applications > 1
-            else "is used several times"
-        )
-        yield (
-            f"{group.group or '[root]'} {times}: {format_many(group.parameters, 'parameter')}, "
-            f"{format_count(group.unshared_parameters)} if each use had its own"
-        )
+        times = f"used {format_count(group.applications)} times" if group.applications > 1 else "shared"
+        whole = format_count(group.unshared_parameters)
+        yield f"{group.group or '[root]'} is {times}: {whole} parameters if each use had its own"
     if len(reused) > _FEW:
         yield f"{format_doing(len(reused) - _FEW, 'other group', 'hold')} what is used more than once"
 
