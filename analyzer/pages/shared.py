@@ -70,9 +70,9 @@ def _say_short(finding: Finding) -> str:
 _COUNT = re.compile(r"[\d,]+ (?:learned |stored )?\w+")
 _SHORT = {
     "constant-filled": "{count} of one value",
-    "constant-weights": "{count} in Constant nodes, not in initializers",
+    "constant-weights": "{count} in Constant nodes, not initializers",
     "opaque": "{count} of data that computes, and that nothing explains",
-    "runtime-weights": "{count} made by ConstantOfShape, not in the file",
+    "runtime-weights": "{count} of weights that ConstantOfShape makes",
     "strippable-metadata": "{bytes} of stack traces and notes can be stripped",
     "transposed-copy": "{count} stored again, transposed: {bytes}",
     "unused-initializer": "{count} that no output depends on",

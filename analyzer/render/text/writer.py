@@ -157,6 +157,8 @@ _NAMES = 3
 """Names of a finding that are shown, unless all are asked for."""
 _LINES = 10
 """Findings that are shown, unless all are asked for."""
+_SLACK = 16
+"""Columns that a break between words may leave empty."""
 _LONGEST_LINE = 100
 """Columns within which the ids of findings stand at the right."""
 
@@ -172,12 +174,19 @@ def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
 
 
 def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
-    """A finding in one line: as much of its sentence, and of the names, as there is room for."""
+    """A finding in one line: as much of its sentence, and of the names, as there is room for. An error may take two."""
     word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
     head, id_ = f"{word} ", f"[{problem.id}]"
-    room = min(pen.width, _LONGEST_LINE) - _length(head) - _length(id_) - 1
+    width = min(pen.width, _LONGEST_LINE)
+    room = max(width - _length(head) - _length(id_) - 1, 20)
     model = f"{problem.model}: " if problem.model else ""
-    told = _shorten_problem(model, problem, max(room, 20))
+    told = _shorten_problem(model, problem, room)
+    if told.endswith("…") and problem.severity == "error":
+        whole = _shorten_problem(model, problem, room + width - _length(head) - _SLACK)
+        first, *others = _hang(head, f"{whole} {id_}", width)
+        yield first.replace(word, pen.dye(word, style), 1)
+        yield from others
+        return
     gap = " " * max(room - _length(told), 0)
     yield f"{pen.dye(word, style)} {told}{gap} {pen.dye(id_, 'dim')}"
 
@@ -187,17 +196,17 @@ def _shorten_problem(model: str, problem: Problem, room: int) -> str:
     subjects = problem.subjects if problem.subjects and problem.subjects[0] not in problem.message else ()
     whole = printable(f"{model}{problem.message}")
     short = [printable(f"{model}{problem.short}")] if problem.short else []
-    clauses = [whole, *(short or (whole[:at] for at in reversed(_clauses(whole))))]
-    tried = [
-        (clause, count, width) for clause in clauses for count, width in _SHAPES if count <= len(subjects)
-    ]
-    for clause, count, width in [*tried, *((clause, 0, 0) for clause in clauses)]:
+    parts = short or [whole[:at] for at in reversed(_clauses(whole))]
+    shapes = [shape for shape in _SHAPES if shape[0] <= len(subjects)] + [(0, 0)]
+    named = [(part, *shape) for part in parts for shape in shapes[:-1]]
+    tried = [*((whole, *shape) for shape in shapes), *named, *((part, 0, 0) for part in parts)]
+    for clause, count, width in tried:
         names = ", ".join(printable(shorten(each, width)) for each in subjects[:count])
         more = ", ..." if names and len(subjects) > count else ""
         told = f"{clause}: {names}{more}" if names else clause
         if _length(told) <= room:
             return told
-    return _cut_end((short or clauses[-1:])[0], room)
+    return _cut_end(parts[-1] if parts else whole, room)
 
 
 _SHAPES = ((3, 40), (2, 40), (3, 20), (1, 40), (2, 20), (1, 20))
@@ -206,7 +215,8 @@ _SHAPES = ((3, 40), (2, 40), (3, 20), (1, 40), (2, 20), (1, 20))
 
 def _clauses(message: str) -> list[int]:
     """Where a sentence may end: before what explains it."""
-    return [at for at in range(_FIRST_CLAUSE, len(message)) if message.startswith(_ENDS, at)]
+    ends = [at for at in range(_FIRST_CLAUSE, len(message)) if message.startswith(_ENDS, at)]
+    return [at for at in ends if message.count("(", 0, at) == message.count(")", 0, at)]
 
 
 _ENDS = ("; ", ": ", ", ", " (")
