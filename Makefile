@@ -78,8 +78,8 @@ rewrites: .venv/.installed  ## rewrite small models in every honest way known, a
 subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/evidence/blocks.md (19 GB, half an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.subgraphs $(or $(ARGS),--markdown docs/evidence/blocks.md)
 
-formulas: .venv/.installed  ## closed forms of published models beside PyTorch's census; without ARGS rewrites the tables of docs/formulas.md
-	PYTHONPATH=tests $(BIN)/python -m tools.published $(or $(ARGS),--markdown docs/formulas.md)
+formulas: .venv/.installed  ## closed forms of published models beside PyTorch's census; without ARGS rewrites the tables of docs/evidence/formulas.md
+	PYTHONPATH=tests $(BIN)/python -m tools.published $(or $(ARGS),--markdown docs/evidence/formulas.md)
 
 hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/evidence/hostile.md
 	$(BIN)/python benchmarks/hostile.py --markdown docs/evidence/hostile.md $(ARGS)

@@ -13,23 +13,21 @@ from analyzer.artifact.merge import merge_models
 from analyzer.blocks import find_blocks, lend_scopes
 from analyzer.bytes import book_bytes
 from analyzer.classify import classify, find_companions
-from analyzer.classify.constants import settle_constants
-from analyzer.classify.masks import settle_masks
+from analyzer.classify.constants import settle_constants, settle_masks
 from analyzer.content import ContentMode
 from analyzer.copies import find_copies
 from analyzer.dataflow import follow_data
 from analyzer.decoding.encodings import find_encoding
 from analyzer.errors import LedgerError, ModelReadError, UsageError
-from analyzer.findings.evidence import Evidence
+from analyzer.findings.facts import Facts, look_at_values
 from analyzer.findings.rules import find
-from analyzer.findings.values import look_at_values
 from analyzer.functions import count_calls
 from analyzer.hidden import find_hidden
 from analyzer.ledger import Entry, Ledger, Opaque, Role
 from analyzer.liveness import Live, find_live
 from analyzer.model import Carrier, Model
 from analyzer.opaque import find_opaque
-from analyzer.process.collector import uncollected
+from analyzer.process import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
 from analyzer.scopes.owners import settle_scopes
 from analyzer.scopes.paths import scope_nodes
@@ -112,9 +110,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         model=model,
         entries=entries,
         accounts=booked.accounts,
-        findings=find(
-            Evidence(model, entries, wiring, booked, values, live, opaque if reads else None, calls)
-        ),
+        findings=find(Facts(model, entries, wiring, booked, values, live, opaque if reads else None, calls)),
         wiring=wiring,
         node_scopes=scopes,
         traced_scopes={place: scope for place, (scope, _) in traced.items()},

@@ -457,7 +457,7 @@ class Ledger:
         What is opaque may be learned, what has one name be two, and a folded norm had parameters. What was computed
         from parameters before it was stored has no bound.
 
-        Tensors whose elements cannot be counted have no bound; findings say so (`analyzer.findings.ids.UNCOUNTED`).
+        Tensors whose elements cannot be counted have no bound; findings say so (`analyzer.findings.UNCOUNTED`).
         """
         from analyzer.doubt import find_doubt
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.decoding.encodings import CODES, find_packing
-from analyzer.findings.freed import count_freed
+from analyzer.findings.facts import count_freed
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import Carrier, StoredTensor, is_training
 from analyzer.model.operators import MOVES

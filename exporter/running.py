@@ -21,8 +21,6 @@ from exporter.inputs import ExampleInputs, example_inputs, forward_names
 from exporter.quiet import quiet
 from exporter.sources import ResolvedModel
 
-__all__ = ["Boundary", "RunningModule", "run_beside"]
-
 Dims = Sequence["int | str | None"]
 
 

@@ -17,6 +17,7 @@ from served import serve_commands
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (
     ROOT / "README.md",
+    ROOT / "docs" / "tour.md",
     ROOT / "docs" / "limits.md",
     ROOT / "docs" / "study.md",
     ROOT / "docs" / "groups.md",
@@ -147,8 +148,10 @@ _SCRUBBED = (
 
 _TIMES = (
     (r"^cpu on [\s\S]*?(?=\n\n)", "<machine>"),
-    (r"^the plain median is [\s\S]*?(?=\n\n)", "<how certain>"),
+    (r"^profiled runs, [\s\S]*?(?=\n\n)", "<profiled>"),
     (r"^memory at most: [\s\S]*?(?=\n\n|\Z)", "<memory>"),
+    (r"[█▏▎▍▌▋▊▉]+", ""),
+    (r"[<>]?-?[\d,.]+ %", "#"),
     (r"-?[\d,]+\.\d+", "#"),
 )
 

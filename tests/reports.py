@@ -14,7 +14,7 @@ import onnx.parser
 import timings
 
 from analyzer.audit import audit_model, file_digests
-from analyzer.budget.gate import check_models
+from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Over, Rule
 from analyzer.comparison import compare_ledgers
 from analyzer.content import (

@@ -16,7 +16,7 @@ import pytest
 from commands import run_here
 from models import ramp, save, text_model
 
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import Among, AtMost, Growth, Over, Rule, Unit
 from analyzer.commands.run import SEARCH_SECONDS
 from analyzer.config import MAX_BYTES, Config, load_config

@@ -34,7 +34,7 @@ from reports import (
     timing_comparison,
 )
 
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.comparison import compare_ledgers
 from analyzer.comparison.record import Status
 from analyzer.documents import compare as compare_records

@@ -291,8 +291,7 @@ def _check_lake(
 
 def _baselines(rules: Iterable[Rule], models: Iterable[str], baseline: str | None) -> list[str]:
     """Everything that a rule is held against."""
-    from analyzer.budget.baselines import name_baseline
-    from analyzer.budget.evaluate import is_about
+    from analyzer.budget.evaluate import is_about, name_baseline
     from analyzer.budget.record import Over
 
     over = [(rule, rule.limit) for rule in rules if isinstance(rule.limit, Over) and rule.is_asked]
@@ -309,7 +308,7 @@ def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | N
     Raises:
         UsageError: as said.
     """
-    from analyzer.budget.baselines import name_baseline
+    from analyzer.budget.evaluate import name_baseline
     from analyzer.budget.record import Over
     from analyzer.ranges import is_url
 
@@ -353,7 +352,7 @@ def _ask(
     *,
     is_any_baseline: bool,
 ) -> BudgetReport:
-    from analyzer.budget.gate import check_models, judge_findings
+    from analyzer.budget.evaluate import check_models, judge_findings
 
     reader.read_all(
         _baselines(rules, ledgers, baseline), {}

@@ -34,6 +34,7 @@ class _Roomy:
     device: str | None
     past: int | None
     optimization: str | None
+    measured: bool
 
     def asked(self, shapes: Shapes) -> Asked | None:
         """What is asked, in the library's terms; None where nothing is.
@@ -42,8 +43,10 @@ class _Roomy:
             UsageError: the options contradict each other, or say no size and no device.
         """
         if self.memory is None and self.device is None:
-            if self.past is not None or self.optimization is not None:
-                raise UsageError("--past and --optimization are for --memory; give that too")
+            if self.optimization is not None:
+                raise UsageError("--optimization is for --memory; give that too")
+            if self.past is not None and not self.measured:
+                raise UsageError("--past is for --memory and --measured; give one of them")
             return None
         if self.memory and self.device is not None:
             raise UsageError("--memory SIZE and --device: give one of them")
@@ -81,6 +84,11 @@ _roomy = bundle(
         "--optimization",
         type=click.Choice(["none", "basic", "extended", "all"]),
         help="Plan the memory of the graph that onnxruntime makes of MODEL at this level.  [MODEL as it stands]",
+    ),
+    click.option(
+        "--measured",
+        is_flag=True,
+        help="Run MODEL once in onnxruntime, and compare its shapes, MACs and memory.",
     ),
 )
 
@@ -121,9 +129,10 @@ def cost(
     or reading a weight. Without --shape the answers are polynomials in the
     axes of its inputs. What is not known is told by node, and never 0.
     --memory also tells what a run takes on onnxruntime's CPU provider, whose
-    planner is replayed, and the largest sizes that fit.
+    planner is replayed, and the largest sizes that fit. --measured runs MODEL
+    once; the exit code is then 1 where a shape, the MACs or the memory differ.
     """
-    from analyzer.collapse.own import label_own
+    from analyzer.collapse import label_own
     from analyzer.cost.account import measure_cost
     from analyzer.cost.sizing import resolve_sizes
     from analyzer.timing.inputs.sizes import parse_shapes
@@ -146,4 +155,9 @@ def cost(
         from analyzer.memory.answer import answer_memory
 
         report = replace(report, memory=answer_memory(ledger, asked))
-    run.emit(report)
+    if roomy.measured:
+        from analyzer.cost.measured import measure_run
+        from analyzer.memory.answer import Asked
+
+        report = replace(report, measured=measure_run(ledger, report, asked or Asked(wanted, roomy.past)))
+    run.finish(report, failed=report.has_parted, answered=report.is_compared)

@@ -83,9 +83,9 @@ def export(
     exporter = import_exporter("export")
     grouped.check()  # before minutes are spent
     files = exporter.export_source(source, directory, say=run.tell, **dataclasses.asdict(sourced), **options)
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
     from analyzer.manifest import MANIFEST_FILE
-    from analyzer.reconciliation.wired import keep_wiring
+    from analyzer.reconciliation.verdict import keep_wiring
     from analyzer.report import ExportReport
 
     result = reconcile_with(run.audit(files.artifact), Original(files.manifest), None, run)

@@ -23,7 +23,7 @@ from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.formulas.closed_form import Family
+    from analyzer.formulas.family import Family
     from analyzer.formulas.language import Value
     from analyzer.formulas.origin import SourceFiles
     from analyzer.formulas.record import Formula
@@ -161,8 +161,7 @@ class _Counted:
 
 def _count_source(files: SourceFiles, asked: _Asked, sourced: Sourced, run: Run) -> _Counted:
     """The closed form of SOURCE where there is one, else one that is derived."""
-    from analyzer.formulas.configs import choose_family, parse_changes
-    from analyzer.formulas.counting import count_config
+    from analyzer.formulas.counting import choose_family, count_config, parse_changes
 
     config = _read_config(files, run)
     family = choose_family(config) if config is not None else None
@@ -242,7 +241,7 @@ def _derive(
     run: Run,
 ) -> _Counted:
     """Terms that are found in the names of SOURCE's parameters, or in a census of its class."""
-    from analyzer.formulas.configs import parse_config_changes
+    from analyzer.formulas.counting import parse_config_changes
     from analyzer.formulas.derived import derive_formula
 
     manifest = _names_in(files, sourced, run)

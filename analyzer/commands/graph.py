@@ -21,7 +21,7 @@ from analyzer.commands.run import (
     write_files,
 )
 from analyzer.errors import UsageError
-from analyzer.process.collector import uncollected
+from analyzer.process import uncollected
 from analyzer.render.graph import FORMATS, SUFFIXES
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
@@ -187,7 +187,7 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
 
 
 def _label(ledger: Ledger, grouped: Grouped) -> Labels:
-    from analyzer.collapse.own import label_own
+    from analyzer.collapse import label_own
     from analyzer.group.keys import ACCOUNTS, choose_key, label_members
 
     own = grouped.own_groups(ledger)

@@ -14,7 +14,7 @@ from analyzer.commands.options import Bounded, Grouped, Judged, bounding, groupi
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger
 from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
-from analyzer.process.collector import uncollected
+from analyzer.process import uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode

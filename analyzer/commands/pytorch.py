@@ -13,7 +13,7 @@ from analyzer.commands.terminal import say
 from analyzer.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
     from analyzer.content import ContentMode
     from analyzer.ledger import Ledger
     from analyzer.reconciliation import Reconciliation
@@ -32,9 +32,9 @@ complete_presets = complete_from(_list_presets, files=True)
 
 def read_original(source: str, sourced: Sourced, run: Run, *, random_weights: bool, seed: int) -> Original:
     """PyTorch's side: a manifest needs no PyTorch, nor do the names in a safetensors file; any other SOURCE does."""
+    from analyzer.checkpoints import Original
     from analyzer.checkpoints.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
     from analyzer.checkpoints.statedict import because
-    from analyzer.checkpoints.weights import Original
     from analyzer.manifest import is_manifest, load_manifest
 
     path, told = _manifest_of(Path(source)), run.tell

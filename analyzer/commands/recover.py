@@ -18,7 +18,7 @@ from analyzer.errors import UsageError
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.model import Key
     from analyzer.reconciliation import ContentMode
-    from analyzer.recover.record import Recovery
+    from analyzer.recover import Recovery
 
 
 @command(

@@ -18,7 +18,7 @@ from analyzer.commands.annotations import annotate
 from analyzer.commands.options import Bounded, Grouped, Judged, Output, Written, reporting, writing
 from analyzer.commands.terminal import is_terminal, progress, say, stages
 from analyzer.errors import UsageError
-from analyzer.process.deadline import within
+from analyzer.process import within
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 def _list_questions() -> list[str]:
-    from analyzer.fleet.questions import load_questions
+    from analyzer.fleet.sql import load_questions
 
     return [*load_questions(), "list"]
 
@@ -82,8 +82,7 @@ def sql(
     Without one, -o PAGE.html is a page of the whole lake.
     """
     from analyzer.fleet.lake import open_lake
-    from analyzer.fleet.questions import answer_question, list_questions
-    from analyzer.fleet.sql import ask_lake
+    from analyzer.fleet.sql import answer_question, ask_lake, list_questions
 
     is_page = bool(outputs) and all(path.suffix == ".html" for path in outputs)
     if query is None and question is None and is_page:
@@ -109,7 +108,7 @@ def sql(
 
 
 def _write_page(lake: str, outputs: tuple[Path, ...]) -> None:
-    from analyzer.fleet.page import render_lake
+    from analyzer.fleet.sql import render_lake
 
     page = render_lake(lake)
     write_files([(path, page) for path in outputs])
@@ -155,7 +154,7 @@ def _content(answer: Answer, suffix: str, title: str) -> str | bytes:
         from analyzer.render.html.lake import page_of_answer  # after the check: it needs jinja2
 
         return page_of_answer(title, answer)
-    from analyzer.fleet.parquet import answer_as_parquet
+    from analyzer.fleet.sql import answer_as_parquet
 
     if suffix == ".parquet":
         return answer_as_parquet(answer)

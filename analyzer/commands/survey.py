@@ -142,7 +142,7 @@ _SUFFIXES = (".html", ".json", ".txt")
 
 def _summary(done: Survey, path: Path) -> str:
     if path.suffix == ".html":
-        from analyzer.fleet.page import render_lake
+        from analyzer.fleet.sql import render_lake
 
         return render_lake(done.lake)
     from analyzer.render.lake import summary_as_json, summary_as_text

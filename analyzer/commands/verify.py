@@ -137,7 +137,7 @@ def _verify_source(
         MissingExtraError: torch is not installed.
     """
     exporter = import_exporter(_PURPOSE)
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
     from analyzer.verify.against import verify_module
     from exporter.running import run_beside
 

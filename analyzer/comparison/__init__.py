@@ -14,8 +14,7 @@ from analyzer.comparison.record import (
     WiringPair,
     count_statuses,
 )
-from analyzer.comparison.tensors import compare_values, pair_tensors
-from analyzer.comparison.wiring import compare_wiring
+from analyzer.comparison.tensors import compare_values, compare_wiring, pair_tensors
 from analyzer.content import ContentMode
 from analyzer.errors import UsageError
 from analyzer.group import group_by
@@ -157,11 +156,11 @@ def _place(pair: TensorPair) -> tuple[tuple[bool, str], tuple[bool, str], bool]:
 
 def _by_label(grouping: Grouping) -> dict[Label, Group]:
     """Groups without those of nodes alone, which have nothing to compare: a saved report has no nodes."""
-    return {group.label: group for group in grouping.groups if _holds(group, grouping.by)}
-
-
-def _holds(group: Group, by: str) -> bool:
-    return by in ("group", ACCOUNTS) or group.tensors > 0
+    return {
+        group.label: group
+        for group in grouping.groups
+        if (grouping.by in ("group", ACCOUNTS) or group.tensors > 0)
+    }
 
 
 def _pair(a: Group | None, b: Group | None) -> GroupPair:

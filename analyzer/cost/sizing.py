@@ -9,7 +9,7 @@ from analyzer.errors import UsageError
 from analyzer.ledger import Ledger
 from analyzer.model import Graph
 from analyzer.timing.inputs.roles import assign_roles, look_up
-from analyzer.timing.inputs.sizes import Names, Shapes, Slot
+from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot
 from analyzer.units import printable
 
 __all__ = ["resolve_sizes"]
@@ -36,7 +36,7 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
             roles[own].append((number, position))
             if isinstance(dim, str):
                 symbols[dim].append((number, position))
-    names = Names(parts, symbols, roles)
+    names = AxisNames(parts, symbols, roles)
     sizes: dict[str, int] = {}
     for key, size in shapes.sizes:
         slots, role = names.find(key)

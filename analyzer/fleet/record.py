@@ -11,7 +11,6 @@ from analyzer.content import ContentMode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLES", "Engine", "FleetSettings", "Found", "Survey", "Tables", "Task", "Wanted"]
 
 TABLES = ("models", "files", "tensors", "groups", "operators", "findings")
 """The tables of a lake."""

@@ -36,6 +36,7 @@ from analyzer.pages.shared import (
     table_groups,
     tell_reuse,
     tell_rule,
+    title_groups,
 )
 from analyzer.units import (
     format_bytes,
@@ -56,12 +57,12 @@ def describe_inspection(document: InspectDocument) -> Page:
     """Headline, what is wrong, groups; by `-v` roles, bytes and tensors."""
     totals = document.totals
     errors = [finding for finding in document.findings if finding.severity == "error"]
-    blocks: list[Block] = [_ends(document.model), list_findings(_join_absent(document))]
+    blocks: list[Block] = [_ends(document.model), list_findings(_join_absent(document), is_short=True)]
     if wasted := _wasted(document):
         blocks.append(Notes((wasted,), detail=Detail.FIRST))
     blocks.append(_chart(document))
     blocks += [_components(document)] if document.components else []
-    title = _heading(document.by, document.depth)
+    title = title_groups(document.by, document.depth)
     groups = table_groups(
         document.tree, document.groups, document.group_balance, document.by, title, totals.parameters
     )
@@ -357,11 +358,6 @@ def _tells_bytes(document: InspectDocument) -> bool:
 
 
 _LITTLE, _NEGLIGIBLE = 0.1, 0.01
-
-
-def _heading(by: str, depth: int | None) -> str:
-    keys = by.replace(",", ", ").replace("stage", "stage (resolution)")
-    return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
 
 
 def _remarks(document: InspectDocument) -> Iterator[str]:

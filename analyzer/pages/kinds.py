@@ -11,17 +11,36 @@ from analyzer.pages.page import Page
 __all__ = ["PAGES", "REPORTS", "describe", "is_described"]
 
 PAGES: Mapping[str, str] = {
+    "CheckDocument": "check:describe_check",
     "CompareDocument": "compare:describe_comparison",
+    "CompareSweepDocument": "compare_time:describe_sweep_comparison",
+    "CompareTimeDocument": "compare_time:describe_time_comparison",
     "CostDocument": "cost:describe_cost",
     "ExportDocument": "reconcile:describe_export",
     "InspectDocument": "inspect:describe_inspection",
     "ReconcileDocument": "reconcile:describe_reconciliation",
+    "SweepDocument": "time:describe_sweep",
+    "TimeDocument": "time:describe_timing",
+    "RecoverDocument": "recover:describe_recovery",
+    "SurveyDocument": "survey:describe_survey",
     "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
 
 REPORTS = frozenset(
-    {"Comparison", "CostReport", "ExportReport", "Inspection", "ReconcileReport", "VerifyReport"}
+    {
+        "BudgetReport",
+        "Comparison",
+        "CostReport",
+        "ExportReport",
+        "Inspection",
+        "ReconcileReport",
+        "RecoverReport",
+        "SurveyReport",
+        "Timing",
+        "TimingComparison",
+        "VerifyReport",
+    }
 )
 """Classes of reports that no format has makers of its own for."""
 

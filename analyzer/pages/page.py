@@ -24,6 +24,7 @@ __all__ = [
     "Block",
     "Cell",
     "Chart",
+    "Code",
     "Column",
     "Detail",
     "Fact",
@@ -31,9 +32,12 @@ __all__ = [
     "Figure",
     "Findings",
     "Kind",
+    "Math",
     "Notes",
     "Page",
+    "Piece",
     "Problem",
+    "Prose",
     "Row",
     "Said",
     "Table",
@@ -41,7 +45,9 @@ __all__ = [
     "cut_table",
     "name_rows",
     "number_of",
+    "pieces_of",
     "say",
+    "say_prose",
 ]
 
 
@@ -51,6 +57,8 @@ class Tone(Enum):
     GOOD = "good"
     BAD = "bad"
     PLAIN = "plain"
+    WARN = "warn"
+    """A doubt that goes with the answer."""
 
 
 class Detail(Enum):
@@ -72,6 +80,8 @@ class Kind(Enum):
     """A name from a file."""
     PROSE = "prose"
     """A sentence, which may be broken over lines."""
+    FORMULA = "formula"
+    """An expression, which may be broken before a summand."""
     COUNT = "count"
     BYTES = "bytes"
     MS = "ms"
@@ -82,6 +92,8 @@ class Kind(Enum):
     ERROR = "error"
     """A difference of values, three digits."""
     DECIBEL = "decibel"
+    AMOUNT = "amount"
+    """A number in the unit of its row, said by who knows it; it does not add up."""
     SIGNED = "signed"
     SIGNED_BYTES = "signed bytes"
     SIGNED_MS = "signed ms"
@@ -89,12 +101,12 @@ class Kind(Enum):
     @property
     def is_number(self) -> bool:
         """Whether cells stand at the right, and are sorted by value."""
-        return self not in (Kind.TEXT, Kind.NAME, Kind.PROSE)
+        return self not in (Kind.TEXT, Kind.NAME, Kind.PROSE, Kind.FORMULA)
 
     @property
     def adds(self) -> bool:
         """Whether the cells of several rows have a sum."""
-        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL)
+        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,28 @@ class Said:
     text: str
 
 
-Cell: TypeAlias = "int | float | str | Said | None"
+@dataclass(frozen=True, slots=True)
+class Math:
+    """An expression."""
+
+    text: str
+    latex: str
+    """The same for LaTeX's mathematics, without dollars around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A name within a sentence."""
+
+    text: str
+
+
+Piece: TypeAlias = "str | Math | Code"
+
+Prose: TypeAlias = "str | tuple[Piece, ...]"
+"""A sentence; text may be anybody's."""
+
+Cell: TypeAlias = "int | float | str | Said | Math | tuple[Piece, ...] | None"
 """Text may be anybody's: each format escapes it. None is what is not known, or makes no sense."""
 
 
@@ -131,6 +164,8 @@ class Row:
     level: int = 0
     """How far the first cell is set in."""
     tone: Tone = Tone.PLAIN
+    stays: bool = False
+    """It is shown wherever the table is cut, below the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +189,10 @@ class Table:
     """What a chart calls it by."""
     others: str = "other"
     """What a row that stands for cut ones counts."""
+    ample: int = 1
+    """So many times the rows of other tables are shown where some are cut."""
+    is_split: bool = False
+    """Columns that have no room go on in a further table, and none is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +218,11 @@ class Facts:
 class Notes:
     """Sentences."""
 
-    lines: tuple[str, ...]
+    lines: tuple[Prose, ...]
     title: str = ""
     detail: Detail = Detail.SHOWN
+    tone: Tone = Tone.PLAIN
+    """Good and bad ones are verdicts, which stand with the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +244,10 @@ class Findings:
     """What was found, worst first."""
 
     problems: tuple[Problem, ...]
+    title: str = ""
     detail: Detail = Detail.FIRST
+    is_short: bool = False
+    """Whether each is one line of a terminal: the first screen of a model, where `-v` says all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +301,21 @@ class Page:
 def number_of(cell: Cell) -> float | None:
     """The number in a cell; None where it holds none."""
     value = cell.value if isinstance(cell, Said) else cell
-    return None if value is None or isinstance(value, str) else value
+    return value if isinstance(value, int | float) else None
+
+
+def pieces_of(prose: Prose) -> tuple[Piece, ...]:
+    """What a sentence is made of."""
+    return (prose,) if isinstance(prose, str) else prose
+
+
+def say_prose(prose: Prose) -> str:
+    """What a sentence reads, not escaped.
+
+    >>> say_prose(("cache: ", Math("2*D", "2 D"), " elements"))
+    'cache: 2*D elements'
+    """
+    return "".join(each if isinstance(each, str) else each.text for each in pieces_of(prose))
 
 
 _WRITERS = {
@@ -280,10 +338,10 @@ def say(cell: Cell, kind: Kind) -> str:
     >>> say(1234, Kind.COUNT), say(None, Kind.BYTES), say(0.2177, Kind.SHARE), say(None, Kind.TEXT)
     ('1,234', '-', '21.8 %', '')
     """
-    if isinstance(cell, Said):
+    if isinstance(cell, Said | Math):
         return cell.text
-    if isinstance(cell, str):
-        return cell
+    if isinstance(cell, str | tuple):
+        return say_prose(cell)
     if cell is None:
         return "-" if kind.is_number else ""
     return _WRITERS[kind](cell) if kind in _WRITERS else str(cell)
@@ -324,8 +382,13 @@ def cut_table(table: Table, rows: int) -> Table:
 
     Where the table has an order, the first of it are kept and stand in it; else the first as they are.
     """
-    if table.is_whole or not rows or len(table.rows) <= rows:
+    rows *= table.ample
+    free = tuple(row for row in table.rows if not row.stays)
+    if table.is_whole or not rows or len(free) <= rows:
         return table
+    if len(free) < len(table.rows):
+        cut = cut_table(replace(table, rows=free, ample=1), rows)
+        return replace(cut, rows=(*cut.rows, *(row for row in table.rows if row.stays)))
     if any(row.level for row in table.rows):
         return _close(table, rows)
     ordered = list(table.rows)

@@ -6,6 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -23,6 +24,10 @@ from analyzer.pages.page import (
 )
 from analyzer.units import format_bytes, format_count, format_doing, format_many, short_count, short_share
 
+if TYPE_CHECKING:  # the documents of others
+    from analyzer.documents.check import ModelFinding
+    from analyzer.documents.survey import SurveyFinding
+
 __all__ = [
     "GROUPS",
     "bytes_said",
@@ -35,6 +40,7 @@ __all__ = [
     "table_groups",
     "tell_reuse",
     "tell_rule",
+    "title_groups",
 ]
 
 _RANKS = {"error": 0, "warning": 1, "note": 2}
@@ -43,7 +49,9 @@ GROUPS = "groups"
 """What charts call the table of groups by."""
 
 
-def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
+def list_findings(
+    findings: Iterable[Finding | ModelFinding], model: str = "", *, is_short: bool = False
+) -> Findings:
     """Findings, the worst first; what several of them are about is listed once."""
     problems = []
     first: dict[tuple[str, ...], str] = {}
@@ -54,10 +62,10 @@ def list_findings(findings: Iterable[Finding], model: str = "") -> Findings:
             message, subjects = f"{message}: the same {format_count(len(subjects))} as under {same}", ()
         short = _say_short(each)
         problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
-    return Findings(tuple(problems))
+    return Findings(tuple(problems), is_short=is_short)
 
 
-def _say_short(finding: Finding) -> str:
+def _say_short(finding: Finding | ModelFinding) -> str:
     """A finding in a few words: how many, and what is the matter; why, and what to do, `explain` says."""
     words = _SHORT.get(finding.id)
     count = _COUNT.match(finding.message)
@@ -80,7 +88,7 @@ _SHORT = {
 """By the id of a finding: what a line of a terminal says of it."""
 
 
-def count_severities(findings: Sequence[Finding]) -> str:
+def count_severities(findings: Iterable[Finding | ModelFinding | SurveyFinding]) -> str:
     """How many of each severity there are, the worst first; "" where there are none."""
     counts: dict[str, int] = defaultdict(int)
     for finding in findings:
@@ -104,6 +112,16 @@ def bytes_said(exact: int, short: str) -> str:
     ('2.00 KiB (2,048 bytes)', '5 B')
     """
     return f"{short} ({format_many(exact, 'byte')})" if exact >= 1024 else short
+
+
+def title_groups(by: str, depth: int | None) -> str:
+    """What groups are made by; blocks at depth 1 have no depth to tell.
+
+    >>> title_groups("scope,dtype", 2), title_groups("block", 1)
+    ('scope, dtype, depth 2', 'block')
+    """
+    keys = by.replace(",", ", ").replace("stage", "stage (resolution)")
+    return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
 
 
 def table_groups(

@@ -22,17 +22,6 @@ from typing import IO
 
 from analyzer.process.memory import own_nbytes
 
-__all__ = [
-    "TICK",
-    "Child",
-    "Inbox",
-    "Limits",
-    "OverMemoryError",
-    "OverTimeError",
-    "read_frame",
-    "write_frame",
-]
-
 TICK = 0.1
 """Seconds between looks at the memory of a process, which take less than a thousandth of that."""
 

@@ -24,10 +24,17 @@ from analyzer.documents.time import (
 from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping
 from analyzer.saved import decode, read_report
-from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
+from analyzer.timing.record import (
+    Axis,
+    Environment,
+    KernelTime,
+    Latency,
+    Point,
+    TimedGroup,
+    Timing,
+    TimingSettings,
+)
 from analyzer.timing.request import Feed, Schedule
-
-__all__ = ["is_saved_timing", "load_timing"]
 
 
 def is_saved_timing(path: Path | str) -> bool:
@@ -49,13 +56,14 @@ def load_timing(path: Path | str) -> Timing:
     """
     document = read_report(path, "time")
     _check_numbers(path, document)
-    told: TimeDocument | SweepDocument
     if document.get("axis") is None:
-        told = decode(path, document, TimeDocument)
-        rows: list[TimeDocument | PointRow] = [told]
-    else:
-        told = decode(path, document, SweepDocument)
-        rows = list(told.points)
+        return rebuild_timing(decode(path, document, TimeDocument))
+    return rebuild_timing(decode(path, document, SweepDocument))
+
+
+def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
+    """The timing that a document describes; its ledger is None."""
+    rows: list[TimeDocument | PointRow] = [told] if isinstance(told, TimeDocument) else list(told.points)
     points = tuple(_point(row, is_own=told.by == "group") for row in rows)
     environment = told.environment
     return Timing(
@@ -170,7 +178,7 @@ def _latency(row: LatencyRow) -> Latency:
     )
 
 
-def _part(row: TimeGroup) -> Part:
+def _part(row: TimeGroup) -> TimedGroup:
     group = Group(
         name=row.group,
         label=tuple(row.keys),
@@ -180,7 +188,7 @@ def _part(row: TimeGroup) -> Part:
         tensors=row.tensors,
         nodes=row.nodes,
     )
-    return Part(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
+    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
 
 
 def _kernel(row: Kernel) -> KernelTime:

@@ -19,8 +19,6 @@ from analyzer.scopes.neighbours import BETWEEN, STRENGTH, agree, settle_nodes
 from analyzer.scopes.paths import NodeScopes, Scope, tensor_path
 from analyzer.wiring import Wiring
 
-__all__ = ["settle_scopes"]
-
 _WEAK = frozenset(STRENGTH[STRENGTH.index(BETWEEN) :])
 """Scopes of nodes that come from their neighbours' alone."""
 

@@ -16,12 +16,12 @@ from analyzer.group.keys import ACCOUNTS, UNSCOPED, label_members
 from analyzer.group.patterns import UNGROUPED, OwnGroups, find_groups
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.model import Graph, Model, Node
-from analyzer.timing.record import KernelTime, Part
+from analyzer.timing.record import KernelTime, TimedGroup
 from analyzer.timing.request import Kernel
 
 
 @dataclass(slots=True)
-class Side:
+class MainGraph:
     """A main graph, as far as it is asked who computes a value and who reads it."""
 
     nodes: Sequence[Node]
@@ -34,7 +34,7 @@ class Side:
     readers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def of(cls, model: Model, aliases: Mapping[str, str]) -> Side:
+    def of(cls, model: Model, aliases: Mapping[str, str]) -> MainGraph:
         graph = model.graphs[0]
         captured = _captured(model.graphs)
         side = cls(graph.nodes, frozenset((*graph.inputs, *graph.overridable)))
@@ -129,18 +129,18 @@ class Origin:
 
 def find_origins(file: Model, ran: Model) -> tuple[Origin, ...]:
     """For each node of the graph that ran, in its order, the nodes of the file that it computes."""
-    of_file = Side.of(file, {})
+    of_file = MainGraph.of(file, {})
     own = {name for node in of_file.nodes for name in node.outputs}
     aliases = {_WIDENED + name: name for name in own if _WIDENED + name not in own}
-    return _Search(of_file, Side.of(ran, aliases)).run()
+    return _Search(of_file, MainGraph.of(ran, aliases)).run()
 
 
 @dataclass(slots=True)
 class _Search:
     """What is settled so far. Strong evidence goes first, and what it claims is nobody else's."""
 
-    file: Side
-    ran: Side
+    file: MainGraph
+    ran: MainGraph
     found: dict[int, Origin] = field(default_factory=dict)
     """By position in the graph that ran."""
     claimed: set[int] = field(default_factory=set)
@@ -409,7 +409,10 @@ def find_membership(ledger: Ledger, grouping: Grouping, own: OwnGroups | None = 
     """
     graph = ledger.model.graphs[0]
     if own is not None:
-        scopes = {scope: _search(scope, own) for scope in set(ledger.node_scopes.values())}
+        scopes = {
+            scope: tuple(find_groups([scope], own.patterns, own.match))
+            for scope in set(ledger.node_scopes.values())
+        }
         scopes[""] = scopes.get("", ())
         return {
             node.position: scopes[ledger.node_scopes[node.place]] if node.place in ledger.node_scopes else ()
@@ -421,10 +424,6 @@ def find_membership(ledger: Ledger, grouping: Grouping, own: OwnGroups | None = 
             f"--by {grouping.by}: says nothing of nodes, and these take the time; use scope, block, stage or op"
         )
     return {node.position: (" / ".join(nodes[node.place]),) for node in graph.nodes}
-
-
-def _search(scope: str, own: OwnGroups) -> tuple[str, ...]:
-    return tuple(find_groups([scope], own.patterns, own.match))
 
 
 def match_kernels(kernels: Sequence[Kernel], ran: Sequence[Node]) -> list[int | None]:
@@ -505,8 +504,8 @@ def _groups_of(origin: Origin | None, membership: Membership) -> tuple[tuple[str
 class Split:
     """A profiled run without its overhead, in ms: parts - overlap + ungrouped + unattributed."""
 
-    parts: tuple[Part, ...]
-    ungrouped: Part | None
+    parts: tuple[TimedGroup, ...]
+    ungrouped: TimedGroup | None
     """None where groups are keys'."""
     overlap_ms: float
     unattributed_ms: float
@@ -552,9 +551,9 @@ def split_time(
 
 def _part(
     group: Group, runs: npt.NDArray[np.float64], columns: list[int], across: tuple[str, ...] = ()
-) -> Part:
+) -> TimedGroup:
     totals = runs[:, columns].sum(axis=1)
-    return Part(group, float(totals.mean()), len(columns), across, _error(totals))
+    return TimedGroup(group, float(totals.mean()), len(columns), across, _error(totals))
 
 
 def _error(totals: npt.NDArray[np.float64]) -> float:

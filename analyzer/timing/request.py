@@ -204,7 +204,12 @@ def load_job(text: str) -> Job:
     fields = json.loads(text)
     request = fields.pop("request")
     request |= {
-        "points": tuple(tuple(_feed(feed) for feed in feeds) for feeds in request["points"]),
+        "points": tuple(
+            tuple(
+                Feed(**feed | {"shape": tuple(feed["shape"]), "fill": Fill(feed["fill"])}) for feed in feeds
+            )
+            for feeds in request["points"]
+        ),
         "provider_options": tuple((key, value) for key, value in request["provider_options"]),
         "optimization": Optimization(request["optimization"]),
         "libraries": tuple(request["libraries"]),
@@ -237,10 +242,6 @@ def load_answer(text: str) -> Reply | Raised | str:
             return Raised(**fields)
         case fields:
             return str(fields["refused"])
-
-
-def _feed(fields: dict[str, Any]) -> Feed:
-    return Feed(**fields | {"shape": tuple(fields["shape"]), "fill": Fill(fields["fill"])})
 
 
 def _reply(fields: dict[str, Any]) -> Reply:

@@ -14,7 +14,7 @@ import numpy as np
 from analyzer.group.keys import Label
 from analyzer.group.tree import TreeRow, build_tree, cut_rows, sum_groups
 from analyzer.ledger import Group
-from analyzer.timing.record import Part, Point, Timing
+from analyzer.timing.record import Point, TimedGroup, Timing
 from analyzer.units import format_many
 
 FEWEST = 3
@@ -83,6 +83,36 @@ def fit_growth(
             best, score = tuple(map(float, fit)), fitted
     return _growth(best, n, t, noise)
 
+
+def explains(growth: Growth, lengths: Sequence[int], times: Sequence[float]) -> bool:
+    """Whether a fit tells how a time grows: it is near every point, and the lengths are far enough apart.
+
+    A time of 1 % of the longest counts as that long: below it lies what the clock cannot tell.
+
+    >>> line = Growth(Order.LINEAR, 0.0, 1.0, 0.0, 1.0, 1.0, 3)
+    >>> (
+    ...     explains(line, [1, 2, 4], [1, 2, 4]),
+    ...     explains(line, [1, 2, 4], [1, 3, 4]),
+    ...     explains(line, [4, 5, 6], [4, 5, 6]),
+    ... )
+    (True, False, False)
+    """
+    if max(lengths) < _APART * min(lengths):
+        return False
+    least = _SMALL * max(times)
+    return all(
+        abs(growth.at(length) - ms) <= _NEAR * max(ms, least)
+        for length, ms in zip(lengths, times, strict=True)
+    )
+
+
+_APART = 2
+"""Times the shortest length that the longest has to be."""
+
+_NEAR = 0.2
+"""What a fit may miss a time by, as a fraction of it."""
+
+_SMALL = 0.01
 
 _LEAST = 1e-9
 """Milliseconds that no clock tells from nothing."""
@@ -205,7 +235,7 @@ class _Times:
         return _sum_ms(self.points[-1], row.members)
 
 
-def _sum_ms(parts: Mapping[Label, Part], labels: Sequence[Label]) -> float:
+def _sum_ms(parts: Mapping[Label, TimedGroup], labels: Sequence[Label]) -> float:
     return math.fsum(parts[label].ms for label in labels if label in parts)
 
 
@@ -231,7 +261,7 @@ def _join(errors: Iterator[float]) -> float:
 def _fused(points: Sequence[Point], shown: Sequence[TreeRow]) -> Iterator[TimeRow]:
     """A row for each set of rows whose groups kernels were fused across."""
     titles = _innermost(shown)
-    found: dict[tuple[str, ...], list[list[Part]]] = defaultdict(lambda: [[] for _ in points])
+    found: dict[tuple[str, ...], list[list[TimedGroup]]] = defaultdict(lambda: [[] for _ in points])
     for at, point in enumerate(points):
         for part in point.parts:
             if part.across:
@@ -303,7 +333,7 @@ def grow_latency(timing: Timing) -> Growth | None:
 
 def grow_parts(timing: Timing) -> tuple[tuple[str, tuple[str, ...], Growth | None], ...]:
     """Of each part of any point its name, the groups that it is fused across, and its growth."""
-    by_point = [_by_label(point) for point in timing.points]
+    by_point = [{(part.group.label, part.across): part for part in point.parts} for point in timing.points]
     known = {key: part for parts in by_point for key, part in parts.items()}
     return tuple(
         (part.group.name, part.across, _grow([parts.get(key) for parts in by_point], timing))
@@ -311,11 +341,7 @@ def grow_parts(timing: Timing) -> tuple[tuple[str, tuple[str, ...], Growth | Non
     )
 
 
-def _by_label(point: Point) -> dict[tuple[Label, tuple[str, ...]], Part]:
-    return {(part.group.label, part.across): part for part in point.parts}
-
-
-def _grow(parts: Sequence[Part | None], timing: Timing) -> Growth | None:
+def _grow(parts: Sequence[TimedGroup | None], timing: Timing) -> Growth | None:
     times = [part.ms if part else 0.0 for part in parts]
     errors = [part.error_ms if part else 0.0 for part in parts]
     return fit_growth(lengths(timing), times, errors)

@@ -9,7 +9,7 @@ from analyzer.comparison import Pair, Status
 from analyzer.errors import UsageError
 from analyzer.group.keys import Label, label_order
 from analyzer.ledger import Group, Match
-from analyzer.timing.record import Part, Point, Timing
+from analyzer.timing.record import Point, TimedGroup, Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class TimePair:
     name: str
     label: Label
     across: tuple[str, ...]
-    """As in `Part`."""
+    """As in `TimedGroup`."""
     status: Status
     """Of the times: unchanged where their confidence intervals meet."""
     ms: Pair[float]
@@ -150,11 +150,11 @@ _Key = tuple[tuple[str, ...], Label]
 """The groups that kernels were fused across, or none of them and the label of one."""
 
 
-def _by_key(point: Point) -> dict[_Key, Part]:
+def _by_key(point: Point) -> dict[_Key, TimedGroup]:
     return {(part.across, () if part.across else part.group.label): part for part in point.parts}
 
 
-def _pairs(a: dict[_Key, Part], b: dict[_Key, Part], *, is_sorted: bool) -> Iterator[TimePair]:
+def _pairs(a: dict[_Key, TimedGroup], b: dict[_Key, TimedGroup], *, is_sorted: bool) -> Iterator[TimePair]:
     keys = list(dict.fromkeys((*a, *b)))
     if is_sorted:
         keys.sort(key=lambda key: (bool(key[0]), label_order(key[0] or key[1])))
@@ -162,10 +162,10 @@ def _pairs(a: dict[_Key, Part], b: dict[_Key, Part], *, is_sorted: bool) -> Iter
         yield _pair(key, a.get(key), b.get(key))
 
 
-def _pair(key: _Key, a: Part | None, b: Part | None) -> TimePair:
+def _pair(key: _Key, a: TimedGroup | None, b: TimedGroup | None) -> TimePair:
     known = a or b
     group = known.group if known else Group("")
-    ours, theirs = a or Part(Group(group.name), 0.0, 0), b or Part(Group(group.name), 0.0, 0)
+    ours, theirs = a or TimedGroup(Group(group.name), 0.0, 0), b or TimedGroup(Group(group.name), 0.0, 0)
     times = Pair(ours.ms, theirs.ms)
     if a is None or b is None:
         status = Status.ADDED if a is None else Status.REMOVED

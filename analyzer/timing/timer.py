@@ -39,8 +39,6 @@ from analyzer.timing.running.measure import summarize
 from analyzer.timing.running.providers import provider_name
 from analyzer.units import printable
 
-__all__ = ["time_model"]
-
 _REFUSED = {
     "external-escapes": "points outside of its folder",
     "external-missing": "is missing",

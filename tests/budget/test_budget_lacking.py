@@ -21,8 +21,7 @@ from onnx import TensorProto
 from analyzer.audit import audit_model
 from analyzer.budget.evaluate import check_budget
 from analyzer.budget.holding import Outcome, hold
-from analyzer.budget.measuring import Measured, measure
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS, Measured, measure
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Rule, Status, Verdict
 from analyzer.budget.selecting import Unknown, select
 from analyzer.group import group_by

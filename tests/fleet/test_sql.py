@@ -16,8 +16,7 @@ from models import save
 
 from analyzer.audit import audit_model
 from analyzer.errors import UsageError
-from analyzer.fleet.questions import answer_question, load_questions
-from analyzer.fleet.sql import ask_lake
+from analyzer.fleet.sql import answer_question, ask_lake, load_questions
 from analyzer.ledger import Ledger, Role
 
 

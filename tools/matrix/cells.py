@@ -28,7 +28,7 @@ from tools.matrix.transforms import AS_EXPORTED, KEEPS_VALUES, TRANSFORMS, trans
 
 if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
 
 __all__ = [
     "Cell",
@@ -271,7 +271,7 @@ def unlike_another_seed(folder: Path, cell: Cell) -> float:
 def residue_of(result: Reconciliation) -> tuple[Residue, ...]:
     """The lines that must be empty and are not."""
     from analyzer.model import label
-    from analyzer.reconciliation.lines import UNBALANCED
+    from analyzer.reconciliation import UNBALANCED
 
     names: dict[str, list[str]] = {line: [] for line in UNBALANCED}
     for parameter in result.parameters:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from analyzer import Reconciliation, Recovery
     from analyzer.content import Array
-    from analyzer.recover.record import StateTensor
+    from analyzer.recover import StateTensor
 
 __all__ = ["RecoveryCheck", "check_recovery"]
 

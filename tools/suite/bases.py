@@ -139,8 +139,7 @@ def _keep_wiring(folder: Path) -> None:
     """Write into the manifest what the file computes, as the command `export` does."""
     from analyzer.audit import audit_model
     from analyzer.manifest import load_manifest
-    from analyzer.reconciliation import reconcile_ledger
-    from analyzer.reconciliation.wired import keep_wiring
+    from analyzer.reconciliation import keep_wiring, reconcile_ledger
 
     path = folder / "manifest.json"
     keep_wiring(reconcile_ledger(audit_model(folder / "model.onnx"), load_manifest(path)), path)

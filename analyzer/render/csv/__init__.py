@@ -6,7 +6,8 @@ import csv
 import io
 
 from analyzer.render.csv.cells import write_cell
-from analyzer.render.csv.rows import COLUMNS, list_rows
+from analyzer.render.csv.columns import COLUMNS
+from analyzer.render.csv.rows import list_rows
 from analyzer.render.json import to_document
 from analyzer.render.options import RenderOptions
 from analyzer.report import Report

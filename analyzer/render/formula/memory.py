@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from analyzer.formulas.algebra import Algebra
-from analyzer.formulas.memory import CacheBytes, cache_bytes, weigh
 from analyzer.formulas.record import CacheSize, FormulaReport
+from analyzer.formulas.rows import CacheBytes, cache_bytes, weigh
 from analyzer.render.formula.math import show_math
 from analyzer.render.options import RenderOptions
 from analyzer.render.pieces import Column, Line, Piece, Row, Section, Table

@@ -9,19 +9,15 @@ import msgspec
 
 from analyzer.documents.base import Head
 from analyzer.documents.kinds import DOCUMENTS
+from analyzer.documents.time import TimeDocument
 from analyzer.errors import UsageError
 from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe, is_described
 from analyzer.render.html.blocks import Section
-from analyzer.render.html.bridge import describe_recovery
-from analyzer.render.html.comparisons import describe_time_comparison
 from analyzer.render.html.formulas import describe_formula
-from analyzer.render.html.inspection import describe_survey
 from analyzer.render.html.page import make_page
 from analyzer.render.html.parts import Beside
 from analyzer.render.html.reading import View
-from analyzer.render.html.timings import describe_sweep, describe_timing, find_times
-from analyzer.render.html.verdicts import describe_check
 from analyzer.render.html.writer import make_section
 from analyzer.render.json import to_record
 from analyzer.render.options import RenderOptions
@@ -32,13 +28,6 @@ from analyzer.schemas import schema_name
 __all__ = ["SECTIONS", "render_html"]
 
 SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
-    "survey": describe_survey,
-    "recover": describe_recovery,
-    "compare_time": describe_time_comparison,
-    "compare_sweep": describe_time_comparison,
-    "check": describe_check,
-    "time": describe_timing,
-    "sweep": describe_sweep,
     "formula": describe_formula,
 }
 """What describes each kind of document, by the name of its schema."""
@@ -68,28 +57,33 @@ def render_documents(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _make(documents: Sequence[Head | Mapping[str, Any]]) -> str:
-    plain = [msgspec.to_builtins(each) if _is_viewed(each) else each for each in documents]
-    views = {_kind(each): View(each) for each in reversed(plain) if isinstance(each, Mapping)}
-    times = views.get("time")
-    together = Beside(times=find_times(times) if times is not None else {}, formula=views.get("formula"))
-    sections = [_section(each, together) for each in plain]
+    known = [_typed(each) for each in documents]
+    views = {_kind(each): View(each) for each in reversed(known) if isinstance(each, Mapping)}
+    times = next((_times(each) for each in known if isinstance(each, TimeDocument)), {})
+    together = Beside(times=times, formula=views.get("formula"))
+    sections = [_section(each, together) for each in known]
     ends = sections[0].subject.split(" · ")[0].replace("\\", "/").rstrip("/").split("/")
     title = "/".join(filter(None, ends[-_PARTS:])) or sections[0].title
     return make_page(title, sections)
 
 
-def _is_viewed(document: Head | Mapping[str, Any]) -> bool:
-    """Whether it is a record that no page describes yet."""
-    return isinstance(document, Head) and not is_described(document)
+def _typed(document: Head | Mapping[str, Any]) -> Head | Mapping[str, Any]:
+    """The record of a document that a page describes; plain dicts and lists of one that none does yet."""
+    if isinstance(document, Head):
+        plain: Mapping[str, Any] = msgspec.to_builtins(document)
+        return document if is_described(document) else plain
+    return document if _kind(document) in SECTIONS else to_typed(document)
+
+
+def _times(document: TimeDocument) -> dict[str, float]:
+    """Milliseconds of each group, for other documents of the page."""
+    return {part.group: part.ms for part in document.groups if not part.across}
 
 
 def _section(document: Head | Mapping[str, Any], beside: Beside) -> Section:
     """What one document has to say."""
     if isinstance(document, Mapping):
-        kind = _kind(document)
-        if kind in SECTIONS:
-            return SECTIONS[kind](View(document), beside)
-        document = to_typed(document)
+        return SECTIONS[_kind(document)](View(document), beside)
     page = put_times_beside(describe(document), beside.times)
     if beside.formula is not None and (total := beside.formula.count("total")) is not None:
         page = put_formula_beside(page, beside.formula.text("class") or "The formula", total)

@@ -22,8 +22,6 @@ __all__ = [
     "Table",
     "Tile",
     "Tiles",
-    "Verdict",
-    "Verdicts",
     "find_shown",
 ]
 
@@ -104,6 +102,7 @@ class Notes:
 
     lines: tuple[str, ...]
     title: str = ""
+    is_warning: bool = False
     template = "notes"
 
 
@@ -123,6 +122,8 @@ class Table:
     """How far the first cell of each row is set in."""
     total: tuple[Cell, ...] = ()
     note: str = ""
+    bad: frozenset[int] = frozenset()
+    """Rows that say what is wrong."""
     template = "table"
 
 
@@ -185,37 +186,11 @@ class Findings:
     """What was found."""
 
     findings: tuple[Finding, ...]
+    title: str = ""
     template = "findings"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of one rule of a budget."""
-
-    status: str
-    name: str
-    model: str
-    what: str
-    observed: str
-    limit: str
-    exceeded_by: str
-    message: str
-    advice: str
-    """What the project wants to be said."""
-    origin: str
-    """Where the rule stands."""
-    contributors: tuple[tuple[Cell, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """Rules, those that failed first."""
-
-    verdicts: tuple[Verdict, ...]
-    template = "verdicts"
-
-
-Block: TypeAlias = "Answer | Tiles | Facts | Notes | Table | Grid | Chart | Findings | Verdicts"
+Block: TypeAlias = "Answer | Tiles | Facts | Notes | Table | Grid | Chart | Findings"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from analyzer.pages.page import (
     Tone,
     number_of,
     say,
+    say_prose,
 )
 from analyzer.render.html import blocks as html
 from analyzer.render.html.parts import Beside
@@ -40,6 +41,9 @@ def make_section(page: Page, beside: Beside) -> html.Section:
     made: list[html.Block] = []
     if page.answer:
         made.append(html.Answer(page.tone is Tone.GOOD, show(page.answer), is_plain=page.tone is Tone.PLAIN))
+    for block in page.blocks:
+        if isinstance(block, Notes) and block.tone in _VERDICTS:
+            made += [html.Answer(block.tone is Tone.GOOD, show(say_prose(line))) for line in block.lines]
     if page.figures:
         tiles = [html.Tile(figure.label, show(figure.value), show(figure.note)) for figure in page.figures]
         made.append(html.Tiles(tuple(tiles)))
@@ -54,18 +58,23 @@ def make_section(page: Page, beside: Beside) -> html.Section:
 def _block(block: Block, keys: Mapping[str, str], beside: Beside) -> Iterator[html.Block]:
     match block:
         case Facts(facts=facts) if facts:
-            told = tuple(html.Fact(show(fact.label), show(fact.value)) for fact in facts)
-            yield html.Facts(told, block.title)
-        case Notes(lines=lines) if lines:
-            yield html.Notes(tuple(map(show, lines)), block.title)
+            yield html.Facts(
+                tuple(html.Fact(show(fact.label), show(fact.value)) for fact in facts), block.title
+            )
+        case Notes(lines=lines, tone=tone) if lines and tone not in _VERDICTS:
+            told = tuple(show(say_prose(line), 4000) for line in lines)
+            yield html.Notes(told, show(block.title), is_warning=tone is Tone.WARN)
         case Findings():
-            yield html.Findings(tuple(map(_problem, block.problems)))
+            yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
         case Table() if block.rows:
             yield _table(block, keys, beside)
         case Chart() if not block.table or block.table in keys:
             grid = {"grid": keys[block.table], "times": _times(beside)} if block.table else {}
             data = {**grid, **block.data}
-            yield html.Chart(beside.keys.next(), block.title, block.kind, data, block.summary)
+            yield html.Chart(beside.keys.next(), show(block.title), block.kind, data, block.summary)
+
+
+_VERDICTS = (Tone.GOOD, Tone.BAD)
 
 
 def _times(beside: Beside) -> list[list[str | float]]:
@@ -99,12 +108,13 @@ def _table(table: Table, keys: Mapping[str, str], beside: Beside) -> html.Block:
     columns = tuple(map(_column, table.columns))
     rows = tuple(tuple(_cells(row.cells, table.columns, exact=table.is_long)) for row in table.rows)
     total = tuple(_cells(table.total, table.columns, exact=table.is_long)) if table.total else ()
-    title = _capital(table.title or table.columns[0].title)
+    title = _capital(show(table.title or table.columns[0].title))
     note = " ".join(table.notes)
     levels = tuple(row.level for row in table.rows)
     if table.is_long and not any(levels):
         return html.Grid(keys.get(table.key) or beside.keys.next(), title, columns, rows, total, show(note))
-    return html.Table(title, columns, rows, levels, total, show(note))
+    bad = frozenset(at for at, row in enumerate(table.rows) if row.tone is Tone.BAD)
+    return html.Table(title, columns, rows, levels, total, show(note), bad)
 
 
 def _capital(text: str) -> str:
@@ -113,10 +123,10 @@ def _capital(text: str) -> str:
 
 def _column(column: Column) -> html.Column:
     return html.Column(
-        column.title,
+        show(column.title),
         is_number=column.kind.is_number,
         is_hidden=column.is_hidden,
-        is_code=column.kind is Kind.NAME,
+        is_code=column.kind in (Kind.NAME, Kind.FORMULA),
         is_prose=column.kind is Kind.PROSE,
     )
 

@@ -21,12 +21,7 @@ LONGEST = 60_000
 """Characters of a report: a comment on GitHub holds 65,536, and who posts it may add something."""
 
 _MAKERS = {
-    "BudgetReport": "check:show_budget",
     "FormulaReport": "formula:show_formula",
-    "RecoverReport": "recover:show_recovery",
-    "SurveyReport": "survey:show_survey",
-    "Timing": "time:show_timing",
-    "TimingComparison": "compare_time:show_timing_comparison",
 }
 """What makes the blocks of each kind of report: a module of this folder, and its function."""
 

@@ -7,25 +7,30 @@ from dataclasses import replace
 
 from analyzer.pages.page import (
     Block,
+    Code,
     Column,
     Detail,
     Facts,
     Findings,
     Kind,
+    Math,
     Notes,
     Page,
+    Piece,
     Problem,
+    Prose,
     Row,
     Said,
     Table,
     Tone,
     cut_table,
     name_rows,
+    pieces_of,
     say,
 )
 from analyzer.render import pieces
 from analyzer.render.markdown.writer import write_blocks
-from analyzer.units import format_many
+from analyzer.units import format_many, format_others
 
 __all__ = ["LONGEST", "write_markdown"]
 
@@ -34,6 +39,9 @@ LONGEST = 60_000
 
 _MANY = 256
 """Rows with which it begins where all were asked for, and are too many."""
+
+_SENTENCES = 20
+"""Sentences that are shown whatever the number of rows."""
 
 _CUT = pieces.Line(("Cut to what a comment holds; the JSON report has every row.",))
 
@@ -66,18 +74,47 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     if page.about:
         yield pieces.Line((page.about,))
     if page.answer:
-        mark = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}.get(page.tone, "")
-        yield pieces.Line((f"{mark}{page.answer}",), is_strong=True)
+        yield pieces.Line((f"{_MARKS.get(page.tone, '')}{page.answer}",), is_strong=True)
+    for block in page.blocks:
+        if isinstance(block, Notes) and block.tone in _MARKS:
+            yield from (
+                pieces.Line((_MARKS[block.tone], *_prose(line)), is_strong=True) for line in block.lines
+            )
     said = [figure.said for figure in page.figures if figure.said]
     if said:
         yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
     for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
         made = tuple(_block(block, rows))
         if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
-            title = block.title if isinstance(block, (Table, Facts, Notes)) else "More"
-            yield pieces.Fold(_capital(title or "More"), made)
+            yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), made)
         else:
-            yield from made
+            yield from _titled(block, made)
+
+
+def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
+    """What is not folded, under its title where no column has it."""
+    is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
+    has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
+    title = "" if is_named or isinstance(block, Notes) else getattr(block, "title", "")
+    if made and has_title and title:
+        yield pieces.Line((title,), is_strong=True)
+    yield from made
+
+
+_MARKS = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}
+
+
+def _prose(prose: Prose) -> pieces.Cell:
+    return tuple(map(_piece, pieces_of(prose)))
+
+
+def _piece(piece: Piece) -> pieces.Piece:
+    match piece:
+        case Math(text=text, latex=latex):
+            return pieces.Math(text, latex)
+        case Code(text=text):
+            return pieces.Code(text)
+    return piece
 
 
 def _capital(text: str) -> str:
@@ -88,13 +125,16 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
     match block:
         case Facts(facts=facts) if facts:
             yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
-        case Notes(lines=lines) if lines:
+        case Notes(lines=lines, tone=tone) if lines and tone not in _MARKS:
             if block.title:
                 yield pieces.Line((block.title,), is_strong=True)
-            if len(lines) == 1:
-                yield pieces.Line((lines[0],))
-            else:
-                yield pieces.Items(tuple((line,) for line in lines))
+            cells = [
+                ((pieces.Strong("warning"), " ") if tone is Tone.WARN else ()) + _prose(line)
+                for line in lines[: max(rows, _SENTENCES) if rows else None]
+            ]
+            if left := len(lines) - len(cells):
+                cells.append((format_others(left),))
+            yield pieces.Line(cells[0]) if len(cells) == 1 else pieces.Items(tuple(cells))
         case Findings(problems=problems) if problems:
             shown = problems[:rows] if rows else problems
             cells = [_problem(problem, rows) for problem in shown]
@@ -115,7 +155,8 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
     if len(shown) < len(problem.subjects):
         names.append(f", {format_many(len(problem.subjects) - len(shown), 'other')}")
     model: tuple[pieces.Piece, ...] = (pieces.Code(problem.model), ": ") if problem.model else ()
-    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, " [", problem.id, "]")
+    kind = f" [{problem.id}]" if problem.id else ""
+    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, kind)
 
 
 def _table(table: Table, rows: int) -> pieces.Table:
@@ -128,7 +169,8 @@ def _table(table: Table, rows: int) -> pieces.Table:
     named = zip(cut.rows, name_rows(cut.rows), strict=True)
     made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
     if cut.total:
-        made.append(replace(_row(Row(cut.total), shown), is_total=True))
+        title = Said(None, say(cut.total[0], Kind.TEXT))  # our own word, no name
+        made.append(replace(_row(Row((title, *cut.total[1:])), shown), is_total=True))
     return pieces.Table(titles, tuple(made))
 
 
@@ -138,6 +180,8 @@ def _row(row: Row, shown: list[tuple[int, Column]]) -> pieces.Row:
 
 def _cell(row: Row, at: int, column: Column) -> pieces.Cell:
     cell = row.cells[at]
+    if isinstance(cell, Math | tuple):
+        return _prose(cell if isinstance(cell, tuple) else (cell,))
     text = say(cell, column.kind)
     is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
     return (pieces.Code(text) if is_name else text,)

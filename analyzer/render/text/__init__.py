@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["RenderOptions", "render_text"]
 
 _MAKERS = {
-    "BudgetReport": "budget:show_budget",
     "FormulaReport": "formula:show_formula",
-    "RecoverReport": "recover:show_recovery",
-    "SurveyReport": "survey:show_survey",
-    "Timing": "time:show_timing",
-    "TimingComparison": "compare_time:show_timing_comparison",
 }
 """What makes the parts of each kind of report: a module of this folder, and its function."""
 

@@ -26,13 +26,14 @@ from analyzer.pages.page import (
     name_rows,
     number_of,
     say,
+    say_prose,
 )
-from analyzer.units import format_many, printable, printable_name, shorten
+from analyzer.units import format_many, format_others, printable, printable_name, shorten
 
 __all__ = ["write_text"]
 
 _CODES = {"bold": "1", "red": "1;31", "green": "1;32", "yellow": "33", "cyan": "36", "dim": "2"}
-_TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold"}
+_TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold", Tone.WARN: "yellow"}
 _SEVERITIES = {"error": ("ERROR", "red"), "warning": ("WARN", "yellow"), "note": ("note", "cyan")}
 
 
@@ -75,7 +76,7 @@ def write_text(
         ascii: whether the encoding has no other characters.
     """
     pen = _Pen(max(width, 20), rows, color, verbose, ascii)
-    first = [block for block in page.blocks if _detail(block) is Detail.FIRST]
+    first = [block for block in page.blocks if _detail(block) is Detail.FIRST and not _is_verdict(block)]
     later = [
         block
         for block in page.blocks
@@ -97,6 +98,10 @@ def _detail(block: Block) -> Detail | None:
     return getattr(block, "detail", None)
 
 
+def _is_verdict(block: Block) -> bool:
+    return isinstance(block, Notes) and block.tone in (Tone.GOOD, Tone.BAD)
+
+
 def _head(page: Page, pen: _Pen) -> Iterator[str]:
     about = printable(page.about)
     subject = printable(page.subject)
@@ -109,6 +114,9 @@ def _head(page: Page, pen: _Pen) -> Iterator[str]:
     if page.answer:
         for line in _wrap(printable(page.answer), pen.width):
             yield pen.dye(line, _TONES[page.tone])
+    for block in page.blocks:
+        if _is_verdict(block):
+            yield from _block(block, pen)
     yield from _join([printable(figure.said) for figure in page.figures if figure.said], pen.width)
 
 
@@ -140,12 +148,30 @@ def _block(block: Block, pen: _Pen) -> Iterator[str]:
                     yield from _hang(label, printable(fact.value), pen.width)
         case Notes():
             yield from _title(block.title, pen)
-            for line in block.lines:
-                yield from _wrap(printable(line), pen.width)
+            shown = block.lines[: max(pen.rows, _SENTENCES) if pen.rows else None]
+            for line in shown:
+                yield from _note(printable(say_prose(line)), block.tone, pen)
+            if left := len(block.lines) - len(shown):
+                yield f"{format_others(left)}; -n 0 shows all"
         case Findings():
             yield from _findings(block, pen)
         case Table():
             yield from _table(block, pen)
+
+
+_SENTENCES = 20
+"""Sentences that are shown whatever the number of rows."""
+
+
+def _note(text: str, tone: Tone, pen: _Pen) -> Iterator[str]:
+    if tone is Tone.WARN:
+        word, style = _SEVERITIES["warning"]
+        first, *others = _hang(f"{word} ", text, pen.width)
+        yield first.replace(word, pen.dye(word, style), 1)
+        yield from others
+    else:
+        style = "" if tone is Tone.PLAIN else _TONES[tone]
+        yield from (pen.dye(line, style) for line in _wrap(text, pen.width))
 
 
 def _title(title: str, pen: _Pen) -> Iterator[str]:
@@ -164,10 +190,12 @@ _LONGEST_LINE = 100
 
 
 def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
-    is_whole = pen.is_whole
-    shown = block.problems if is_whole else block.problems[:_LINES]
+    if block.detail is not Detail.FIRST and block.problems:
+        yield from _title(block.title, pen)
+    shown = block.problems if pen.is_whole else block.problems[:_LINES]
     for problem in shown:
-        yield from _problem(problem, pen) if is_whole else _short_problem(problem, pen)
+        is_short = block.is_short and not pen.is_whole
+        yield from _short_problem(problem, pen) if is_short else _problem(problem, pen)
     left = block.problems[len(shown) :]
     for severity, found in groupby(left, key=lambda each: each.severity):
         yield f"{format_many(len(list(found)), f'more {severity}')}; -v shows all"
@@ -176,7 +204,7 @@ def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
 def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
     """A finding in one line: as much of its sentence, and of the names, as there is room for. An error may take two."""
     word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
-    head, id_ = f"{word} ", f"[{problem.id}]"
+    head, id_ = f"{word} ", f"[{problem.id}]" if problem.id else ""
     width = min(pen.width, _LONGEST_LINE)
     room = max(width - _length(head) - _length(id_) - 1, 20)
     model = f"{problem.model}: " if problem.model else ""
@@ -232,18 +260,23 @@ def _cut_end(text: str, width: int) -> str:
 
 
 def _problem(problem: Problem, pen: _Pen) -> Iterator[str]:
-    """A finding with all that it is about."""
     word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
     model = f"{problem.model}: " if problem.model else ""
-    told = f"{model}{problem.message} [{problem.id}]"
+    kind = f" [{problem.id}]" if problem.id else ""
+    told = f"{model}{problem.message}{kind}"
+    few = len(problem.subjects) <= _NAMES
+    names = ", ".join(printable(shorten(each, _NAME)) for each in problem.subjects[:_NAMES])
+    if names and not pen.is_whole and problem.subjects[0] not in problem.message:
+        told = f"{model}{problem.message}: {names}{'' if few else ', ...'}{kind}"
     first, *others = _hang(f"{word} ", printable(told), pen.width)
     yield first.replace(word, pen.dye(word, style), 1)
     yield from others
-    limit = None if not pen.rows else max(pen.rows, 20)
-    for subject in problem.subjects[:limit]:
-        yield from _hang("    ", printable_name(subject), pen.width)
-    if limit is not None and len(problem.subjects) > limit:
-        yield f"    [{format_many(len(problem.subjects) - limit, 'other')}]"
+    if pen.is_whole:
+        limit = None if not pen.rows else max(pen.rows, 20)
+        for subject in problem.subjects[:limit]:
+            yield from _hang("    ", printable_name(subject), pen.width)
+        if limit is not None and len(problem.subjects) > limit:
+            yield f"    [{format_many(len(problem.subjects) - limit, 'other')}]"
 
 
 _NAME = 40
@@ -305,6 +338,11 @@ _INDENT, _DEEPEST = 2, 6
 def _table(table: Table, pen: _Pen) -> Iterator[str]:
     if not table.rows and not table.total:
         return
+    if table.is_split:
+        for number, part in enumerate(_split(table, pen.width)):
+            yield from [""] if number else []
+            yield from _table(part, pen)
+        return
     table = cut_table(table, pen.rows)
     columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
     named = [
@@ -320,7 +358,13 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
     if table.title and table.title != columns[0][1].title:
         yield pen.dye(printable(table.title), "bold")
     yield from _lines(
-        [column.title for _, column in columns], columns, widths, bar_room, pen, "bold", bar=None
+        [printable_name(column.title) for _, column in columns],
+        columns,
+        widths,
+        bar_room,
+        pen,
+        "bold",
+        bar=None,
     )
     shown = [at for at, column in enumerate(table.columns) if not column.is_hidden]
     places = {at: place for place, at in enumerate(shown)}
@@ -332,6 +376,34 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
         yield from _lines(made, columns, widths, bar_room, pen, style, bar=(bar, drawn) if drawn else None)
     for note in table.notes:
         yield from _wrap(printable(note), pen.width)
+
+
+def _split(table: Table, width: int) -> Iterator[Table]:
+    """Tables of the same rows whose columns have room, as many in each as in the others; notes are below the last."""
+    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
+    widths = [
+        max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
+        for at, column in enumerate(table.columns)
+    ]
+    widest = max(widths[1:], default=0) + _GAP
+    room = max((width - min(widths[0], max(_NAMES_ROOM, width - widest))) // widest, 1)
+    count = len(table.columns) - 1
+    size = max(-(-count // -(-count // room)), 1) if count else 1
+    for start in range(1, count + 1, size):
+        at = [0, *range(start, min(start + size, count + 1))]
+        yield replace(
+            table,
+            columns=tuple(table.columns[each] for each in at),
+            rows=tuple(replace(row, cells=tuple(row.cells[each] for each in at)) for row in table.rows),
+            total=tuple(table.total[each] for each in at) if table.total else (),
+            notes=table.notes if start + size > count else (),
+            order=None,
+            is_split=False,
+        )
+
+
+_NAMES_ROOM = 30
+"""Columns that names have where numbers go on in a further table."""
 
 
 def _written(row: Row, at: int, column: Column) -> str:
@@ -346,7 +418,7 @@ def _fit(
 ) -> tuple[list[tuple[int, Column]], list[int]]:
     """The columns that have room, and how wide each is: numbers whole, texts cut where they must be."""
     natural = [
-        max([_length(column.title), *(_length(row[place]) for row in rows)])
+        max([_length(printable_name(column.title)), *(_length(row[place]) for row in rows)])
         for place, (_, column) in enumerate(columns)
     ]
     kept = list(range(len(columns)))
@@ -402,6 +474,8 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
     """The lines of a cell."""
     if kind is Kind.PROSE:
         return _wrap(text, width) or [""]
+    if kind is Kind.FORMULA and _length(text) > width:
+        return [piece for line in _sum_up(text, width) for piece in _wrap(line, width)]
     if not is_whole or kind.is_number or _length(text) <= width:
         return [_cut(text, width)]
     indent = " " * min(len(text) - len(text.lstrip(" ")), max(width - 8, 0))
@@ -412,6 +486,31 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
             line = indent
         line += char
     return [*lines, line]
+
+
+def _sum_up(text: str, width: int) -> list[str]:
+    """An expression with a new line before the first summand that does not fit."""
+    lines = [""]
+    for summand in _summands(text):
+        if lines[-1] and len(lines[-1]) + len(summand) > width:
+            lines.append("")
+        lines[-1] += summand
+    return [line.strip() for line in lines]
+
+
+def _summands(text: str) -> list[str]:
+    """What is added outside of brackets, each with its sign.
+
+    >>> _summands("N*(D**2 + D) + 2*D - V")
+    ['N*(D**2 + D)', ' + 2*D', ' - V']
+    """
+    depth, found = 0, [""]
+    for number, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if not depth and text[number : number + 3] in (" + ", " - "):
+            found.append("")
+        found[-1] += character
+    return found
 
 
 def _cut(text: str, width: int) -> str:

@@ -22,11 +22,11 @@ from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.ledger import Ledger
 from analyzer.model import ValueType
-from analyzer.read.signature import MAX_RANK
+from analyzer.read.graphs import MAX_RANK
 from analyzer.timing.inputs.roles import (
     RATES,
+    KnownInput,
     Lookups,
-    Part,
     Purpose,
     Roles,
     Sides,
@@ -239,7 +239,7 @@ class _Maker:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[KnownInput],
         sides: Sides,
         lookups: Lookups,
         settings: Mapping[str, object],
@@ -272,7 +272,7 @@ class _Maker:
             _check_size(feed)
         return Inputs(feeds, axes, value)
 
-    def _feed(self, part: Part, shape: tuple[int, ...], scales: _Scales) -> Feed:
+    def _feed(self, part: KnownInput, shape: tuple[int, ...], scales: _Scales) -> Feed:
         given = part.given
         if given.name in self.stored:
             return Feed(given.name, given.dtype.name, shape, Fill.FILE)
@@ -281,7 +281,7 @@ class _Maker:
         return Feed(given.name, given.dtype.name, shape, fill, low, high)
 
     def _fill(
-        self, part: Part, use: Use, shape: tuple[int, ...], scales: _Scales
+        self, part: KnownInput, use: Use, shape: tuple[int, ...], scales: _Scales
     ) -> tuple[Fill, float, float]:
         match part.purpose:
             case _ if part.given.dtype is DType.STRING:
@@ -309,7 +309,7 @@ class _Maker:
         return found if isinstance(found, int) and found > 0 else None
 
 
-def _room(parts: Sequence[Part]) -> int | None:
+def _room(parts: Sequence[KnownInput]) -> int | None:
     """The tokens that a cache of fixed size has room for, where the model is told at which place to write."""
     if not any("write_ind" in part.given.name.lower() for part in parts):
         return None
@@ -317,14 +317,14 @@ def _room(parts: Sequence[Part]) -> int | None:
     return min((dim for dim, role in axes if role == Roles.PAST and isinstance(dim, int)), default=None)
 
 
-def _floating(part: Part, shape: tuple[int, ...]) -> tuple[Fill, float, float]:
+def _floating(part: KnownInput, shape: tuple[int, ...]) -> tuple[Fill, float, float]:
     """Numbers around 0; a single one is a setting, such as a temperature."""
     if part.purpose is Purpose.OTHER and math.prod(shape) == 1 and len(shape) <= 1:
         return Fill.CONSTANT, 1, 1
     return Fill.UNIFORM, -1, 1
 
 
-def _whole(part: Part, use: Use, shape: tuple[int, ...], scales: _Scales) -> tuple[Fill, float, float]:
+def _whole(part: KnownInput, use: Use, shape: tuple[int, ...], scales: _Scales) -> tuple[Fill, float, float]:
     """Integers of no known purpose: a single one is a setting."""
     if len(shape) <= 1:
         number = _setting(part.given.name.lower(), scales.sequence)

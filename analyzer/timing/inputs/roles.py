@@ -334,7 +334,7 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KnownInput:
     """What an input of known rank is for, and a role for each of its axes."""
 
     given: ValueType
@@ -372,7 +372,9 @@ _LONG = 200
 """Characters of a name that are looked at."""
 
 
-def assign_roles(signature: Sequence[ValueType], uses: Mapping[str, Use]) -> tuple[tuple[Part, ...], Sides]:
+def assign_roles(
+    signature: Sequence[ValueType], uses: Mapping[str, Use]
+) -> tuple[tuple[KnownInput, ...], Sides]:
     """What each input of known rank is for; names first, then what the graph does with it, then its shape."""
     known = [given for given in signature if given.dims is not None and given.kind == "tensor"]
     found = [(given, _purpose(given, uses.get(given.name, Use()))) for given in known]
@@ -394,7 +396,7 @@ def assign_roles(signature: Sequence[ValueType], uses: Mapping[str, Use]) -> tup
         if Roles.PAST in named:  # so it is not where it usually is
             placed = tuple(Roles.OTHER if role == Roles.PAST else role for role in placed)
         roles = tuple(name or role for name, role in zip(named, placed, strict=True))
-        parts.append(Part(given, purpose, roles))
+        parts.append(KnownInput(given, purpose, roles))
     return tuple(parts), sides
 
 

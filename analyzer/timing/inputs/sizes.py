@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.errors import UsageError
-from analyzer.timing.inputs.roles import Lookups, Part, Purpose, Roles, Sides, Use
+from analyzer.timing.inputs.roles import KnownInput, Lookups, Purpose, Roles, Sides, Use
 from analyzer.timing.record import Axis
 from analyzer.units import printable, shorten
 
@@ -185,11 +185,11 @@ _LONGEST_NAME = 80
 """Characters of a name that are listed."""
 
 
-class Names:
+class AxisNames:
     """What the axes of a model's inputs can be called."""
 
     def __init__(
-        self, parts: Sequence[Part], symbols: Mapping[str, list[Slot]], roles: Mapping[str, list[Slot]]
+        self, parts: Sequence[KnownInput], symbols: Mapping[str, list[Slot]], roles: Mapping[str, list[Slot]]
     ) -> None:
         self.parts = parts
         self.symbols = symbols
@@ -245,7 +245,7 @@ def _shown(name: str) -> str:
     return printable(shorten(name, _LONGEST_NAME))
 
 
-def _shown_axes(part: Part) -> str:
+def _shown_axes(part: KnownInput) -> str:
     """Each axis as the file has it, and its role."""
     axes = zip(part.dims, part.roles, strict=True)
     return ", ".join(f"{'?' if dim is None else _shown(str(dim))}: {role}" for dim, role in axes)
@@ -293,7 +293,7 @@ class Defaults:
     is_stream: bool = False
     """Whether the model takes a long input piece by piece, and hands on a state."""
 
-    def size(self, part: Part | None, position: int, role: str, past: int) -> tuple[int, str]:
+    def size(self, part: KnownInput | None, position: int, role: str, past: int) -> tuple[int, str]:
         """The size of an axis, and why; without a part, of a role. `past` is the length of a cache."""
         found = None if part is None else self._known(part, position, role)
         if found is not None:
@@ -309,7 +309,7 @@ class Defaults:
             return 1, f"default of {role}"
         return _SIZES.get(role, 1), f"default of {role}"
 
-    def _known(self, part: Part, position: int, role: str) -> tuple[int, str] | None:
+    def _known(self, part: KnownInput, position: int, role: str) -> tuple[int, str] | None:
         """What the weights say, or config.json."""
         use = self.lookups.uses.get(part.given.name, Use())
         if role == Roles.FEATURES and use.features is not None and position == len(part.roles) - 1:
@@ -370,7 +370,7 @@ class Asked:
     """Inputs that `--input` has, and their shapes."""
 
 
-Default = Callable[[Part | None, int, str, int], tuple[int, str]]
+Default = Callable[[KnownInput | None, int, str, int], tuple[int, str]]
 """The size that an axis of an input has by its position, its role and the past if nothing else says it, and why;
 without an input, that of a role."""
 
@@ -380,7 +380,7 @@ _OWN = frozenset({Roles.CHANNELS, Roles.FEATURES, Roles.HEADS, Roles.OTHER})
 """Roles whose size one input does not tell of another."""
 
 
-def size_axes(parts: Sequence[Part], sides: Sides, asked: Asked, default: Default) -> tuple[Axis, ...]:
+def size_axes(parts: Sequence[KnownInput], sides: Sides, asked: Asked, default: Default) -> tuple[Axis, ...]:
     """Give every axis its size: of the file, of the user, or a default.
 
     Raises:
@@ -400,7 +400,7 @@ def size_axes(parts: Sequence[Part], sides: Sides, asked: Asked, default: Defaul
 class _Solver:
     """Sizes, as they come to be known."""
 
-    def __init__(self, parts: Sequence[Part], sides: Sides, default: Default) -> None:
+    def __init__(self, parts: Sequence[KnownInput], sides: Sides, default: Default) -> None:
         self.parts = parts
         self.sides = sides
         self.default = default
@@ -422,7 +422,7 @@ class _Solver:
                     self._set(slot, (fixed, "file"))
                 elif isinstance(dim, str):
                     self.symbols[dim].append(slot)
-        self.names = Names(parts, self.symbols, self.roles)
+        self.names = AxisNames(parts, self.symbols, self.roles)
 
     def _set(self, slot: Slot, size: tuple[int, str]) -> tuple[int, str]:
         """Give an axis a size unless it has one; the size that it has then."""

@@ -22,7 +22,6 @@ from analyzer.timing.request import (
     LOG,
     REPLY,
     SILENT,
-    Feed,
     Job,
     Raised,
     Reply,
@@ -260,12 +259,10 @@ def _shapes(failure: _Failure) -> str:
         return ""
     number = re.search(r"point (\d+)", failure.stage)
     feeds = failure.request.points[int(number[1]) - 1 if number else 0]
-    listed = ", ".join(_shape(feed) for feed in feeds[:8])
+    listed = ", ".join(
+        f"{printable(feed.name)} {feed.dtype} [{', '.join(map(str, feed.shape))}]" for feed in feeds[:8]
+    )
     return f" (inputs: {listed}{', ...' if len(feeds) > 8 else ''})" if feeds else ""
-
-
-def _shape(feed: Feed) -> str:
-    return f"{printable(feed.name)} {feed.dtype} [{', '.join(map(str, feed.shape))}]"
 
 
 _RUNNING = r"while running (?P<op_type>\S+) node\. Name:'(?P<node>.*?)' Status Message: (?P<why>.*)"

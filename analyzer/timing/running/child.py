@@ -1,4 +1,8 @@
-"""A job in a folder -> its reply beside it: the life of the process that runs onnxruntime."""
+"""A job in a folder -> its reply beside it: the life of the process that runs onnxruntime.
+
+Nothing else in onnxledger makes a session. What goes wrong here ends this process and not the one that asked, which
+knows from the messages on stdout how far it came.
+"""
 
 from __future__ import annotations
 
@@ -265,10 +269,6 @@ def _bound(inference: Any, arrays: dict[str, Array], device: str, number: int) -
         binding.synchronize_outputs()
 
     return run
-
-
-# Nothing else in onnxledger makes a session. What goes wrong here ends this process and not the one that asked, which
-# knows from the messages on stdout how far it came.
 
 
 _OLDEST = (1, 23)

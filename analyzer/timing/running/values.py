@@ -12,8 +12,6 @@ import numpy as np
 from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.request import Feed
 
-__all__ = ["Question", "serve"]
-
 
 class Question(msgspec.Struct, frozen=True):
     """What is to be run."""

@@ -26,7 +26,7 @@ from tools.matrix.wide.plan import AS_EXPORTED, OWN, OWN_LEGACY, SIDES, Cell
 
 if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
 
 Status = Literal["made", "not run", "not exported", "not rewritten", "failed"]
 Alone = Literal["exact", "range", "unattributed", "wrong", "unknown"]
@@ -131,7 +131,7 @@ class _Bench:
 
     def _load(self, side: str) -> Original:
         from analyzer import load_manifest
-        from analyzer.checkpoints.weights import Original
+        from analyzer.checkpoints import Original
         from exporter import census_source
 
         if side == "manifest":
@@ -179,7 +179,7 @@ class _Bench:
 
     def _made(self, side: str, model: Any) -> Original:
         """This form of PyTorch's side, of another module."""
-        from analyzer.checkpoints.weights import Original
+        from analyzer.checkpoints import Original
         from exporter import census_source, take_census, with_reads
         from exporter.reads import Reads
 
