@@ -202,6 +202,8 @@ class Fact:
 
     label: str
     value: str
+    pieces: tuple[str, ...] = ()
+    """The parts of a value that is a list, within which text breaks no line where it need not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,8 @@ class Problem:
     subjects: tuple[str, ...] = ()
     nbytes: int | None = None
     model: str = ""
+    short: str = ""
+    """The same in a few words, for a line of a terminal; empty where the message is short, or its beginning says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +251,8 @@ class Findings:
     problems: tuple[Problem, ...]
     title: str = ""
     detail: Detail = Detail.FIRST
+    is_short: bool = False
+    """Whether each is one line of a terminal: the first screen of a model, where `-v` says all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from analyzer.documents.shared import Group
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.functions import Calls
-from analyzer.ledger import Account, Blocks, Entry, Finding, Hides, Ledger, Member, Role, Run
+from analyzer.ledger import Account, Blocks, Entry, Finding, Hides, Ledger, Member, Role, Run, Stages
 from analyzer.model import File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.schemas import SCHEMAS, schema_name
 from analyzer.units import printable, printable_name, shorten
@@ -177,7 +177,14 @@ def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
 _D = TypeVar("_D")
 
 _ADDED: Mapping[str, Mapping[str, Any]] = {
-    "": {"blocks": None, "components": [], "content": "sampled", "operators": [], "quantization": []},
+    "": {
+        "blocks": None,
+        "stages": None,
+        "components": [],
+        "content": "sampled",
+        "operators": [],
+        "quantization": [],
+    },
     "model": {"calls": [], "remote": None, "nodes": 0, "inputs": [], "outputs": []},
     "totals": {
         "shared_bytes": 0,
@@ -188,7 +195,14 @@ _ADDED: Mapping[str, Mapping[str, Any]] = {
         "parameters_unsettled": [],
         "wasted_bytes": 0,
     },
-    "tensors": {"applications": 1, "shared_with": [], "opaque": False, "hides": None},
+    "tensors": {
+        "applications": 1,
+        "shared_with": [],
+        "opaque": False,
+        "hides": None,
+        "computed_by": "",
+        "stage": None,
+    },
     "findings": {"bytes": None},
 }
 """What releases of this schema version added, by the key of the object or of the list of objects, with what a report
@@ -301,6 +315,7 @@ def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
         shared_nbytes=totals.shared_bytes,
         content=told.content,
         blocks=_blocks(told, keyed),
+        stages=_stages(told, keyed),
         told_nodes=model.nodes if has_nodes else None,
         calls=tuple(
             Calls(Function("", "", "", tuple(call.function.split("/"))), call.sites, call.calls)
@@ -349,6 +364,14 @@ def _blocks(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Block
     )
 
 
+def _stages(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Stages | None:
+    """The stages of a report, without nodes; None where it has none."""
+    if told.stages is None:
+        return None
+    entries = {key: item.stage for key, item in keyed if item.stage is not None}
+    return Stages(tuple(told.stages), entries, {})
+
+
 def _entry(item: Tensor) -> Entry:
     tensor = StoredTensor(
         name=item.name,
@@ -370,6 +393,7 @@ def _entry(item: Tensor) -> Entry:
         sources=tuple(item.sources),
         uses=item.uses,
         read_by=item.read_by,
+        computed_by=item.computed_by,
         parameters=item.parameters,
         logical_numel=item.parameters or item.stored_elements,
         applications=item.applications,
