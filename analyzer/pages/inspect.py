@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -92,7 +92,7 @@ def _about(document: InspectDocument) -> str:
     return " · ".join(parts)
 
 
-def _opsets(model: Model, used: Collection[str]) -> str:
+def _opsets(model: Model, used: Set[str]) -> str:
     """The version of ONNX's own operators, and of other sets that a node is of."""
     own, others = "ai.onnx", sorted(model.opsets.keys() & used - {"ai.onnx"})
     said = [str(model.opsets[own])] if own in model.opsets else []
