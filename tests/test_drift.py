@@ -31,8 +31,8 @@ from analyzer.pages.page import (
     say,
     say_prose,
 )
+from analyzer.render.html.blocks import Keys
 from analyzer.render.html.page import make_page
-from analyzer.render.html.parts import Beside
 from analyzer.render.html.writer import make_section
 from analyzer.render.json import to_record
 from analyzer.render.json.explain import document_explanations
@@ -65,18 +65,14 @@ def as_markdown(page: Page) -> str:
 
 def as_html(page: Page) -> str:
     """The words of the page, and of its data the texts and numbers."""
-    made = make_page("t", [make_section(page, Beside())]).partition("<main")[2]
+    made = make_page("t", [make_section(page, Keys(), {})]).partition("<main")[2]
     islands = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', made, re.DOTALL)
     data = " ".join(str(value) for island in islands for value in leaves(json.loads(island)))
     return squeeze(html.unescape(re.sub(r"<[^>]*>", " ", made)) + data)
 
 
 MAKERS: dict[str, Callable[[Path], Head]] = {
-    **{
-        make.__name__: read(make)
-        for make in reports.REPORTS
-        if "FormulaDocument" in PAGES or not make.__name__.startswith("formula")
-    },
+    **{make.__name__: read(make) for make in reports.REPORTS},
     "lake": lake,
     "explain": lambda folder: document_explanations(load_explanations()),
     "explain_one": lambda folder: document_explanations([explain("duplicate-content")]),

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
-from analyzer.render.pieces import (
+from analyzer.render.markdown.pieces import (
     Block,
     Cell,
     Code,
@@ -94,8 +94,8 @@ def _write(piece: Piece, room: int) -> str:
             return f"${latex}$"
         case Code(text=text):
             return _code(printable(shorten(text, min(room, _NAME))))
-        case Link(text=text, target=target):
-            shown = _write(text, room)
+        case Link(text=text, target=target, name=name):
+            shown = escape(name) if name else _code(printable(text))
             return f"[{shown}]({target})" if _TARGET.fullmatch(target) else shown
         case Strong(text=text):
             return f"**{escape(text)}**"
