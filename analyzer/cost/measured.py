@@ -57,14 +57,19 @@ def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") ->
     name = printable(str(path))
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
         asked = Tracing(str(path.absolute()), folder, (tuple(feeds),), level)
-        answer = _ask(msgspec.json.encode(asked), name)
+        answer = trace_apart(asked, name)
         if isinstance(answer, str) or answer.runs[0].why:
             why = answer if isinstance(answer, str) else answer.runs[0].why
             raise CostError(f"{name}: onnxruntime does not run it: {shorten(printable(why), 300)}")
         yield answer
 
 
-def _ask(question: bytes, name: str) -> Traced | str:
+def trace_apart(asked: Tracing, name: str) -> Traced | str:
+    """Do what is asked in a process of its own; a sentence where onnxruntime does not load the model.
+
+    Raises:
+        CostError: the process ends, or takes more time or memory than it may.
+    """
     left = available()
     most = None if left is None else int(left * (1 - _SPARE))
     with open(os.devnull, "wb") as log:  # noqa: PTH123 - no path of a file
@@ -73,7 +78,7 @@ def _ask(question: bytes, name: str) -> Traced | str:
         except OSError as error:
             raise CostError(f"{name}: no process that runs it can be started: {error}") from error
         try:
-            child.send(question)
+            child.send(msgspec.json.encode(asked))
             answer = child.receive(time.monotonic() + _SECONDS, most)
             if answer is None:
                 raise CostError(f"{name}: its run ended the process, with exit code {child.end(1)}")
