@@ -20,7 +20,7 @@ from analyzer.cost.algebra import Size, add, evaluate, hidden_in, text_of
 from analyzer.cost.record import CostReport
 from analyzer.cost.values import NOTHING, Step, UnshapedError, Value
 from analyzer.cost.walk import Walk
-from analyzer.cost.work import work_of
+from analyzer.cost.work import FREE, WITHOUT_MACS, work_of
 from analyzer.dtypes import DType
 from analyzer.errors import CostError
 from analyzer.ledger import Ledger
@@ -393,6 +393,8 @@ def _macs(
     inputs, made = _slots(node.inputs, call.inputs, stored), _slots(node.outputs, call.outputs)
     if inputs is None or made is None:
         inputs, made = list(call.inputs), list(call.outputs)
+    if node.op_type in WITHOUT_MACS or node.op_type in FREE:
+        return 0 if node.is_standard else f"no rule knows {node.domain}.{node.op_type}"
     if not (is_own(node) or node.is_standard):
         return f"no rule knows {node.domain}.{node.op_type}"
     step = Step(node, tuple(map(_value, inputs)), opset, attached=attached)
@@ -410,6 +412,4 @@ def _macs(
 
 def _untold(call: TracedNode, why: str) -> str:
     """Nothing, where a call of this operator has no multiply-accumulates whatever node it is."""
-    from analyzer.cost.work import FREE, WITHOUT_MACS
-
     return "" if call.op_type in FREE or call.op_type in WITHOUT_MACS else why

@@ -21,8 +21,8 @@ from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.running.traced import Tracing
 
-_SCALES = (1, 2, 3)
-"""Batches; lengths are divided by them. Of files without free axes, the sizes that they have."""
+_SIZES = ((1, None), (2, 11), (3, 6))
+"""Batches and lengths, the first as `time` would have it. Of files without free axes, the sizes that they have."""
 
 
 class Verdict(StrEnum):
@@ -125,10 +125,10 @@ def _points(ledger: Ledger) -> list[Inputs]:
     usual = plan_feeds(ledger)[0]
     free = {axis.role: axis.size for axis in usual.axes if axis.name is not None}
     points = []
-    for scale in _SCALES:
-        sizes = [("batch", scale)] if "batch" in free else []
-        if "sequence" in free and scale > 1:
-            sizes.append(("sequence", max(1, free["sequence"] // scale - 1)))
+    for batch, length in _SIZES:
+        sizes = [("batch", batch)] if "batch" in free else []
+        if "sequence" in free and length is not None:
+            sizes.append(("sequence", length))
         try:
             points.append(plan_feeds(ledger, Shapes(tuple(sizes)))[0])
         except OnnxLedgerError:
