@@ -95,8 +95,8 @@ if TYPE_CHECKING:
     from analyzer.render import render_saved as render_saved
     from analyzer.render import save_report as save_report
     from analyzer.render import to_document as to_document
-    from analyzer.render.answer import answer_as_json as answer_as_json
-    from analyzer.render.answer import answer_as_text as answer_as_text
+    from analyzer.render.lake import answer_as_json as answer_as_json
+    from analyzer.render.lake import answer_as_text as answer_as_text
     from analyzer.render.lake import summary_as_text as summary_as_text
     from analyzer.render.options import RenderOptions as RenderOptions
     from analyzer.report import ExportReport as ExportReport
@@ -273,8 +273,8 @@ _MODULES = {
     "Unreadable": "survey",
     "Verdict": "budget.record",
     "VerifyReport": "verify.record",
-    "answer_as_json": "render.answer",
-    "answer_as_text": "render.answer",
+    "answer_as_json": "render.lake",
+    "answer_as_text": "render.lake",
     "answer_question": "fleet.sql",
     "ask_lake": "fleet.sql",
     "audit_model": "audit",

@@ -17,6 +17,7 @@ from served import serve_commands
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (
     ROOT / "README.md",
+    ROOT / "docs" / "tour.md",
     ROOT / "docs" / "limits.md",
     ROOT / "docs" / "study.md",
     ROOT / "docs" / "groups.md",

@@ -790,7 +790,7 @@ def test_the_page_has_every_key_of_a_rule() -> None:
 
 def test_the_budget_of_the_page_can_be_used_and_its_wrong_ones_cannot(here: Path) -> None:
     files = re.findall(r"^\$ cat > \S*/(\S+\.toml) <<'END'\n(.*?)^> END$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(files) > 10
+    assert len(files) > 1
 
     for name, text in files:
         path = here / name

@@ -1,4 +1,4 @@
-"""Published models -> the tables of docs/formulas.md: `make formulas`, which counts each on the meta device first."""
+"""Published models -> the tables of docs/evidence/formulas.md: `make formulas` counts each on the meta device first."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def render_families(families: Iterable[Family]) -> str:
         algebra = Algebra(formula)
         layers = [algebra.term(term, usual=True) for term in formula.terms if term.name.endswith("blocks")]
         cells = (
-            f"[{family.name}](../analyzer/formulas/families/{family.key}.toml)",
+            f"[{family.name}](../../analyzer/formulas/families/{family.key}.toml)",
             ", ".join(f"`{model_type}`" for model_type in family.model_types),
             str(len(family.classes)),
             "<br>".join(f"`{layer.text}`" for layer in layers if layer is not None),
@@ -143,9 +143,8 @@ def render_page(page: str) -> str:
     page = _put_into(page, "families", render_families(families.values()))
     page = _put_into(page, "models", render_models(models.values()))
     for count, sentence in (
-        (len(families), r"\d+(?= \[families\])"),
-        (len(models), r"(?<=\[)\d+(?= published models\])"),
-        (len(models), r"^\d+(?= models, each with)"),
+        (len(models), r"^\d+(?= models of \d+ families)"),
+        (len(families), r"(?<= models of )\d+(?= families)"),
     ):
         page, places = re.subn(sentence, str(count), page, flags=re.MULTILINE)
         assert places == 1, f"the page says {places} times what {sentence} finds"

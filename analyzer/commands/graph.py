@@ -195,5 +195,5 @@ def _label(ledger: Ledger, grouped: Grouped) -> Labels:
         with search_clock(own.origin):
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
-        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block or op")
+        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block, stage or op")
     return label_members(ledger, grouped.by or choose_key(ledger), grouped.depth)

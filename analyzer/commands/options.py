@@ -269,7 +269,7 @@ grouping = bundle(
         "--by",
         metavar="KEY[,KEY]",
         shell_complete=complete_from(_list_keys),
-        help="Group by scope, block, op, dtype or role, or by two of them; `bytes` alone lists every byte."
+        help="Group by scope, block, stage, op, dtype or role, or by two of them; `bytes` alone lists every byte."
         "  [the first that tells parts apart]",
     ),
     click.option(

@@ -53,7 +53,7 @@ def measure_cost(
 
     Args:
         ledger: the account of one model.
-        by: keys of groups that nodes have: scope, block, op; None chooses.
+        by: keys of groups that nodes have: scope, block, stage, op; None chooses.
         depth: leading parts of a name that make a group; None chooses.
         sizes: sizes of axes, in elements: by the name that the file gives an axis, or by `input.position`.
         labels: groups of the user's, in place of `by`.
@@ -65,7 +65,7 @@ def measure_cost(
     """
     labels = labels or label_members(ledger, by or choose_key(ledger), depth)
     if labels.nodes is None:
-        raise UsageError(f"--by {by}: says nothing of nodes; use scope, block or op")
+        raise UsageError(f"--by {by}: says nothing of nodes; use scope, block, stage or op")
     walk = Walk(ledger.model)
     visits = list(walk.run())
     axes = _bind(walk, dict(sizes or {}), is_lenient=is_lenient)

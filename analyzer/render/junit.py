@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from analyzer.budget.record import UNSUMMED, Contributor
-from analyzer.render import to_document
+from analyzer.documents.base import Head
+from analyzer.render.json import to_document
 from analyzer.render.options import RenderOptions
-from analyzer.render.sentences.findings import worst_first
+from analyzer.render.problems import worst_first
 from analyzer.units import format_amount, format_count, format_others, printable
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _SHOWN = 20
 """Contributors below a failure."""
 
 
-def render_junit(report: Report, options: RenderOptions | None = None) -> str:
+def render_junit(report: Report | Head, options: RenderOptions | None = None) -> str:
     """The report as JUnit XML, with a final newline: valid for Jenkins' schema and for Windy Road's of Ant's.
 
     A rule that failed is a `failure`; one that should have been evaluated and could not be, or a model that cannot be

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -22,9 +20,8 @@ from analyzer.documents.time import Latency as LatencyRow
 from analyzer.documents.time import (
     Point as PointRow,
 )
-from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping
-from analyzer.saved import decode, read_report
+from analyzer.saved import check_numbers, decode, read_report
 from analyzer.timing.record import (
     Axis,
     Environment,
@@ -56,7 +53,7 @@ def load_timing(path: Path | str) -> Timing:
         UsageError: the file cannot be read, or is no whole report of this schema.
     """
     document = read_report(path, "time")
-    _check_numbers(path, document)
+    check_numbers(path, document)
     if document.get("axis") is None:
         return rebuild_timing(decode(path, document, TimeDocument))
     return rebuild_timing(decode(path, document, SweepDocument))
@@ -92,18 +89,6 @@ def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
         file_nbytes=told.model.file_bytes,
         stamp=None if told.generated_at is msgspec.UNSET else told.generated_at,
     )
-
-
-def _check_numbers(path: Path | str, document: Any) -> None:
-    """Refuse what JSON has not and Python's reader takes: numbers that are none, or without end."""
-    waiting = [document]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{path}: not a whole report ({value!r}: not a number); make it again")
-        waiting.extend(
-            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        )
 
 
 def _grouping(

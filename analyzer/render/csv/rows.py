@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from analyzer.documents.base import Record
+from analyzer.documents.base import Head, Record
 from analyzer.documents.compare import TensorPair, TensorSide
 from analyzer.documents.compare_time import TimePair
 from analyzer.documents.cost import CostGroup
@@ -23,34 +23,47 @@ __all__ = ["list_rows"]
 Row = Mapping[str, object]
 
 
-def list_rows(report: Report, document: Document) -> Iterator[Row]:
+def list_rows(report: Report | Head, document: Document) -> Iterator[Row]:
     """Every row, in the order of the document."""
-    match report:
-        case Inspection():
-            yield from _tensors(report, document)
-        case ReconcileReport():
-            yield from _parameters(report, document)
-        case ExportReport():
-            yield from _parameters(report.reconcile, document["reconcile"])
-        case _:
-            yield from _MAKERS[schema_name(document)](document)
+    kind = schema_name(document)
+    if kind == "inspect":
+        yield from _tensors(_groups_of_tensors(report), document)
+    elif kind in ("reconcile", "export"):
+        told = document if kind == "reconcile" else document["reconcile"]
+        yield from _parameters(_groups_of_entries(report), told)
+    else:
+        yield from _MAKERS[kind](document)
 
 
-def _tensors(report: Inspection, document: Document) -> Iterator[Row]:
-    """The tensors with their groups; both are in the order of the document."""
+def _groups_of_tensors(report: Report | Head) -> list[tuple[str, ...]] | None:
+    """The groups of each tensor, in the order of the document; None of a document, which does not list them."""
+    if not isinstance(report, Inspection):
+        return None
     ledger = report.ledger
     labels = zip(ledger.entries, list_groups(ledger, report.grouping), strict=True)
     keyed = (("/".join(entry.tensor.graph_path), entry.tensor.key[1], names) for entry, names in labels)
-    ordered = sorted(keyed, key=lambda item: item[:2])
-    for tensor, (_, _, names) in zip(document["tensors"], ordered, strict=True):
+    return [names for _, _, names in sorted(keyed, key=lambda item: item[:2])]
+
+
+def _tensors(groups: list[tuple[str, ...]] | None, document: Document) -> Iterator[Row]:
+    """The tensors with their groups."""
+    tensors = document["tensors"]
+    for tensor, names in zip(tensors, [()] * len(tensors) if groups is None else groups, strict=True):
         yield {**tensor, "shape": join_shape(tensor["shape"]), "group": names}
 
 
-def _parameters(report: ReconcileReport, document: Document) -> Iterator[Row]:
+def _groups_of_entries(report: Report | Head) -> Mapping[str, tuple[str, ...]]:
+    """The groups of each entry by its label, in PyTorch's terms; nothing of a document."""
+    told = report.reconcile if isinstance(report, ExportReport) else report
+    if not isinstance(told, ReconcileReport):
+        return {}
+    ledger = told.reconciliation.in_pytorch_terms()
+    found = zip(ledger.entries, list_groups(ledger, told.grouping), strict=True)
+    return {label(entry.tensor.key): names for entry, names in found}
+
+
+def _parameters(groups: Mapping[str, tuple[str, ...]], document: Document) -> Iterator[Row]:
     """PyTorch's parameters with the groups of the tensors that hold them."""
-    ledger = report.reconciliation.in_pytorch_terms()
-    found = zip(ledger.entries, list_groups(ledger, report.grouping), strict=True)
-    groups = {label(entry.tensor.key): names for entry, names in found}
     for parameter in document["parameters"]:
         found_in = itertools.chain.from_iterable(groups.get(entry, ()) for entry in parameter["entries"])
         names = tuple(dict.fromkeys(found_in))

@@ -17,6 +17,7 @@ __all__ = [
     "Finding",
     "Findings",
     "Grid",
+    "Keys",
     "Notes",
     "Section",
     "Table",
@@ -27,6 +28,17 @@ __all__ = [
 
 Cell: TypeAlias = "int | str"
 """Counts are exact, and get their separators where they are shown; whatever else is text already."""
+
+
+@dataclass(slots=True)
+class Keys:
+    """Gives every block of a page a key of its own."""
+
+    count: int = 0
+
+    def next(self) -> str:
+        self.count += 1
+        return f"block-{self.count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +214,6 @@ class Section:
     subject: str
     """The model, or the models."""
     blocks: tuple[Block, ...]
-    missing: tuple[str, ...] = ()
-    """Keys that the document should have."""
 
 
 _SAFE = 2**53 - 1

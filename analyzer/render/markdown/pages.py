@@ -16,19 +16,18 @@ from analyzer.pages.page import (
     Math,
     Notes,
     Page,
-    Piece,
     Problem,
-    Prose,
     Row,
     Said,
     Table,
     Tone,
     cut_table,
+    list_verdicts,
     name_rows,
     pieces_of,
     say,
 )
-from analyzer.render import pieces
+from analyzer.render.markdown import pieces
 from analyzer.render.markdown.writer import write_blocks
 from analyzer.units import format_many, format_others
 
@@ -70,16 +69,14 @@ def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False) -> str:
 
 
 def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
-    yield pieces.Heading((pieces.Code(page.subject) if page.subject else page.question,))
+    yield pieces.Heading((Code(page.subject) if page.subject else page.question,))
     if page.about:
         yield pieces.Line((page.about,))
     if page.answer:
         yield pieces.Line((f"{_MARKS.get(page.tone, '')}{page.answer}",), is_strong=True)
-    for block in page.blocks:
-        if isinstance(block, Notes) and block.tone in _MARKS:
-            yield from (
-                pieces.Line((_MARKS[block.tone], *_prose(line)), is_strong=True) for line in block.lines
-            )
+    for verdict in list_verdicts(page):
+        mark = _MARKS[verdict.tone]
+        yield from (pieces.Line((mark, *pieces_of(line)), is_strong=True) for line in verdict.lines)
     said = [figure.said for figure in page.figures if figure.said]
     if said:
         yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
@@ -104,19 +101,6 @@ def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Blo
 _MARKS = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}
 
 
-def _prose(prose: Prose) -> pieces.Cell:
-    return tuple(map(_piece, pieces_of(prose)))
-
-
-def _piece(piece: Piece) -> pieces.Piece:
-    match piece:
-        case Math(text=text, latex=latex):
-            return pieces.Math(text, latex)
-        case Code(text=text):
-            return pieces.Code(text)
-    return piece
-
-
 def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
@@ -125,11 +109,11 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
     match block:
         case Facts(facts=facts) if facts:
             yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
-        case Notes(lines=lines, tone=tone) if lines and tone not in _MARKS:
+        case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
             if block.title:
                 yield pieces.Line((block.title,), is_strong=True)
             cells = [
-                ((pieces.Strong("warning"), " ") if tone is Tone.WARN else ()) + _prose(line)
+                ((pieces.Strong("warning"), " ") if tone is Tone.WARN else ()) + pieces_of(line)
                 for line in lines[: max(rows, _SENTENCES) if rows else None]
             ]
             if left := len(lines) - len(cells):
@@ -142,8 +126,9 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
                 cells.append((format_many(len(problems) - len(shown), "more finding"),))
             yield pieces.Items(tuple(cells))
         case Table() if block.rows or block.total:
-            yield _table(block, rows)
-            for note in block.notes:
+            cut = cut_table(block, rows)
+            yield _table(cut)
+            for note in cut.notes:
                 yield pieces.Line((note,))
 
 
@@ -151,22 +136,21 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
     names: list[pieces.Piece] = []
     shown = problem.subjects[: min(rows or len(problem.subjects), 20)]
     for subject in shown:
-        names += [", " if names else ": ", pieces.Code(subject)]
+        names += [", " if names else ": ", Code(subject)]
     if len(shown) < len(problem.subjects):
         names.append(f", {format_many(len(problem.subjects) - len(shown), 'other')}")
-    model: tuple[pieces.Piece, ...] = (pieces.Code(problem.model), ": ") if problem.model else ()
+    model: tuple[pieces.Piece, ...] = (Code(problem.model), ": ") if problem.model else ()
     kind = f" [{problem.id}]" if problem.id else ""
     return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, kind)
 
 
-def _table(table: Table, rows: int) -> pieces.Table:
-    cut = cut_table(table, rows)
+def _table(cut: Table) -> pieces.Table:
     shown = [(at, column) for at, column in enumerate(cut.columns) if not column.is_hidden]
     titles = tuple(
-        pieces.Column(column.title or (table.title if not at else ""), column.kind.is_number)
+        pieces.Column(column.title or (cut.title if not at else ""), column.kind.is_number)
         for at, column in shown
     )
-    named = zip(cut.rows, name_rows(cut.rows), strict=True)
+    named = zip(cut.rows, name_rows(cut), strict=True)
     made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
     if cut.total:
         title = Said(None, say(cut.total[0], Kind.TEXT))  # our own word, no name
@@ -181,7 +165,7 @@ def _row(row: Row, shown: list[tuple[int, Column]]) -> pieces.Row:
 def _cell(row: Row, at: int, column: Column) -> pieces.Cell:
     cell = row.cells[at]
     if isinstance(cell, Math | tuple):
-        return _prose(cell if isinstance(cell, tuple) else (cell,))
+        return cell if isinstance(cell, tuple) else (cell,)
     text = say(cell, column.kind)
     is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
-    return (pieces.Code(text) if is_name else text,)
+    return (Code(text) if is_name else text,)

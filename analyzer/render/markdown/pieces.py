@@ -1,9 +1,11 @@
-"""What a report is made of where several formats show the same: tables and lines, of pieces for each to write."""
+"""What Markdown is made of: headings, lines, lists, tables and folds, of pieces."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from analyzer.pages.page import Code, Math
 
 __all__ = [
     "Block",
@@ -17,26 +19,9 @@ __all__ = [
     "Math",
     "Piece",
     "Row",
-    "Section",
     "Strong",
     "Table",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Math:
-    """An expression."""
-
-    text: str
-    latex: str
-    """The same for LaTeX's mathematics, without dollars around it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """A name or an expression of a programming language."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +71,6 @@ class Line:
 
     pieces: Cell
     is_strong: bool = False
-
-
-Section: TypeAlias = "tuple[Table | Line, ...]"
-"""What stands together."""
 
 
 @dataclass(frozen=True, slots=True)
