@@ -401,7 +401,7 @@ def _blocks(document: InspectDocument) -> Iterator[str]:
         return
     outside = {group.keys[0]: group.share or 0 for group in document.groups if len(group.keys) == 1}
     name = max(outside, key=lambda each: outside[each], default="")
-    if not name.startswith("block.") and outside[name] > _NEARLY_ALL:
+    if outside and not name.startswith("block.") and outside[name] > _NEARLY_ALL:
         yield f"no repeated structure: {name} holds {short_share(outside[name])} of the parameters"
     for run in document.blocks:
         modules = tuple(dict.fromkeys(run.modules))
