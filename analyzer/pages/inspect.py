@@ -118,9 +118,10 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
     if precision:
         first, _, rest = precision.partition(", ")
         schemes = _schemes(document)
-        yield Figure("Precision", first, ", ".join(filter(None, (rest, schemes))), precision)
+        yield Figure("Precision", first, rest, precision)
         if schemes:
-            yield Figure("Quantization", schemes, "", schemes)
+            kinds = (_SHORT.get(each.scheme) for each in document.quantization)
+            yield Figure("Quantization", ", ".join(dict.fromkeys(filter(None, kinds))), schemes, schemes)
     nodes = format_many(model.nodes, "node")
     operators = _operators(document)
     yield Figure(
@@ -214,6 +215,7 @@ _SCHEMES = {
     "dynamic": "dynamic quantization",
     "codes": "codes that nothing here decodes",
 }
+_SHORT = {"qdq": "QDQ", "qoperator": "QOperator", "dynamic": "dynamic", "codes": "not decoded"}
 _AT_RUN_TIME = ("ConvInteger", "DynamicQuantize", "MatMulInteger")
 
 
