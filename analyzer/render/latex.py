@@ -15,6 +15,7 @@ from analyzer.pages.page import (
     Column,
     Detail,
     Kind,
+    Link,
     Math,
     Notes,
     Page,
@@ -104,7 +105,7 @@ def _write(piece: Piece) -> str:
     match piece:
         case Math(latex=latex):
             return f"${latex}$"
-        case Code(text=text):
+        case Code(text=text) | Link(text=text):
             return rf"\texttt{{{_escape(text)}}}"
     return _escape(piece)
 

@@ -117,7 +117,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "compare_time": _COMPARED,
     "compare_sweep": (*_AT, *_COMPARED),
     "verify": ("kind", *_columns(VerifiedModule)),
-    "cost": _columns(CostGroup, without="keys useful_macs"),
+    "cost": _columns(CostGroup, without="keys"),
     "check": _columns(Verdict, after={"status": ("skipped",)}),
     "time": _TIMED,
     "sweep": (*_AT, *_TIMED),

@@ -19,6 +19,7 @@ __all__ = [
     "Grid",
     "Keys",
     "Notes",
+    "Passage",
     "Section",
     "Table",
     "Tile",
@@ -202,7 +203,18 @@ class Findings:
     template = "findings"
 
 
-Block: TypeAlias = "Answer | Tiles | Facts | Notes | Table | Grid | Chart | Findings"
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Texts of ours, with headings."""
+
+    title: str
+    lead: str
+    paragraphs: tuple[tuple[str, str], ...]
+    more: str
+    template = "passage"
+
+
+Block: TypeAlias = "Answer | Tiles | Facts | Notes | Table | Grid | Chart | Findings | Passage"
 
 
 @dataclass(frozen=True, slots=True)

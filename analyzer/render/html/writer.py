@@ -16,6 +16,7 @@ from analyzer.pages.page import (
     Kind,
     Notes,
     Page,
+    Passage,
     Problem,
     Said,
     Table,
@@ -67,6 +68,11 @@ def _block(
             yield html.Notes(told, show(block.title), is_warning=tone is Tone.WARN)
         case Findings():
             yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
+        case Passage():
+            more = block.more.text if block.more else ""
+            yield html.Passage(
+                show(block.title), _capital(show(block.lead)), tuple(map(_shown, block.parts)), show(more)
+            )
         case Table() if block.rows:
             yield _table(block, keys, fresh)
         case Chart() if not block.table or block.table in keys:
@@ -77,6 +83,12 @@ def _block(
             )
             data = {**grid, **block.data}
             yield html.Chart(fresh.next(), show(block.title), block.kind, data, block.summary)
+
+
+def _shown(part: tuple[str, str]) -> tuple[str, str]:
+    """A heading and its text, the lines of which stay."""
+    heading, text = part
+    return show(heading), "\n".join(show(line, 4000) for line in text.split("\n"))
 
 
 def _problem(problem: Problem) -> html.Finding:

@@ -117,6 +117,8 @@ def _point(timing: Timing, point: Point) -> Fields:
         "unattributed_ms": point.unattributed_ms,
         "overhead_ms": point.overhead_ms,
         "held_bytes": point.held_nbytes,
+        "macs": point.macs,
+        "macs_per_second": _rate(point.macs, point.latency.mean),
         "fallback": _elsewhere(fallbacks(name, point.kernels)),
         "copies": _elsewhere(copies(point.kernels)),
         "kernels": [_kernel(kernel) for kernel in point.kernels],
@@ -176,7 +178,18 @@ def _part(part: TimedGroup, point: Point, whole: Group) -> time_records.TimeGrou
         stored_elements=group.stored_elements,
         tensors=group.tensors,
         nodes=group.nodes,
+        macs=part.macs,
+        macs_per_second=_rate(part.macs, part.ms * point.scale if _is_apart(part, point) else 0.0),
     )
+
+
+def _is_apart(part: TimedGroup, point: Point) -> bool:
+    """Whether no kernel computes nodes of this group and of others."""
+    return not any(part.group.name in other.across for other in point.parts)
+
+
+def _rate(macs: int | None, ms: float) -> float | None:
+    return None if macs is None or ms <= 0 else macs / (ms / 1e3)
 
 
 def _share(part: float, whole: float) -> float | None:

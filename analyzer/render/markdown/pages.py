@@ -16,6 +16,7 @@ from analyzer.pages.page import (
     Math,
     Notes,
     Page,
+    Passage,
     Problem,
     Row,
     Said,
@@ -45,25 +46,26 @@ _SENTENCES = 20
 _CUT = pieces.Line(("Cut to what a comment holds; the JSON report has every row.",))
 
 
-def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False) -> str:
-    """The page as Markdown with a final newline, in no more than `LONGEST` characters.
+def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False, longest: int = LONGEST) -> str:
+    """The page as Markdown with a final newline, in no more than `longest` characters.
 
     Args:
         page: what a report says.
         rows: rows of a long table, and less where these are too many for a comment; 0 shows all.
         verbose: whether to leave nothing folded.
+        longest: characters that there is room for.
     """
     text = write_blocks(_blocks(page, rows, verbose))
     is_cut, left = False, rows or _MANY
-    while len(text) > LONGEST and not (is_cut and left == 1):
+    while len(text) > longest and not (is_cut and left == 1):
         if is_cut or rows:
-            left = max(1, min(left - 1, left * 9 * LONGEST // (10 * len(text))))
+            left = max(1, min(left - 1, left * 9 * longest // (10 * len(text))))
         text = write_blocks([*_blocks(page, left, verbose), _CUT])
         is_cut = True
-    if len(text) <= LONGEST:
+    if len(text) <= longest:
         return text
     blocks = list(_blocks(page, 1, verbose))
-    while len(text := write_blocks([*blocks, _CUT])) > LONGEST:
+    while len(text := write_blocks([*blocks, _CUT])) > longest:
         del blocks[-1]
     return text
 
@@ -92,7 +94,7 @@ def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Blo
     """What is not folded, under its title where no column has it."""
     is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
     has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
-    title = "" if is_named or isinstance(block, Notes) else getattr(block, "title", "")
+    title = "" if is_named or isinstance(block, (Notes, Passage)) else getattr(block, "title", "")
     if made and has_title and title:
         yield pieces.Line((title,), is_strong=True)
     yield from made
@@ -130,6 +132,29 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
             yield _table(cut)
             for note in cut.notes:
                 yield pieces.Line((note,))
+        case Passage():
+            yield from _passage(block)
+
+
+def _passage(block: Passage) -> Iterator[pieces.Block]:
+    """Texts that begin with their headings; code is fenced."""
+    from analyzer.findings.catalog import list_paragraphs  # others need no catalogue
+
+    if block.title:
+        yield pieces.Heading((pieces.Code(block.title),))
+    if block.lead:
+        yield pieces.Line((_capital(block.lead),))
+    for at, (heading, text) in enumerate(block.parts):
+        is_last = at == len(block.parts) - 1
+        for number, (is_code, part) in enumerate(list_paragraphs(text)):
+            if is_code:
+                yield pieces.Listing(part, "bash" if part.startswith("onnxledger ") else "python")
+                continue
+            told: list[pieces.Piece] = [pieces.Strong(f"{heading}."), " "] if heading and not number else []
+            told += [pieces.Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
+            if is_last and block.more is not None:
+                told += [" More: ", block.more]
+            yield pieces.Line(tuple(told))
 
 
 def _problem(problem: Problem, rows: int) -> pieces.Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from analyzer.pages.page import Code, Math
+from analyzer.pages.page import Code, Link, Math
 
 __all__ = [
     "Block",
@@ -16,6 +16,8 @@ __all__ = [
     "Heading",
     "Items",
     "Line",
+    "Link",
+    "Listing",
     "Math",
     "Piece",
     "Row",
@@ -31,7 +33,7 @@ class Strong:
     text: str
 
 
-Piece: TypeAlias = "str | Math | Code | Strong"
+Piece: TypeAlias = "str | Math | Code | Strong | Link"
 """Text may be anybody's: each format escapes it."""
 
 Cell: TypeAlias = "tuple[Piece, ...]"
@@ -88,6 +90,14 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Code of ours, which keeps its lines."""
+
+    text: str
+    language: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """What is shown only to who asks for it."""
 
@@ -96,4 +106,4 @@ class Fold:
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = "Heading | Line | Table | Items | Fold"
+Block: TypeAlias = "Heading | Line | Table | Items | Fold | Listing"

@@ -14,6 +14,8 @@ from analyzer.render.markdown.pieces import (
     Heading,
     Items,
     Line,
+    Link,
+    Listing,
     Math,
     Piece,
     Row,
@@ -40,6 +42,10 @@ def _block(block: Block) -> str:
             return "\n".join(f"- {_LIST.sub(_UNLISTED, _join(cell).strip())}" for cell in cells)
         case Table():
             return "\n".join(_table(block))
+        case Listing(text=text, language=language):
+            fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+            lines = "\n".join(map(printable, text.split("\n")))
+            return f"{fence}{language}\n{lines}\n{fence}"
         case Fold(title=title, blocks=blocks):
             inner = "\n\n".join(
                 map(_block, blocks)
@@ -88,10 +94,16 @@ def _write(piece: Piece, room: int) -> str:
             return f"${latex}$"
         case Code(text=text):
             return _code(printable(shorten(text, min(room, _NAME))))
+        case Link(text=text, target=target, name=name):
+            shown = escape(name) if name else _code(printable(text))
+            return f"[{shown}]({target})" if _TARGET.fullmatch(target) else shown
         case Strong(text=text):
             return f"**{escape(text)}**"
     return escape(shorten(piece, room))
 
+
+_TARGET = re.compile(r"[\w./#-]+")
+"""A heading, or a path between pages: no address."""
 
 _NAME = 200
 

@@ -18,6 +18,7 @@ from analyzer.pages.page import (
     Kind,
     Notes,
     Page,
+    Passage,
     Problem,
     Row,
     Table,
@@ -154,6 +155,26 @@ def _block(block: Block, pen: _Pen) -> Iterator[str]:
             yield from _findings(block, pen)
         case Table():
             yield from _table(block, pen)
+        case Passage():
+            yield from _passage(block, pen)
+
+
+def _passage(block: Passage, pen: _Pen) -> Iterator[str]:
+    """Texts set in below their headings; code keeps its lines."""
+    from analyzer.findings.catalog import list_paragraphs  # others need no catalogue
+
+    yield from _title(printable(block.title), pen)
+    yield from _wrap(printable(block.lead), pen.width)
+    parts = [*block.parts, *([("More", block.more.text)] if block.more else [])]
+    for at, (heading, text) in enumerate(parts):
+        yield from [""] if at or block.title else []
+        yield from _title(printable(heading), pen)
+        for number, (is_code, part) in enumerate(list_paragraphs(text)):
+            yield from [""] if number else []
+            if is_code:
+                yield from (f"    {printable(line)}" for line in part.split("\n"))
+            else:
+                yield from _hang("  ", printable(part), pen.width)
 
 
 _SENTENCES = 20
