@@ -401,10 +401,13 @@ def _blocks(document: InspectDocument) -> Iterator[str]:
     if not document.blocks:
         yield "no repeated structure found"
         return
-    outside = {group.keys[0]: group.share or 0 for group in document.groups if len(group.keys) == 1}
-    name = max(outside, key=lambda each: outside[each], default="")
-    if not name.startswith("block.") and outside[name] > _NEARLY_ALL:
-        yield f"no repeated structure: {name} holds {short_share(outside[name])} of the parameters"
+    held: dict[str, float] = defaultdict(float)
+    place = document.by.split(",").index("block")
+    for group in document.groups:
+        held[group.keys[place]] += group.share or 0
+    name = max(held, key=lambda each: held[each], default="")
+    if name and not name.startswith("block.") and held[name] > _NEARLY_ALL:
+        yield f"no repeated structure: {name} holds {short_share(held[name])} of the parameters"
     for run in document.blocks:
         modules = tuple(dict.fromkeys(run.modules))
         if modules:
