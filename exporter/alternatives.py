@@ -1,4 +1,4 @@
-"""A call of PyTorch, or of a module -> what an exporter or a tool may compute in its place: each is tried, none assumed."""
+"""A call of PyTorch, or of a module -> what a file may compute in its place: each is tried, none is assumed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from exporter.recording import Given, tensors_in
 __all__ = ["Alternative", "ModuleAlternative", "of_call", "of_module"]
 
 Tensor = torch.Tensor
+_Instead = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any], Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class ModuleAlternative:
     kind: str
     expected: str
     found: str
-    make: Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any], Any], Any]
+    make: _Instead
     """Of the module, its arguments, and what it gives."""
 
 
@@ -78,11 +79,15 @@ _ACTIVE = frozenset(
     }
 )
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "layer_norm_epsilon")
-_WITH_DIM = frozenset({"softmax", "log_softmax", "mean", "sum", "cumsum", "norm", "var", "std", "amax", "normalize"})
+_WITH_DIM = frozenset(
+    {"softmax", "log_softmax", "mean", "sum", "cumsum", "norm", "var", "std", "amax", "normalize"}
+)
 _MOST_WEIGHTS = 16
 
 
-def of_call(given: Given, numbers: Sequence[float], parameters: Mapping[str, Tensor]) -> Iterator[Alternative]:
+def of_call(
+    given: Given, numbers: Sequence[float], parameters: Mapping[str, Tensor]
+) -> Iterator[Alternative]:
     """What a call may be exchanged for.
 
     Args:
@@ -99,7 +104,9 @@ def of_call(given: Given, numbers: Sequence[float], parameters: Mapping[str, Ten
             if other.lower() != name:
                 yield Alternative("operator", _said(name), other, _of(function, x))
         for number in numbers:
-            yield Alternative("attribute", _said(name), f"LeakyRelu alpha {number:g}", _of(F.leaky_relu, x, number))
+            yield Alternative(
+                "attribute", _said(name), f"LeakyRelu alpha {number:g}", _of(F.leaky_relu, x, number)
+            )
             yield Alternative("attribute", _said(name), f"Elu alpha {number:g}", _of(F.elu, x, number))
     yield from _other_numbers(given, numbers)
     yield from _other_dims(given)
@@ -113,7 +120,10 @@ def of_call(given: Given, numbers: Sequence[float], parameters: Mapping[str, Ten
         y = given.result
         for dtype in (torch.float16, torch.bfloat16):
             yield Alternative(
-                "operator", "FLOAT", f"a Cast to {str(dtype)[6:]}", lambda dtype=dtype: y.to(dtype).to(y.dtype)
+                "operator",
+                "FLOAT",
+                f"a Cast to {str(dtype)[6:]}",
+                _of(_rounded, y, dtype),
             )
         yield Alternative("operator", "FLOAT", "a Cast to whole numbers", y.trunc)
         yield Alternative("operator", _said(name), f"{_said(name)}, and Neg", y.neg)
@@ -121,7 +131,18 @@ def of_call(given: Given, numbers: Sequence[float], parameters: Mapping[str, Ten
 
 _MOVING = frozenset(
     {
-        *("view", "reshape", "transpose", "permute", "contiguous", "to", "float", "type_as", "expand", "squeeze"),
+        *(
+            "view",
+            "reshape",
+            "transpose",
+            "permute",
+            "contiguous",
+            "to",
+            "float",
+            "type_as",
+            "expand",
+            "squeeze",
+        ),
         *("unsqueeze", "flatten", "dropout", "clone", "detach", "getitem", "split", "chunk", "T", "mT"),
     }
 )
@@ -131,8 +152,20 @@ def _said(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_") if part)
 
 
-def _of(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
-    return lambda: function(*args)
+def _of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any]:
+    return lambda: function(*args, **kwargs)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype).to(value.dtype)
+
+
+def _padded(function: Callable[..., Any], pad: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
+    return function(F.pad(*pad), *args, **kwargs)
 
 
 def _bound(given: Given) -> inspect.BoundArguments | None:
@@ -251,7 +284,11 @@ def _shared(one: str, other: str) -> int:
 
 
 def _linear(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    x, w, bias = [*given.args, *[given.kwargs.get(k) for k in ("weight", "bias")][len(given.args) - 1 :], None][:3]
+    x, w, bias = [
+        *given.args,
+        *[given.kwargs.get(k) for k in ("weight", "bias")][len(given.args) - 1 :],
+        None,
+    ][:3]
     if isinstance(bias, Tensor):
         name = given.names.get(id(bias), "bias")
         yield Alternative("weight", name, "no bias", lambda: F.linear(x, w))
@@ -264,7 +301,8 @@ def _normalize(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     if bound is None:
         return
     a = bound.arguments
-    x, shape, weight, bias, eps = (a.get(k) for k in ("input", "normalized_shape", "weight", "bias", "eps"))
+    x, shape, weight, bias = (a.get(k) for k in ("input", "normalized_shape", "weight", "bias"))
+    eps = float(a.get("eps") or 0)
     if not isinstance(x, Tensor) or shape is None:
         return
     yield Alternative("weight", "weight", "no weight", lambda: F.layer_norm(x, shape, None, bias, eps))
@@ -272,12 +310,11 @@ def _normalize(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         yield Alternative("weight", "bias", "no bias", lambda: F.layer_norm(x, shape, weight, None, eps))
     if len(shape) == 1:
         scale, shift = (1 if weight is None else weight), (0 if bias is None else bias)
-        root = lambda v: torch.rsqrt(v + (eps or 0))  # noqa: E731
         yield Alternative(
             "operator",
             "LayerNormalization",
             "RMSNormalization: the mean is not taken off",
-            lambda: x * root((x * x).mean(-1, keepdim=True)) * scale + shift,
+            lambda: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * scale + shift,
         )
         for axis in range(x.ndim - 1):
             dims = tuple(range(axis, x.ndim))
@@ -286,7 +323,7 @@ def _normalize(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
                 def make(over: tuple[int, ...] = over) -> Tensor:
                     mean = x.mean(over, keepdim=True)
                     var = ((x - mean) ** 2).mean(over, keepdim=True)
-                    return (x - mean) * root(var) * scale + shift
+                    return (x - mean) * torch.rsqrt(var + eps) * scale + shift
 
                 yield Alternative("attribute", f"axis {x.ndim - 1}", said, make)
 
@@ -300,17 +337,17 @@ def _add(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         for kept, lost in ((a, "second"), (b, "first")):
             if kept.shape == given.result.shape:
                 said = "a sum without its " + lost + " term: the residual is dropped"
-                yield Alternative("input", "Add of two values", said, lambda kept=kept: kept)
+                yield Alternative("input", "Add of two values", said, _of(_same, kept))
     for said, function in (("Add", torch.add), ("Sub", torch.sub), ("Mul", torch.mul), ("Div", torch.div)):
         if said != name:
             yield Alternative("operator", name, said, _of(function, a, b))
     yield Alternative("operator", name, "Sub the other way round", lambda: b - a)
-    yield Alternative("operator", name, "Max", lambda: torch.maximum(*torch.broadcast_tensors(a, b)))
+    yield Alternative("operator", name, "Max", lambda: torch.maximum(a, b))
     if given.call.operator in ("mul", "div"):
         for kept, lost in ((a, "second"), (b, "first")):
             if kept.shape == given.result.shape:
                 said = f"its {lost} factor left out"
-                yield Alternative("input", f"{name} of two values", said, lambda kept=kept: kept)
+                yield Alternative("input", f"{name} of two values", said, _of(_same, kept))
     if name == "Add":
         yield Alternative("constant", "Add", "Add of the first term twice", lambda: a + a + b)
         yield Alternative("constant", "Add", "Add of the second term twice", lambda: a + b + b)
@@ -370,7 +407,10 @@ def _attend(given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
     for number in dict.fromkeys([*numbers, *scales]):
         if not math.isclose(number, scale, rel_tol=1e-5) and 1e-6 < abs(number) < 1e6:
             yield Alternative(
-                "constant", f"scale {scale:g}", f"scale {number:g}", lambda number=number: attend(scale=number)
+                "constant",
+                f"scale {scale:g}",
+                f"scale {number:g}",
+                _of(attend, scale=number),
             )
     if mask is not None or causal:
         yield Alternative("input", "a mask", "no mask", lambda: attend(mask=None, causal=False))
@@ -386,7 +426,7 @@ def _attend(given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
                     "constant",
                     "the mask",
                     f"the mask, {number:g} where nothing is seen",
-                    lambda number=number: attend(mask=torch.where(mask, 0.0, number)),
+                    _of(attend, mask=torch.where(mask, 0.0, number)),
                 )
         rows = mask.shape[-2]
         if rows == mask.shape[-1] > 1:
@@ -396,16 +436,17 @@ def _attend(given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
                 "input", "a mask of padding and order", "a causal mask only", lambda: attend(mask=causal_only)
             )
             if mask.dtype == torch.bool:
-                whole = (mask | ~causal_only)
+                whole = mask | ~causal_only
                 last = mask[..., -1:, :]
                 yield Alternative(
-                    "input", "a causal mask", "a mask of padding only", lambda: attend(mask=last.expand_as(whole))
+                    "input",
+                    "a causal mask",
+                    "a mask of padding only",
+                    lambda: attend(mask=last.expand_as(whole)),
                 )
             for off in (-1, 1, -2, 2):
                 moved = torch.ones(rows, rows, dtype=torch.bool).tril(off)
-                yield Alternative(
-                    "constant", "the mask", f"the mask, {off:+d} off", lambda moved=moved: attend(mask=moved)
-                )
+                yield Alternative("constant", "the mask", f"the mask, {off:+d} off", _of(attend, mask=moved))
         yield Alternative("constant", "the mask", "the mask, twice", lambda: attend(mask=_float(mask) * 2))
     yield Alternative("attribute", "axis 3 of Softmax", "axis 2 of Softmax", lambda: attend(dim=-2))
     if q.shape[1] > 1 and q.ndim == 4:
@@ -433,10 +474,12 @@ def _look_up(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
             "constant",
             "the ids",
             f"the ids {off:+d}",
-            lambda off=off: table[(ids + off).clamp(0, table.shape[0] - 1)],
+            _of(F.embedding, (ids + off).clamp(0, table.shape[0] - 1), table),
         )
         rolled = torch.roll(table, off, 0)
-        yield Alternative("weight", "the table", f"the table, rows moved by {off}", _of(F.embedding, ids, rolled))
+        yield Alternative(
+            "weight", "the table", f"the table, rows moved by {off}", _of(F.embedding, ids, rolled)
+        )
     yield Alternative("constant", "the ids", "zeros", lambda: table[torch.zeros_like(ids)])
     yield Alternative("weight", "the table", "the table upside down", lambda: table.flip(0)[ids])
     if ids.ndim and ids.shape[-1] > 1:
@@ -451,7 +494,10 @@ def _join(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     rest = given.args[1:]
     backwards = [*reversed(parts)]
     yield Alternative(
-        "input", "Concat", "Concat in the other order", lambda: given.function(backwards, *rest, **given.kwargs)
+        "input",
+        "Concat",
+        "Concat in the other order",
+        lambda: given.function(backwards, *rest, **given.kwargs),
     )
 
 
@@ -476,7 +522,9 @@ def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     own = given.names.get(id(w), "weight")
     axes = tuple(range(2, w.ndim))
     if any(w.shape[axis] > 1 for axis in axes):
-        yield Alternative("weight", own, f"{own}, flipped", lambda: given.function(x, w.flip(axes), bias, **rest))
+        yield Alternative(
+            "weight", own, f"{own}, flipped", lambda: given.function(x, w.flip(axes), bias, **rest)
+        )
         if len(axes) == 2 and w.shape[2] == w.shape[3]:
             yield Alternative("weight", own, f"{own}, turned", lambda: given.function(x, w.mT, bias, **rest))
     if w.shape[0] == w.shape[1]:
@@ -492,7 +540,7 @@ def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
                 "attribute",
                 f"pads {pads}",
                 f"all pads {said}",
-                lambda wide=wide: given.function(F.pad(x, wide), w, bias, **unpadded),
+                _of(_padded, given.function, (x, wide), w, bias, **unpadded),
             )
         for mode in ("reflect", "replicate"):
             wide = [pad for pad in reversed(pads) for _ in (0, 1)]
@@ -500,7 +548,7 @@ def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
                 "attribute",
                 "pads of zeros",
                 f"pads by {mode}",
-                lambda wide=wide, mode=mode: given.function(F.pad(x, wide, mode), w, bias, **unpadded),
+                _of(_padded, given.function, (x, wide, mode), w, bias, **unpadded),
             )
     if any(size > 1 for size in w.shape[2:]):
         for times in (2, 3):
@@ -512,7 +560,7 @@ def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
                 "attribute",
                 "dilations 1",
                 f"dilations {times}",
-                lambda again=again: given.function(x, w, bias, **again),
+                _of(given.function, x, w, bias, **again),
             )
 
 
@@ -523,7 +571,15 @@ def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         most = getattr(F, given.call.operator.replace("avg", "max"))
         yield Alternative("operator", "an average", "a maximum", lambda: most(*given.args, **given.kwargs))
         return
-    names = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    names = (
+        "input",
+        "kernel_size",
+        "stride",
+        "padding",
+        "ceil_mode",
+        "count_include_pad",
+        "divisor_override",
+    )
     if given.call.operator.startswith("max_pool"):
         if bound is None:
             return
@@ -535,7 +591,7 @@ def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
                 "operator",
                 "MaxPool",
                 "AveragePool",
-                lambda counts=counts: mean(x, **kept, count_include_pad=counts),
+                _of(mean, x, **kept, count_include_pad=counts),
             )
         return
     held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
@@ -559,10 +615,9 @@ def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     if bound is None:
         return
     a = bound.arguments
-    x, mean, var, weight, bias, eps = (
-        a.get(k) for k in ("input", "running_mean", "running_var", "weight", "bias", "eps")
-    )
-    if not isinstance(mean, Tensor) or not isinstance(var, Tensor):
+    x, mean, var = a.get("input"), a.get("running_mean"), a.get("running_var")
+    weight, bias, eps = a.get("weight"), a.get("bias"), float(a.get("eps") or 0)
+    if not (isinstance(x, Tensor) and isinstance(mean, Tensor) and isinstance(var, Tensor)):
         return
     yield Alternative(
         "weight",
@@ -576,7 +631,9 @@ def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         "BatchNormalization in training",
         lambda: F.batch_norm(x, None, None, weight, bias, training=True, eps=eps),
     )
-    yield Alternative("weight", "weight", "no weight", lambda: F.batch_norm(x, mean, var, None, bias, eps=eps))
+    yield Alternative(
+        "weight", "weight", "no weight", lambda: F.batch_norm(x, mean, var, None, bias, eps=eps)
+    )
     yield Alternative("weight", "bias", "no bias", lambda: F.batch_norm(x, mean, var, weight, None, eps=eps))
 
 
@@ -616,15 +673,17 @@ def of_module(
         "layer", path, f"nothing: {path} is skipped", lambda m, a, k, y: _exchange(y, _first(a, k))
     )
     yield ModuleAlternative(
-        "layer", path, f"{path}, applied twice", lambda m, a, k, y: m(*_again(a, k, y)[0], **_again(a, k, y)[1])
+        "layer",
+        path,
+        f"{path}, applied twice",
+        lambda m, a, k, y: m(*_again(a, k, y)[0], **_again(a, k, y)[1]),
     )
     names = sorted(siblings, key=lambda name: -_shared(path, name))
     at = list(siblings).index(path) if path in siblings else -1
     near = [*siblings][max(0, at - 1) : at + 2]
     for name in dict.fromkeys([*near, *names][:12]):
         if name != path:
-            other = siblings[name]
-            yield ModuleAlternative("layer", path, name, lambda m, a, k, y, other=other: other(*a, **k))
+            yield ModuleAlternative("layer", path, name, _called_instead(siblings[name]))
     yield ModuleAlternative(
         "input",
         "what goes around the module is added",
@@ -633,10 +692,16 @@ def of_module(
     )
     if not any(True for _ in module.parameters()):
         name = type(module).__name__
-        for other, function in ACTIVATIONS.items():
-            yield ModuleAlternative(
-                "operator", name, other, lambda m, a, k, y, function=function: _exchange(y, function(_first(a, k)))
-            )
+        for said, function in ACTIVATIONS.items():
+            yield ModuleAlternative("operator", name, said, _activated(function))
+
+
+def _activated(function: Callable[[Tensor], Tensor]) -> _Instead:
+    return lambda m, a, k, y: _exchange(y, function(_first(a, k)))
+
+
+def _called_instead(other: nn.Module) -> _Instead:
+    return lambda m, a, k, y: other(*a, **k)
 
 
 def _first(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:

@@ -1,8 +1,8 @@
 """A forward pass -> every call of a function of PyTorch in it: what it is, in which module, and of which values.
 
 Calls are seen as they are written (`layer_norm`, `matmul`, `+`), without a trace: a model that runs can be recorded. A
-value is known by the call that made it, past all views. One call of a pass may be exchanged for another, so that one sees
-what the pass would give then.
+value is known by the call that made it, past all views. One call of a pass may be exchanged for another, so that one
+sees what the pass would give then.
 """
 
 from __future__ import annotations
@@ -234,10 +234,7 @@ def settings_of(module: nn.Module) -> dict[str, object]:
         for name, value in vars(module).items()
         if not name.startswith("_")
         and name != "training"
-        and (
-            isinstance(value, (bool, int, float))
-            or (isinstance(value, str) and len(value) <= _SHORT)
-        )
+        and (isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= _SHORT))
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,8 +137,8 @@ class RunningModule:
     def load(self, path: Path) -> None:
         """Give the module the tensors of a safetensors file; what that lacks stays as it is.
 
-        A name that is tied to another and has a tensor of its own there is tied no longer. Of a batch normalization whose
-        variance is 1 there, `eps` is taken off it, so that it divides by 1.
+        A name that is tied to another and has a tensor of its own there is tied no longer. Of a batch normalization
+        whose variance is 1 there, `eps` is taken off it, so that it divides by 1.
         """
         from safetensors.torch import load_file
 
@@ -151,7 +152,7 @@ class RunningModule:
                 if not held.is_floating_point():
                     continue
                 if leaf == "running_var" and bool((value == 1).all()):
-                    value = value - float(getattr(module, "eps", 0.0))  # noqa: PLW2901
+                    value = value - float(getattr(module, "eps", 0.0))
                 is_tied = any(
                     held is other
                     for other_name, other in self._model.named_parameters(remove_duplicate=False)
@@ -222,7 +223,9 @@ class RunningModule:
         place = None if attempt is None else attempt.place
         change = None
         if attempt is not None and isinstance(place, int):
-            change = Change(place, lambda given: _nth(self._of_call(given, attempt.numbers), attempt.index).make())
+            change = Change(
+                place, lambda given: _nth(self._of_call(given, attempt.numbers), attempt.index).make()
+            )
 
         def tell(call: Call, made: Sequence[torch.Tensor]) -> None:
             told(call, [_as_array(value, precision) for value in made if not value.is_complex()])
@@ -251,7 +254,9 @@ class RunningModule:
                     return
                 label = labels.of(name)
                 sources = [*tensors_in(args), *tensors_in(kwargs)]
-                given = tuple(dict.fromkeys(n for each in sources if (n := recorder.made_by(each)) is not None))
+                given = tuple(
+                    dict.fromkeys(n for each in sources if (n := recorder.made_by(each)) is not None)
+                )
                 opened.append((label, recorder.count, given))
                 recorder.enter(label, module)
 
@@ -293,34 +298,68 @@ class RunningModule:
         return handles
 
     def alternatives(
-        self, feeds: Mapping[str, Array], place: int | str, numbers: Sequence[float]
-    ) -> list[tuple[str, str, str]]:
-        """What a call or a module may be exchanged for: kind, what PyTorch has, what it would be; by their index.
+        self,
+        feeds: Mapping[str, Array],
+        place: int | str,
+        numbers: Sequence[float],
+        told: Callable[[int, tuple[str, str, str], Array | None], None],
+    ) -> None:
+        """Tell what a call or a module may be exchanged for, and what it would give.
+
+        Args:
+            feeds: by the graph's names.
+            place: the number of a call, or the label of a module's call.
+            numbers: that the file has.
+            told: of each by its index: kind, what PyTorch has, what it would be; its value, None where it has none.
 
         Raises:
             ExportError: forward fails.
         """
-        if isinstance(place, str):
-            module = dict(self._model.named_modules())[place.partition("#")[0]]
-            return [(each.kind, each.expected, each.found) for each in self._of_module(module, place)]
-        found: list[tuple[str, str, str]] = []
+
+        def tell(index: int, each: Alternative | ModuleAlternative, make: Callable[[], Any]) -> None:
+            value = None
+            with contextlib.suppress(Exception):  # an alternative that does not fit is none
+                value = next((v for v in tensors_in(make()) if v.is_floating_point()), None)
+            array = None if value is None else _as_array(value, "single")
+            told(index, (each.kind, each.expected, each.found), array)
 
         def look(given: Given) -> Any:
-            found.extend((each.kind, each.expected, each.found) for each in self._of_call(given, numbers))
+            for index, each in enumerate(self._of_call(given, numbers)):
+                tell(index, each, each.make)
             return given.result
 
-        recorder = Recorder(self._model, lambda *_: None, Change(place, look), place)
-        with contextlib.suppress(StoppedError), recorder:
-            self._call(self._model, feeds)
-        return found
+        change = Change(place, look) if isinstance(place, int) else None
+        recorder = Recorder(self._model, lambda *_: None, change, place if isinstance(place, int) else None)
+        labels, handles = Labels(), []
+
+        def ended(name: str) -> Callable[..., None]:
+            def end(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+                if recorder.is_silent or labels.of(name) != place:
+                    return
+                for index, each in enumerate(self._of_module(module, str(place))):
+                    call = functools.partial(each.make, module, args, kwargs, result)
+                    tell(index, each, functools.partial(recorder.untold, call))
+                raise StoppedError
+
+            return end
+
+        if isinstance(place, str):
+            name = place.partition("#")[0]
+            module = dict(self._model.named_modules())[name]
+            handles.append(module.register_forward_hook(ended(name), with_kwargs=True))
+        try:
+            with contextlib.suppress(StoppedError), recorder:
+                self._call(self._model, feeds)
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _of_call(self, given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
-        held = dict(self._model.named_parameters())
-        return of_call(given, numbers, held)
+        return _fitting(of_call(given, numbers, dict(self._model.named_parameters())))
 
     def _of_module(self, module: nn.Module, label: str) -> Iterator[ModuleAlternative]:
         alike = {name: each for name, each in self._model.named_modules() if type(each) is type(module)}
-        return of_module(module, label, alike)
+        return _fitting(of_module(module, label, alike))
 
     def _at(self, precision: str) -> nn.Module:
         if precision == "double":
@@ -430,6 +469,12 @@ def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 _T = TypeVar("_T")
+
+
+def _fitting(items: Iterator[_T]) -> Iterator[_T]:
+    """As many as can be made: arguments of a form that nobody expected end the list."""
+    with contextlib.suppress(Exception):
+        yield from items
 
 
 def _nth(items: Iterator[_T], index: int) -> _T:

@@ -80,7 +80,7 @@ class VerifyDifference(Record, frozen=True, kw_only=True):
     node: Text
     """The node in MODEL."""
     kind: str
-    """What of it differs: `operator`, `attribute`, `constant`, `input`, `weight`, `layer`, `planted`, `overflow`, ..."""
+    """What of it differs: `operator`, `attribute`, `constant`, `input`, `weight`, `layer`, `planted`, `overflow`."""
     expected: str
     """What the other side has."""
     found: str

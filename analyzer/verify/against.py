@@ -1,4 +1,4 @@
-"""A ledger and PyTorch's side -> a verification: outputs on the same inputs, then the first module that parts, and why."""
+"""A ledger and PyTorch's side -> a verification: outputs on the same inputs, the first module that parts, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from analyzer.content import Array
 from analyzer.errors import ExportError, TimingError
 from analyzer.ledger import Ledger
-from analyzer.model import Graph, Node
+from analyzer.model import Graph, Node, Place
 from analyzer.process.child import Limits
 from analyzer.units import format_many, printable
 from analyzer.verify.agreement import compare_values, decibel, worst
@@ -22,13 +22,18 @@ from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.questions import TwinAnswer
 from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
-from analyzer.verify.side import Call, Side
+from analyzer.verify.side import Side
 from analyzer.verify.verify import local_path, measure_depths, name_node
+from analyzer.wiring import NAMED
 
 __all__ = ["Known", "verify_module"]
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _HALF = ("FLOAT16", "BFLOAT16")
+DEAD = "no output depends on it"
+"""What is said of a parameter that is held for nothing; why that is so has still to be found."""
+NOWHERE = "[nowhere]"
+"""The name of a value that the file does not have."""
 ROOT = "[root]"
 """What the whole module is called where none of its submodules is meant."""
 
@@ -120,6 +125,7 @@ class _Bench:
         self.failed: list[str] = []
         self.feeds: list[dict[str, Array]] = []
         self.worst_run = 0
+        self._taint()
 
     # The twin
 
@@ -225,18 +231,44 @@ class _Bench:
         known = self.runner.prints(self.subject, self._names(), feeds)
         passed = record_pass(self.side, feeds)
         finder = Finder(known)
-        parted = find_parted(self.side, feeds, passed, finder, self._numbers())
+        parted = find_parted(self.side, feeds, passed, finder, self._numbers(), self._is_known)
         rows = [*self._rows(passed, known, None if parted is None else parted.call.number)]
         if parted is None:
             return rows, *self._tell_outputs(passed, known)
         return rows, *self._tell(passed, parted, known)
 
+    def _is_known(self, parted: Parted, passed: Pass) -> bool:
+        """Whether the reconciliation tells why, so that nothing has to be tried."""
+        said = [self.known.suspects.get(name) for name in parted.call.parameters]
+        if any(each is not None and each != DEAD for each in said):
+            return True
+        return self._stranger(passed, parted, near=3) is not None
+
     def _names(self) -> list[str]:
+        """The values of what runs that its outputs depend on, in their order."""
+        edges = self._edges()
+        live = {*self.graph.outputs}
+        for inputs, outputs, _ in reversed(edges):
+            if live.intersection(outputs):
+                live.update(inputs)
+        return [
+            name for _, outputs, op_type in edges if op_type != "Constant" for name in outputs if name in live
+        ]
+
+    def _edges(self) -> list[tuple[list[str], list[str], str]]:
+        """What each node reads, also in its bodies, and makes."""
         if self.twin is not None:
-            edges = [(outputs, op_type) for _, outputs, op_type in self.twin.edges]
-        else:
-            edges = [([*node.outputs], node.op_type) for node in self.graph.nodes]
-        return [name for outputs, op_type in edges if op_type != "Constant" for name in outputs if name]
+            return self.twin.edges
+        inner: dict[Place, set[str]] = {}
+        for graph in reversed(self.ledger.model.graphs):  # a body stands behind what holds it
+            if graph.parent is not None:
+                names = {name for node in graph.nodes for name in node.inputs} | {*graph.outputs}
+                names |= {name for node in graph.nodes for name in inner.get(node.place, ())}
+                inner.setdefault(graph.parent, set()).update(names)
+        return [
+            ([*node.inputs, *inner.get(node.place, ())], [*node.outputs], node.op_type)
+            for node in self.graph.nodes
+        ]
 
     def _rows(self, passed: Pass, known: Mapping[str, Print], until: int | None) -> Iterator[Pairing]:
         """A row for each module up to the first that parts; the others differ because it does."""
@@ -250,7 +282,7 @@ class _Bench:
                 if not seen.is_bad:
                     continue
                 agreement = Agreement(None, None, None, Verdict.DIFFERS)
-                yield Pairing("", "", "", module.class_name, module.module, agreement)
+                yield Pairing(NOWHERE, "", "", module.class_name, module.module, agreement)
                 if until is not None and module.made >= until:
                     return
                 continue
@@ -302,16 +334,19 @@ class _Bench:
         stranger = self._stranger(passed, parted)
         if stranger is not None:
             name, where = stranger
+            module = self._beside(where, passed) or module
             held = f"{where.op_type} with {name}, which PyTorch does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
             return First(module, name_node(where), held), told
         expected = passed.seen[call.number].prints
         for print_ in expected:
-            for name, each in Finder(known).of_size(print_.numel):
-                factor = scale_between(print_, each)
+            for name, other in Finder(known).of_size(print_.numel):
+                factor = scale_between(print_, other)
                 if factor is not None and abs(factor - 1) > 1e-4:
                     held = f"{factor:g} times what PyTorch has ({name})"
-                    told = Difference(module, None, said or module, "constant", "scale 1", f"scale {factor:g}")
+                    told = Difference(
+                        module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
+                    )
                     return First(module, said or module, held), told
         reason = f"what {call.operator} of {call.class_name} gives is nowhere in the file"
         static = self._static(passed, parted)
@@ -362,16 +397,49 @@ class _Bench:
                 yield node
                 reached.update(node.outputs)
 
-    def _stranger(self, passed: Pass, parted: Parted) -> tuple[str, Node] | None:
+    def _stranger(self, passed: Pass, parted: Parted, near: int = 24) -> tuple[str, Node] | None:
         """A stored tensor near the place that nothing of PyTorch's explains, with the node that reads it."""
         found = {each.found.name for each in passed.seen if each.found is not None}
         for at, node in enumerate(self._region(parted, found)):
-            if at > 24:
+            if at > near:
                 break
             for name in node.inputs:
-                if name in self.known.strangers:
-                    return name, node
+                if name in self.tainted:
+                    return self.tainted[name], node
+            if node.place in self.carriers:
+                return self.carriers[node.place], node
         return None
+
+    def _beside(self, node: Node, passed: Pass) -> str | None:
+        """The module of a node: that of the call whose value it reads, else as the file's notes and names say."""
+        made = {each.found.name: each.call for each in passed.seen if each.found is not None}
+        found = next((_path(made[name].module) for name in node.inputs if name in made), None)
+        return found or self.ledger.node_scopes.get(node.place)
+
+    def _taint(self) -> None:
+        """Values that are made of what nothing of PyTorch's explains, and of no input: what they are made of."""
+        self.tainted = dict[str, str]()
+        self.carriers = dict[Place, str]()
+        stored = {}
+        for entry in self.ledger.entries:
+            if entry.tensor.name in self.known.strangers and entry.tensor.graph_path == self.graph.path:
+                tensor = entry.tensor
+                if tensor.node is not None and tensor.carrier not in NAMED:
+                    self.carriers[tensor.graph_path, tensor.node] = tensor.name
+                else:
+                    stored[tensor.name] = tensor.name
+        self.tainted |= stored
+        moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        for node in self.graph.nodes:
+            if moving.intersection(node.inputs):
+                moving.update(node.outputs)
+                continue
+            name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
+            if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial"):
+                name = f"numbers that {node.op_type} draws"
+            name = name or self.carriers.get(node.place)
+            if name is not None:
+                self.tainted.update((each, name) for each in node.outputs if each)
 
     def _tell_outputs(
         self, passed: Pass, known: Mapping[str, Print]

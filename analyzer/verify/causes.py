@@ -85,7 +85,9 @@ def _added(nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]) -> Iterat
                 yield float(array.reshape(-1)[0])
 
 
-def _activation(boundary: ModuleCall, nodes: Sequence[Node], _: Mapping[str, StoredTensor]) -> Iterator[Cause]:
+def _activation(
+    boundary: ModuleCall, nodes: Sequence[Node], _: Mapping[str, StoredTensor]
+) -> Iterator[Cause]:
     name = boundary.class_name.lower()
     wanted = next((known for word, known in _ACTIVATIONS.items() if word in name), None)
     held = [node.op_type for node in nodes if node.op_type in _ACTIVE]

@@ -1,16 +1,16 @@
-"""A recorded pass of PyTorch, and a file's values -> the first call that the file does not compute, and what it does instead.
+"""A recorded pass of PyTorch, and a file's values -> the first call that the file does not compute, and what it does.
 
-A call is known by what it gives: the file has a value with the same elements, in whatever order, or it has none. What the
-file has fused away is no fault: something that is computed of it is there. What is left, and depends on nothing else that
-is left, is where the two part. What the file computes in its place is tried: other settings, operators, weights, a module
-skipped or repeated; an attempt counts where the calls after it are found in the file then.
+A call is known by what it gives: the file has a value with the same elements, in whatever order, or it has none. What
+the file has fused away is no fault: something that is computed of it is there. What is left, and depends on nothing
+else that is left, is where the two part. What the file computes in its place is tried: other settings, operators,
+weights, a module skipped or repeated; an attempt counts where the calls after it are found in the file then.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from analyzer.content import Array
 from analyzer.errors import ExportError
@@ -21,7 +21,18 @@ __all__ = ["Cause", "Parted", "Pass", "find_parted", "record_pass"]
 
 _MOVING = frozenset(
     {
-        *("view", "reshape", "transpose", "permute", "contiguous", "to", "float", "type_as", "expand", "squeeze"),
+        *(
+            "view",
+            "reshape",
+            "transpose",
+            "permute",
+            "contiguous",
+            "to",
+            "float",
+            "type_as",
+            "expand",
+            "squeeze",
+        ),
         *("unsqueeze", "flatten", "dropout", "clone", "detach", "getitem", "split", "chunk", "t", "T", "mT"),
         *("expand_as", "view_as", "narrow", "select", "unbind", "repeat_interleave", "movedim", "swapaxes"),
         *("split_with_sizes", "unflatten", "numpy_T", "alias", "half", "double", "bfloat16", "setitem"),
@@ -35,8 +46,8 @@ _JUDGED = 4
 """Of them, those that follow what is exchanged."""
 _CHAIN = 8
 """Of them, those in whose place something is tried."""
-_MOST_SECONDS = 90.0
-_MOST_ATTEMPTS = 1500
+_MOST_SECONDS = 20.0
+_MOST_ATTEMPTS = 120
 
 
 @dataclass(slots=True)
@@ -89,7 +100,6 @@ class Parted:
     frontier: tuple[str, ...]
     """The file's values that the call is computed of."""
     cause: Cause | None
-    tried: int
 
 
 def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single") -> Pass:
@@ -116,9 +126,7 @@ def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single
         others = {}
     for each in seen:
         twin = others.get(each.call.number, ())
-        noises = tuple(
-            noise_between(one, other) for one, other in zip(each.prints, twin, strict=False)
-        )
+        noises = tuple(noise_between(one, other) for one, other in zip(each.prints, twin, strict=False))
         each.noises = noises if len(noises) == len(each.prints) else (0.0,) * len(each.prints)
     return Pass(tuple(seen), recording)
 
@@ -161,8 +169,18 @@ def find_parted(
     passed: Pass,
     finder: Finder,
     numbers: Sequence[float],
+    is_known: Callable[[Parted, Pass], bool],
 ) -> Parted | None:
-    """The first call that the file does not compute, with what it computes instead; None where it has all."""
+    """The first call that the file does not compute, with what it computes instead; None where it has all.
+
+    Args:
+        side: PyTorch's.
+        feeds: of the pass.
+        passed: the pass.
+        finder: of the file's values.
+        numbers: that the file has.
+        is_known: says whether the cause is known without a trial.
+    """
     settle(passed, finder)
     bad = [each for each in passed.seen if each.is_bad]
     if not bad:
@@ -175,10 +193,12 @@ def find_parted(
     origin = _past_fused(origins, passed) or (origins or bad)[0]
     chain = _descendants(origin, bad, passed)
     horizon = chain[:_HORIZON]
-    search = _Search(side, feeds, passed, finder, tuple(numbers), origin, horizon)
-    cause = search.find()
     frontier = tuple(dict.fromkeys(_frontier(origin, passed)))
-    return Parted(origin.call, tuple(each.call for each in horizon), frontier, cause, search.tried)
+    parted = Parted(origin.call, tuple(each.call for each in horizon), frontier, None)
+    if is_known(parted, passed):
+        return parted
+    search = _Search(side, feeds, passed, finder, tuple(numbers), origin, chain)
+    return replace(parted, cause=search.find())
 
 
 def _past_fused(origins: Sequence[Seen], passed: Pass) -> Seen | None:
@@ -215,6 +235,18 @@ def _frontier(origin: Seen, passed: Pass) -> Iterator[str]:
             waiting += each.call.parents
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Something that a place may be exchanged for."""
+
+    place: int | str
+    module: str
+    operator: str
+    index: int
+    said: tuple[str, str, str]
+    print_: Print
+
+
 @dataclass(slots=True)
 class _Search:
     side: Side
@@ -223,27 +255,75 @@ class _Search:
     finder: Finder
     numbers: tuple[float, ...]
     origin: Seen
-    horizon: list[Seen]
+    chain: list[Seen]
+    """What is bad because of it, from it on."""
+    known: set[str] = field(default_factory=set)
+    """The file's values that some call gives as it stands."""
     tried: int = 0
+    start: float = 0.0
 
     def find(self) -> Cause | None:
-        """What explains most of the calls that follow."""
+        """What explains most of the calls that follow.
+
+        First come those whose own value is in the file, and is nothing that PyTorch gives elsewhere; then those that
+        give what is there anyway, as a call that is left out; then the others, for what the file has fused with them.
+        """
+        self.start = time.process_time()
+        self.known = {each.found.name for each in self.passed.seen if each.found is not None}
+        later: list[_Choice] = []
+        rest: list[_Choice] = []
         best: Cause | None = None
-        start = time.monotonic()
         for place, module, operator in self._places():
-            try:
-                choices = self.side.alternatives(self.feeds, place, self.numbers)
-            except (ExportError, KeyError):
-                continue
-            for index, (kind, expected, found) in enumerate(choices):
-                if time.monotonic() - start > _MOST_SECONDS or self.tried > _MOST_ATTEMPTS:
-                    return best
-                explained, of = self._try(Attempt(place, index, self.numbers))
-                if explained and (best is None or explained > best.explained):
-                    best = Cause(module, operator, kind, expected, found, explained, of)
-            if best is not None and (best.explained >= min(best.of, 3)):
+            direct: list[_Choice] = []
+            for choice in self._choices(place, module, operator):
+                names = {*self.finder.all_like(choice.print_, self._noise(place))}
+                if names - self.known:
+                    direct.append(choice)
+                elif names:
+                    later.append(choice)
+                else:
+                    rest.append(choice)
+            best = self._best(direct[:12], best)
+            if best is not None and best.explained > 1:
                 return best
+        best = self._best(later, best)
+        if best is not None and best.explained:
+            return best
+        return self._best(rest, best)
+
+    def _best(self, choices: Sequence[_Choice], best: Cause | None) -> Cause | None:
+        for choice in choices:
+            if time.process_time() - self.start > _MOST_SECONDS or self.tried > _MOST_ATTEMPTS:
+                return best
+            explained, of = self._try(Attempt(choice.place, choice.index, self.numbers))
+            if explained and (best is None or explained > best.explained):
+                kind, expected, found = choice.said
+                best = Cause(choice.module, choice.operator, kind, expected, found, explained, of)
+                if explained >= min(of, 3) > 1:
+                    return best
         return best
+
+    def _choices(self, place: int | str, module: str, operator: str) -> list[_Choice]:
+        found: list[_Choice] = []
+
+        def told(index: int, said: tuple[str, str, str], value: Array | None) -> None:
+            print_ = None if value is None else print_of(value)
+            if print_ is not None and print_.numel:
+                found.append(_Choice(place, module, operator, index, said, print_))
+
+        try:
+            self.side.alternatives(self.feeds, place, self.numbers, told)
+        except (ExportError, KeyError):
+            return []
+        return found
+
+    def _noise(self, place: int | str) -> float:
+        """Of what stands at a place; of a module, of what it gives."""
+        number = place
+        if isinstance(place, str):
+            number = next((m.made for m in self.passed.recording.modules if m.module == place), None) or 0
+        assert isinstance(number, int)
+        return max(self.passed.seen[number].noises, default=0.0)
 
     def _places(self) -> Iterator[tuple[int | str, str, str]]:
         """Calls and modules in whose place something is tried, the likeliest first."""
@@ -256,12 +336,12 @@ class _Search:
         ]
         for module in sorted(around, key=lambda each: each.last - each.first):
             yield module.module, module.module, module.class_name
-        for each in self.horizon[1:_CHAIN]:
+        for each in self.chain[1:_CHAIN]:
             yield each.call.number, each.call.module, each.call.operator
         later = [
             each
             for each in self.passed.recording.modules
-            if number < each.first <= self.horizon[-1].call.number and self._is_bad(each)
+            if number < each.first <= self.chain[:_HORIZON][-1].call.number and self._is_bad(each)
         ]
         for module in later[:6]:
             yield module.module, module.module, module.class_name
@@ -278,7 +358,7 @@ class _Search:
             after = module.last
         else:
             after = place
-        judged = [each for each in self.horizon if each.call.number > after][:_JUDGED]
+        judged = [each for each in self.chain if each.call.number > after][:_JUDGED]
         wanted = {each.call.number: each for each in judged}
         if isinstance(place, int) and self.passed.seen[place].is_telling:
             wanted[place] = self.passed.seen[place]
@@ -295,7 +375,7 @@ class _Search:
             if len(made.prints) != len(each.prints):
                 return
             like = _look_up(made, self.finder)
-            if like is not None and (call.number != place or like.name not in self._known()):
+            if like is not None and like.name not in self.known:
                 explained += 1
 
         try:
@@ -303,7 +383,3 @@ class _Search:
         except ExportError:
             return 0, len(wanted)
         return explained, len(wanted)
-
-    def _known(self) -> set[str]:
-        """The file's values that some call gives as it stands."""
-        return {each.found.name for each in self.passed.seen if each.found is not None}

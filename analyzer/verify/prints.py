@@ -8,11 +8,13 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.content import Array
 
 __all__ = ["LEAST", "Finder", "Likeness", "Print", "is_like", "noise_between", "print_of", "scale_between"]
 
+_Reals = npt.NDArray[np.float64]
 LEAST = 4
 """Elements of a value that may be told from others by what it holds."""
 _HUGE = 1e30
@@ -53,9 +55,9 @@ class Print(msgspec.Struct, frozen=True, array_like=True):
 def print_of(value: Array) -> Print:
     """What is kept of an array of numbers or truth values."""
     shape = tuple(map(int, value.shape))
-    flat = np.asarray(value).reshape(-1)
-    is_float = flat.dtype.kind not in "biu"
-    flat = flat.astype(np.float64)
+    given = np.asarray(value).reshape(-1)
+    is_float = given.dtype.kind not in "biu"
+    flat: _Reals = given.astype(np.float64)
     with np.errstate(invalid="ignore"):
         odd = ~(np.abs(flat) < _HUGE)
     count = int(odd.sum())
@@ -83,7 +85,7 @@ def print_of(value: Array) -> Print:
 _CHUNK = 1 << 18
 
 
-def _sums(flat: Array) -> Iterator[float]:
+def _sums(flat: _Reals) -> Iterator[float]:
     """Sums under signs that only depend on the place, so that a value in another shape has the same."""
     found = np.zeros(_SIGNS)
     for start in range(0, flat.size, _CHUNK):
@@ -93,7 +95,7 @@ def _sums(flat: Array) -> Iterator[float]:
 
 
 @lru_cache(maxsize=8)
-def _signs(number: int) -> Array:
+def _signs(number: int) -> _Reals:
     return np.random.default_rng(number).choice(np.array([-1.0, 1.0]), size=(_SIGNS, _CHUNK))
 
 
@@ -155,7 +157,7 @@ class Finder:
 
 
 def is_like(one: Print, other: Print, noise: float) -> bool | None:
-    """Whether two values are the same but for rounding: True in one order, False in another, None where they are not."""
+    """Whether two values are the same but for rounding: True in one order, False in another, None where not."""
     if one.odd != other.odd or one.numel != other.numel or not one.power or not other.power:
         return None
     count = one.numel - one.odd

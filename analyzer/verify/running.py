@@ -56,11 +56,6 @@ class Runner:
             self._child.end()
         self._folder.cleanup()
 
-    @property
-    def seconds_left(self) -> float:
-        """Until the limit."""
-        return self._deadline - time.monotonic()
-
     def run(
         self,
         subject: Subject,

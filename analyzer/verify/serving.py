@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,9 @@ def _run(held: _Held, asked: Question, wanted: Sequence[str]) -> Iterator[tuple[
     """Values with their places; those that are no arrays are left out."""
     session = _session(held, asked, wanted)
     kinds = {each.name: each.type for each in session.get_inputs()}
-    given = {name: _typed(array, kinds.get(name, "")) for name, array in _inputs(asked).items() if name in kinds}
+    given = {
+        name: _typed(array, kinds.get(name, "")) for name, array in _inputs(asked).items() if name in kinds
+    }
     for place, value in enumerate(session.run(list(wanted), given)):
         if isinstance(value, np.ndarray) and value.dtype != object:
             yield place, value
@@ -173,12 +175,20 @@ def _make_twin(asked: Question) -> TwinAnswer:
         twin = make_twin(proto, asked.half, rectify=asked.rectify)
     except RefusedError as error:
         return TwinAnswer(str(error), [], 0, 0, False, 0, [])
-    edges = [([*node.input], [*node.output], node.op_type) for node in proto.graph.node]
+    edges = [([*node.input, *_captured(node)], [*node.output], node.op_type) for node in proto.graph.node]
     if asked.half and proto.ByteSize() > _MOST_INLINE:
         onnx.save(proto, asked.twin, save_as_external_data=True, location="twin.data", size_threshold=1024)
     else:
         Path(asked.twin).write_bytes(proto.SerializeToString())
     quantizers = [QuantizerAnswer(q.node, q.value, q.scale, q.low, q.high) for q in twin.quantizers]
-    return TwinAnswer(
-        "", quantizers, twin.activations, twin.products, twin.is_widened, twin.rectified, edges
-    )
+    return TwinAnswer("", quantizers, twin.activations, twin.products, twin.is_widened, twin.rectified, edges)
+
+
+def _captured(node: Any) -> Iterator[str]:
+    """Names that the bodies of a node read, those of their own among them."""
+    for attribute in node.attribute:
+        for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            for inner in body.node:
+                yield from inner.input
+                yield from _captured(inner)
+            yield from (output.name for output in body.output)

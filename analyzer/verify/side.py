@@ -144,9 +144,13 @@ class Side(Protocol):
         ...
 
     def alternatives(
-        self, feeds: Mapping[str, Array], place: int | str, numbers: Sequence[float]
-    ) -> list[tuple[str, str, str]]:
-        """What a call or a module may be exchanged for: kind, what PyTorch has, what it would be."""
+        self,
+        feeds: Mapping[str, Array],
+        place: int | str,
+        numbers: Sequence[float],
+        told: Callable[[int, tuple[str, str, str], Array | None], None],
+    ) -> None:
+        """Tell what a call or a module may be exchanged for: kind, what PyTorch has, what it would be, its value."""
         ...
 
     def load(self, path: Path) -> None:

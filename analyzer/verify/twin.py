@@ -1,4 +1,4 @@
-"""A file with codes or half precision -> its float twin: the same function of the weights it holds, in single precision.
+"""A file with codes or half precision -> its float twin: the same function of its weights, in single precision.
 
 Integers of activations become the real numbers that they stand for: what quantizes an activation only hands it on, a
 product of codes is the product of what they decode to. Weights stay as they are stored, and are decoded where they are
@@ -33,7 +33,16 @@ _RANGES: Mapping[int, tuple[int, int]] = {
 _MOVERS = frozenset(
     {
         *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Gather", "Split"),
-        *("Expand", "MaxPool", "DepthToSpace", "SpaceToDepth", "Tile", "GatherND", "GatherElements", "Resize"),
+        *(
+            "Expand",
+            "MaxPool",
+            "DepthToSpace",
+            "SpaceToDepth",
+            "Tile",
+            "GatherND",
+            "GatherElements",
+            "Resize",
+        ),
     }
 )
 """Operators that hand codes on as they are, each for itself."""
@@ -41,7 +50,16 @@ _JOINERS = frozenset({"Concat", "Where", "Max", "Min"})
 """Operators that do so with several values, if all of them have one scale."""
 _RECTIFIED = frozenset(
     {
-        *("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Sum", "BatchNormalization", "LayerNormalization"),
+        *(
+            "Conv",
+            "ConvTranspose",
+            "MatMul",
+            "Gemm",
+            "Add",
+            "Sum",
+            "BatchNormalization",
+            "LayerNormalization",
+        ),
         *("InstanceNormalization", "GroupNormalization", "MatMulNBits", "Concat", "FusedMatMul"),
     }
 )
@@ -201,7 +219,9 @@ class _Body:
         self.serial += 1
         return f"{base}/twin.{id(self.graph) % 997}.{self.serial}"
 
-    def add(self, op_type: str, inputs: Iterable[str], output: str = "", domain: str = "", **given: Any) -> str:
+    def add(
+        self, op_type: str, inputs: Iterable[str], output: str = "", domain: str = "", **given: Any
+    ) -> str:
         inputs = list(inputs)
         output = output or self.name(op_type)
         while inputs and not inputs[-1]:
@@ -235,7 +255,7 @@ class _Body:
             raise RefusedError(f"{name} is decoded as codes, and is a sum of products")
         if name not in self.constant:
             raise RefusedError(f"nobody knows what the codes {name} are made of")
-        given = {} if axis is None else {"axis": axis}
+        given: dict[str, Any] = {} if axis is None else {"axis": axis}
         zero = zero if zero and self.fits(name, zero) else ""
         return self.add("DequantizeLinear", [name, scale, zero], **given)
 
@@ -306,7 +326,7 @@ class _Body:
             if start == least and self.rectify and self.may_be_rectified(real):
                 self.twin.rectified += 1
                 if abs(high - 6) <= 6e-6:  # a calibration that has seen nothing beyond has seen a Clip
-                    real = self.add("Clip", [real, *(self.keep(np.float32(x)) for x in (0, 6))])
+                    real = self.add("Clip", [real, *(self.keep(np.array(x, np.float32)) for x in (0, 6))])
                 else:
                     real = self.add("Relu", [real])
         self.codes[output] = _Code(real, scale, zero)
@@ -392,9 +412,8 @@ class _Body:
 
     def quantize(self, node: Any) -> None:
         given = [*node.input, "", ""]
-        if given[0] in self.codes or given[0] in self.floated:
-            if given[0] in self.codes:
-                raise RefusedError(f"{node.name or node.output[0]} quantizes codes")
+        if given[0] in self.codes:
+            raise RefusedError(f"{node.name or node.output[0]} quantizes codes")
         zero = given[2]
         if given[0] in self.constant:  # a weight that is stored in floats, and rounded as the file runs
             self.codes[node.output[0]] = _Code(given[0], given[1], zero)
@@ -414,14 +433,16 @@ class _Body:
         if max(np.prod(self.sizes(given[1])), np.prod(self.sizes(code.scale))) > 1 and not (
             self.is_equal(code.scale, given[1]) and self.is_equal_zero(code.zero, given[2])
         ):
-            raise RefusedError("codes of activations have other scales for each channel where they are decoded")
+            raise RefusedError(
+                "codes of activations have other scales for each channel where they are decoded"
+            )
         self.add("Identity", [self.recode(code, given[1], given[2])], node.output[0])
 
     def quantize_dynamically(self, node: Any) -> None:
         codes, scale, zero = node.output
         self.twin.activations += 1
-        self.keep(np.float32(1), scale)
-        self.keep(np.uint8(0), zero)
+        self.keep(np.array(1, np.float32), scale)
+        self.keep(np.array(0, np.uint8), zero)
         self.codes[codes] = _Code(node.input[0], scale, zero, is_plain=True)
 
     def multiply_integers(self, node: Any) -> None:
@@ -430,7 +451,9 @@ class _Body:
         right = self.minus_zero(b, self._zero_of(b, b_zero))
         self.twin.products += 1
         given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-        self.add("Conv" if node.op_type == "ConvInteger" else "MatMul", [left, right], node.output[0], **given)
+        self.add(
+            "Conv" if node.op_type == "ConvInteger" else "MatMul", [left, right], node.output[0], **given
+        )
         self.floated.add(node.output[0])
 
     def _zero_of(self, name: str, zero: str) -> str:
@@ -492,9 +515,7 @@ class _Body:
         last = node.op_type == "QLinearConvTranspose"
         inputs = [self.real(x, x_s, x_z), self.real(w, w_s, w_z, 1 if last else 0)]
         if bias:
-            inputs.append(
-                self.add("Mul", [self.add("Cast", [bias], to=_FLOAT), self.add("Mul", [x_s, w_s])])
-            )
+            inputs.append(self.add("Mul", [self.add("Cast", [bias], to=_FLOAT), self.add("Mul", [x_s, w_s])]))
         channels_last = given.pop("channels_last", 0)
         if channels_last:
             raise RefusedError(f"{node.op_type} has its channels last")
@@ -510,7 +531,7 @@ class _Body:
         if c:
             inputs.append(self.add("Mul", [self.add("Cast", [c], to=_FLOAT), self.add("Mul", [a_s, b_s])]))
             if given.get("alpha", 1.0) != 1.0:  # the bias is in units of the product
-                inputs[-1] = self.add("Mul", [inputs[-1], self.keep(np.float32(given["alpha"]))])
+                inputs[-1] = self.add("Mul", [inputs[-1], self.keep(np.array(given["alpha"], np.float32))])
         real = self.add("Gemm", inputs, "" if y_s else node.output[0], **given)
         if y_s:
             self.give_codes(node, real, node.output[0], y_s, y_z)
@@ -623,14 +644,22 @@ def _widen(model: Any, half: int) -> None:
     def widen_value(value: Any) -> None:
         kind = value.type
         while kind.HasField("sequence_type") or kind.HasField("optional_type"):
-            kind = kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind.optional_type.elem_type
+            kind = (
+                kind.sequence_type.elem_type
+                if kind.HasField("sequence_type")
+                else kind.optional_type.elem_type
+            )
         if kind.tensor_type.elem_type == half:
             kind.tensor_type.elem_type = _FLOAT
 
     def widen_nodes(nodes: Iterable[Any]) -> None:
         for node in nodes:
             for attribute in node.attribute:
-                if attribute.name in _TYPED and attribute.type == onnx.AttributeProto.INT and attribute.i == half:
+                if (
+                    attribute.name in _TYPED
+                    and attribute.type == onnx.AttributeProto.INT
+                    and attribute.i == half
+                ):
                     attribute.i = _FLOAT
                 if attribute.HasField("t"):
                     widen_tensor(attribute.t)

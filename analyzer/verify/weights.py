@@ -16,10 +16,10 @@ from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import Key
 from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine, Piece
+from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
-from analyzer.verify.against import Known
+from analyzer.verify.against import DEAD, Known
 from analyzer.verify.side import Side
 
 __all__ = ["check_whole", "give_back", "known_of"]
@@ -30,7 +30,7 @@ _SAID = {
     Line.DIFFERING: "its values in the file are others",
     Line.MISPLACED: "it is read where another belongs",
     Line.MISSING: "the file does not hold it",
-    Line.DEAD: "no output depends on it",
+    Line.DEAD: DEAD,
     Line.UNEXPECTED: "PyTorch has no such tensor",
     Line.UNEXPLAINED: "nothing of PyTorch's explains it",
     Line.OPAQUE: "nothing of PyTorch's explains it, and it computes",
@@ -101,7 +101,9 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> in
         with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
             path = Path(folder, "state.safetensors")
             slots = [Slot(name, DType.FLOAT, value.shape) for name, value in found.items()]
-            write_state_file(path, slots, lambda slot: iter([found[slot.name].astype(np.float32).reshape(-1)]))
+            write_state_file(
+                path, slots, lambda slot: iter([found[slot.name].astype(np.float32).reshape(-1)])
+            )
             side.load(path)
     return len(found)
 
@@ -137,7 +139,9 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, A
             for key, value in held.items()
             if value is not None and parameter.shape in (value.shape, value.shape[::-1])
         }
-        if len(values) < 2 or all(np.array_equal(value, each) for value in values.values() for each in values.values()):
+        if len(values) < 2 or all(
+            np.array_equal(value, each) for value in values.values() for each in values.values()
+        ):
             continue
         readers = {key: _readers(result, key) for key in values}
         names = (parameter.name, *parameter.tied)
