@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide memory-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
+.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide memory-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,39 +60,39 @@ bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other 
 	$(if $(ARGS),,$(BIN)/python benchmarks/bench_groups.py)
 	$(if $(ARGS),,$(BIN)/python benchmarks/bench_html.py)
 
-matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/matrix.md
-	PYTHONPATH=tests $(BIN)/python -m matrix $(or $(ARGS),--markdown docs/matrix.md)
+matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/evidence/matrix.md
+	PYTHONPATH=tests $(BIN)/python -m tools.matrix $(or $(ARGS),--markdown docs/evidence/matrix.md)
 
-matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/matrix-wide.md (half an hour)
-	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/matrix-wide.md)
+matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/evidence/matrix-wide.md (half an hour)
+	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m tools.matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/matrix-wide.md)
 
 memory-matrix: .venv/.installed  ## plan and run the files that `make matrix` has left, and hold every node's memory; without ARGS rewrites docs/memory.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.memory_matrix $(or $(ARGS),build/matrix --markdown docs/memory.md)
 
-tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/tamper.md (an hour)
-	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/tamper.md)
+tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/evidence/tamper.md (an hour)
+	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/tamper.md)
 
-faults: .venv/.installed  ## put faults into small models, and see what verify tells; without ARGS rewrites docs/faults.md (hours)
-	PYTHONPATH=tests $(BIN)/python -m tools.faults --processes $(JOBS) $(or $(ARGS),--markdown docs/faults.md)
+faults: .venv/.installed  ## put faults into small models, and see what verify tells; without ARGS rewrites docs/evidence/faults.md (hours)
+	PYTHONPATH=tests $(BIN)/python -m tools.faults --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/faults.md)
 
-rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/rewrites.md (half an hour)
-	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/rewrites.md)
+rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/evidence/rewrites.md (half an hour)
+	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/rewrites.md)
 
-subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/subgraphs.md (19 GB, half an hour)
-	PYTHONPATH=tests $(BIN)/python -m subgraphs $(or $(ARGS),--markdown docs/subgraphs.md)
+subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/evidence/blocks.md (19 GB, half an hour)
+	PYTHONPATH=tests $(BIN)/python -m tools.subgraphs $(or $(ARGS),--markdown docs/evidence/blocks.md)
 
-formulas: .venv/.installed  ## closed forms of published models beside PyTorch's census; without ARGS rewrites the tables of docs/formulas.md
-	PYTHONPATH=tests $(BIN)/python -m published $(or $(ARGS),--markdown docs/formulas.md)
+formulas: .venv/.installed  ## closed forms of published models beside PyTorch's census; without ARGS rewrites the tables of docs/evidence/formulas.md
+	PYTHONPATH=tests $(BIN)/python -m tools.published $(or $(ARGS),--markdown docs/evidence/formulas.md)
 
-hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/hostile.md
-	$(BIN)/python benchmarks/hostile.py --markdown docs/hostile.md $(ARGS)
+hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/evidence/hostile.md
+	$(BIN)/python benchmarks/hostile.py --markdown docs/evidence/hostile.md $(ARGS)
 
 packages: .venv/.installed  ## install the wheel as users do: each extra alone, pipx, the oldest versions (ARGS="pipx" is one step)
-	PYTHONPATH=tests JOBS=$(JOBS) TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python -m installs $(ARGS)
+	PYTHONPATH=tests JOBS=$(JOBS) TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python -m tools.installs $(ARGS)
 
 fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
-	$(BIN)/python tests/fuzz/fuzz_read.py --seconds $(SECONDS) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.fuzz --seconds $(SECONDS) $(ARGS)
 
 coverage: .venv/.installed  ## which lines and branches of analyzer/ no test reaches; without exports, which are slow to trace (ARGS="..." goes to pytest)
 	$(BIN)/coverage erase
@@ -100,14 +100,16 @@ coverage: .venv/.installed  ## which lines and branches of analyzer/ no test rea
 	$(BIN)/coverage report
 
 mutants: .venv/.installed  ## change one place of the rules at a time, and see whether a test fails (ARGS="reconciliation.split": that module)
-	PYTHONPATH=tests $(BIN)/python -m mutants --processes $(JOBS) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.mutants --processes $(JOBS) $(ARGS)
 
-sizes: .venv/.installed  ## files, lines and functions: how many, the median, the longest
-	@PYTHONPATH=tests $(BIN)/python -m house
+sizes: .venv/.installed  ## files, lines and functions: how many, the median, the longest (ARGS="analyzer/timing": of these)
+	@$(BIN)/python -m tools.sizes $(ARGS)
 
-files: .venv/.installed  ## rewrite README's list of files, the schemas, and the tables of the pages on JSON
-	PYTHONPATH=tests $(BIN)/python -m house --write
+files: .venv/.installed  ## rewrite the schemas, and the tables of the pages on JSON
 	$(BIN)/python -m tools.schemas
+
+map: .venv/.installed  ## rewrite docs/images/house.svg, the rooms as the import contracts have them
+	$(BIN)/python -m tools.map
 
 dev: .venv/.installed  ## make the virtual environment in .venv
 	@echo "ready: source $(BIN)/activate"

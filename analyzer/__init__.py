@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from analyzer.artifact import find_components as find_components
     from analyzer.audit import audit_model as audit_model
     from analyzer.audit import file_digests as file_digests
+    from analyzer.budget.amounts import parse_limit as parse_limit
     from analyzer.budget.evaluate import check_budget as check_budget
-    from analyzer.budget.gate import check_models as check_models
-    from analyzer.budget.gate import judge_findings as judge_findings
-    from analyzer.budget.limits import parse_limit as parse_limit
+    from analyzer.budget.evaluate import check_models as check_models
+    from analyzer.budget.evaluate import judge_findings as judge_findings
     from analyzer.budget.record import BudgetReport as BudgetReport
     from analyzer.budget.record import Rule as Rule
     from analyzer.budget.record import Unit as Unit
     from analyzer.budget.record import Verdict as Verdict
+    from analyzer.checkpoints import Original as Original
     from analyzer.checkpoints.checkpoint import open_checkpoint as open_checkpoint
-    from analyzer.checkpoints.weights import Original as Original
     from analyzer.collapse import collapse_graph as collapse_graph
-    from analyzer.collapse.own import label_own as label_own
+    from analyzer.collapse import label_own as label_own
     from analyzer.comparison import Comparison as Comparison
     from analyzer.comparison import compare_ledgers as compare_ledgers
     from analyzer.comparison import group_alike as group_alike
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from analyzer.fleet.checking import check_lake as check_lake
     from analyzer.fleet.engines import find_engine as find_engine
     from analyzer.fleet.lake import open_lake as open_lake
-    from analyzer.fleet.page import render_lake as render_lake
-    from analyzer.fleet.questions import answer_question as answer_question
     from analyzer.fleet.record import FleetSettings as FleetSettings
     from analyzer.fleet.run import survey_fleet as survey_fleet
+    from analyzer.fleet.sql import answer_question as answer_question
     from analyzer.fleet.sql import ask_lake as ask_lake
+    from analyzer.fleet.sql import render_lake as render_lake
     from analyzer.formulas.check import check_formula as check_formula
     from analyzer.formulas.counting import count_config as count_config
     from analyzer.formulas.derived import derive_formula as derive_formula
@@ -86,17 +86,17 @@ if TYPE_CHECKING:
     from analyzer.read import read_model as read_model
     from analyzer.reconciliation import Reconciliation as Reconciliation
     from analyzer.reconciliation import reconcile_ledger as reconcile_ledger
-    from analyzer.reconciliation.wired import keep_wiring as keep_wiring
+    from analyzer.reconciliation.verdict import keep_wiring as keep_wiring
+    from analyzer.recover import Recovery as Recovery
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
     from analyzer.recover.ownnames import read_own_names as read_own_names
-    from analyzer.recover.record import Recovery as Recovery
     from analyzer.render import render_report as render_report
     from analyzer.render import render_saved as render_saved
     from analyzer.render import save_report as save_report
     from analyzer.render import to_document as to_document
-    from analyzer.render.answer import answer_as_json as answer_as_json
-    from analyzer.render.answer import answer_as_text as answer_as_text
+    from analyzer.render.lake import answer_as_json as answer_as_json
+    from analyzer.render.lake import answer_as_text as answer_as_text
     from analyzer.render.lake import summary_as_text as summary_as_text
     from analyzer.render.options import RenderOptions as RenderOptions
     from analyzer.report import ExportReport as ExportReport
@@ -113,12 +113,12 @@ if TYPE_CHECKING:
     from analyzer.survey import Unreadable as Unreadable
     from analyzer.survey import find_models as find_models
     from analyzer.survey import survey_models as survey_models
-    from analyzer.timing.compare import TimingComparison as TimingComparison
-    from analyzer.timing.compare import compare_timings as compare_timings
-    from analyzer.timing.inputs.shapes import parse_shapes as parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes as parse_shapes
     from analyzer.timing.record import Timing as Timing
     from analyzer.timing.record import TimingSettings as TimingSettings
     from analyzer.timing.request import Schedule as Schedule
+    from analyzer.timing.side_by_side import TimingComparison as TimingComparison
+    from analyzer.timing.side_by_side import compare_timings as compare_timings
     from analyzer.timing.timer import time_model as time_model
     from analyzer.verify.record import VerifyReport as VerifyReport
     from analyzer.verify.verify import verify_files as verify_files
@@ -253,12 +253,12 @@ _MODULES = {
     "Manifest": "manifest",
     "Model": "model",
     "OnnxLedgerError": "errors",
-    "Original": "checkpoints.weights",
+    "Original": "checkpoints",
     "OwnGroups": "group.patterns",
     "ReconcileReport": "report",
     "Reconciliation": "reconciliation",
     "RecoverReport": "report",
-    "Recovery": "recover.record",
+    "Recovery": "recover",
     "RenderOptions": "render.options",
     "Role": "ledger",
     "Rule": "budget.record",
@@ -267,15 +267,15 @@ _MODULES = {
     "SurveyReport": "report",
     "Surveyed": "survey",
     "Timing": "timing.record",
-    "TimingComparison": "timing.compare",
+    "TimingComparison": "timing.side_by_side",
     "TimingSettings": "timing.record",
     "Unit": "budget.record",
     "Unreadable": "survey",
     "Verdict": "budget.record",
     "VerifyReport": "verify.record",
-    "answer_as_json": "render.answer",
-    "answer_as_text": "render.answer",
-    "answer_question": "fleet.questions",
+    "answer_as_json": "render.lake",
+    "answer_as_text": "render.lake",
+    "answer_question": "fleet.sql",
     "ask_lake": "fleet.sql",
     "audit_model": "audit",
     "build_graph": "graph",
@@ -283,11 +283,11 @@ _MODULES = {
     "check_budget": "budget.evaluate",
     "check_formula": "formulas.check",
     "check_lake": "fleet.checking",
-    "check_models": "budget.gate",
+    "check_models": "budget.evaluate",
     "collapse_graph": "collapse",
     "compare": "questions",
     "compare_ledgers": "comparison",
-    "compare_timings": "timing.compare",
+    "compare_timings": "timing.side_by_side",
     "count_config": "formulas.counting",
     "derive_formula": "formulas.derived",
     "explain": "findings.catalog",
@@ -300,10 +300,10 @@ _MODULES = {
     "group_by": "group",
     "group_by_patterns": "group.patterns",
     "inspect": "questions",
-    "judge_findings": "budget.gate",
-    "keep_wiring": "reconciliation.wired",
+    "judge_findings": "budget.evaluate",
+    "keep_wiring": "reconciliation.verdict",
     "label_members": "group.keys",
-    "label_own": "collapse.own",
+    "label_own": "collapse",
     "load_config": "config",
     "load_explanations": "findings.catalog",
     "load_manifest": "manifest",
@@ -312,16 +312,16 @@ _MODULES = {
     "measure_cost": "cost.account",
     "open_checkpoint": "checkpoints.checkpoint",
     "open_lake": "fleet.lake",
-    "parse_limit": "budget.limits",
+    "parse_limit": "budget.amounts",
     "parse_patterns": "group.patterns",
-    "parse_shapes": "timing.inputs.shapes",
+    "parse_shapes": "timing.inputs.sizes",
     "read_any_report": "saved",
     "read_model": "read",
     "read_own_names": "recover.ownnames",
     "reconcile": "questions",
     "reconcile_ledger": "reconciliation",
     "recover_state": "recover",
-    "render_lake": "fleet.page",
+    "render_lake": "fleet.sql",
     "render_report": "render",
     "render_saved": "render",
     "save_manifest": "manifest",

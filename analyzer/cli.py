@@ -19,13 +19,15 @@ from analyzer.commands.explain import explain
 from analyzer.commands.export import export
 from analyzer.commands.formula import formula
 from analyzer.commands.graph import graph
+from analyzer.commands.help import AuditGroup
 from analyzer.commands.inspect import inspect
 from analyzer.commands.reconcile import reconcile
 from analyzer.commands.recover import recover
+from analyzer.commands.run import EXIT_NO_ANSWER
 from analyzer.commands.show import show
 from analyzer.commands.sql import sql
 from analyzer.commands.survey import survey
-from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
+from analyzer.commands.terminal import drop, drop_unwritten, say
 from analyzer.commands.time import time
 from analyzer.commands.verify import verify
 from analyzer.errors import ConfigError, OnnxLedgerError
@@ -82,18 +84,9 @@ def _say_lines(text: str) -> None:
         say(line)
 
 
-class _Commands(click.Group):
-    """Whoever names a model, and no command, is told which command reads it."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0].lower().endswith(".onnx"):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean inspect {args[0]}?")
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.group(
+    cls=AuditGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80}
+)
 @click.version_option(version(), message="%(prog)s %(version)s")
 def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.classify.constants import TRACED_CONSTANT
-from analyzer.findings.ids import UNREAD
+from analyzer.findings import UNREAD
 from analyzer.ledger import Entry, Finding, Hides, Ledger, Role
 from analyzer.model import Key, label
 from analyzer.units import format_count, format_many

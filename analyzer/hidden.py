@@ -280,7 +280,7 @@ _REFORMS = frozenset(("flatten", "reshape", "unflatten", "view"))
 def _count_filled(array: Array) -> tuple[int, int]:
     """Output channels, and elements in all, that are zeros at the end of a blocked weight, at most.
 
-    The layouts are those of MLAS (`analyzer.reconciliation.tiles`).
+    The layouts are those of MLAS (`analyzer.reconciliation.layouts`).
     """
     rows, columns = array.shape[:2]
     found = (0, 0)

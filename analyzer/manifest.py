@@ -1,6 +1,6 @@
 """manifest.json <-> Manifest: the PyTorch side of the account, as data that needs no PyTorch to read.
 
-The format is described in `docs/manifest-format.md`. `exporter.census` makes a Manifest from an `nn.Module`; this
+`docs/reference/manifest-format.md` describes the format. `exporter.census` makes a Manifest from an `nn.Module`; this
 module only writes and reads it.
 """
 

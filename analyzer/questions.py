@@ -9,7 +9,7 @@ from analyzer.audit import audit_model
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # loaded by the call that needs it
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
     from analyzer.comparison import Comparison
     from analyzer.content import ContentMode
     from analyzer.ledger import Ledger
@@ -101,8 +101,8 @@ def reconcile(
 
 
 def _read_original(model: Path | str, against: Path | str | Manifest | Original | None) -> Original:
+    from analyzer.checkpoints import Original
     from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
-    from analyzer.checkpoints.weights import Original
     from analyzer.manifest import MANIFEST_FILE, Manifest, load_manifest
 
     if isinstance(against, Original):

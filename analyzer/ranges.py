@@ -23,7 +23,9 @@ class Traffic:
     """What reading a remote model took."""
 
     requests: int
+    """Of the web; of other filesystems the ranges and listings asked for."""
     nbytes: int
+    """Bytes received."""
     redirected_to: str | None = None
     """Where the model file is in the end, if not where it was asked for."""
 

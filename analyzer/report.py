@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from analyzer.artifact.components import ComponentTotals, count_components
-from analyzer.findings.ids import OPAQUE
+from analyzer.findings import OPAQUE
 from analyzer.group.patterns import find_overlap
 from analyzer.ledger import Finding, Grouping, Ledger
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the othe
     from analyzer.cost.record import CostReport
     from analyzer.formulas.record import FormulaReport
     from analyzer.reconciliation.lines import Reconciliation
-    from analyzer.recover.record import Recovery
+    from analyzer.recover import Recovery
     from analyzer.survey import Survey
-    from analyzer.timing.compare import TimingComparison
     from analyzer.timing.record import Timing
+    from analyzer.timing.side_by_side import TimingComparison
     from analyzer.verify.record import VerifyReport
 
 __all__ = [

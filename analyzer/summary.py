@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.decoding.encodings import CODES, find_packing
-from analyzer.findings.freed import count_freed
+from analyzer.findings.facts import count_freed
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import Carrier, StoredTensor, is_training
-from analyzer.model.operators import DECODES, MOVES
+from analyzer.model.operators import MOVES
 from analyzer.read.book import NODE_METADATA, ORPHANED, UNKNOWN
-from analyzer.wiring import Reader, Wiring
+from analyzer.wiring import Wiring
 
 __all__ = ["OperatorCount", "Quantized", "Scheme", "count_operators", "count_quantized", "count_wasted"]
 
@@ -40,17 +40,11 @@ def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
     parameters: Counter[tuple[str, str]] = Counter()
     for entry in ledger.entries:
         if entry.parameters:
-            reader = _computing(entry.tensor, ledger.wiring)
+            reader = ledger.wiring.computing(entry.tensor)
             key = ("", "") if reader is None else (reader.node.op_type, reader.node.domain or "ai.onnx")
             parameters[key] += entry.parameters
     keys = sorted(nodes.keys() | parameters.keys(), key=lambda key: (-nodes[key], key))
     return tuple(OperatorCount(*key, nodes[key], parameters[key]) for key in keys)
-
-
-def _computing(tensor: StoredTensor, wiring: Wiring) -> Reader | None:
-    """The first node that computes with a tensor; of one that is only moved, what moves it."""
-    past = wiring.readers(tensor, past=MOVES | DECODES)
-    return next(iter(past or wiring.readers(tensor)), None)
 
 
 Scheme = Literal["block", "qdq", "qoperator", "dynamic", "codes"]

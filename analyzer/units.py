@@ -25,6 +25,7 @@ __all__ = [
     "printable",
     "printable_name",
     "short_count",
+    "short_ms",
     "short_share",
     "shorten",
 ]
@@ -196,6 +197,19 @@ def format_ms(ms: float) -> str:
     ('20.021', '12,345.679', '0.000')
     """
     return f"{round(ms, 3) + 0.0:,.3f}"
+
+
+def short_ms(ms: float) -> str:
+    """The same in a sentence: three figures, and of what is longer one decimal.
+
+    >>> short_ms(12_345.67), short_ms(94.4951), short_ms(7.92), short_ms(0.0314159), short_ms(0)
+    ('12,345.7', '94.5', '7.92', '0.0314', '0')
+    """
+    if not ms:
+        return "0"
+    if round(abs(ms), 1) >= 10:
+        return f"{ms:,.1f}"
+    return f"{ms:.2f}" if abs(ms) >= 1 else f"{ms:.3g}"
 
 
 def format_signed_ms(ms: float) -> str:

@@ -36,7 +36,7 @@ from analyzer.dataflow import follow_data  # noqa: E402
 from analyzer.graph import build_graph  # noqa: E402
 from analyzer.group import group_by  # noqa: E402
 from analyzer.ledger import Ledger  # noqa: E402
-from analyzer.process.collector import uncollected  # noqa: E402
+from analyzer.process import uncollected  # noqa: E402
 from analyzer.scopes.owners import settle_scopes  # noqa: E402
 from analyzer.scopes.paths import scope_nodes  # noqa: E402
 

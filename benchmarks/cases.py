@@ -1,4 +1,6 @@
-"""What onnxledger answers to the external cases, a row each: `python benchmarks/cases.py --markdown docs/cases.md`.
+"""What onnxledger answers to the external cases, a row each.
+
+Run it by `python benchmarks/cases.py --markdown docs/evidence/cases.md`.
 
 The cases are files of others; they are read from `../shared/models`, or below `$ONNXLEDGER_CASES`, and are not in this
 repository.
@@ -27,7 +29,7 @@ INTRODUCTION = """# Files of others
 
 What `onnxledger inspect` answers to {cases} public files that each hold a trap for whoever counts. The files are not in
 this repository; `expected.json` beside them has the facts that `tests/test_cases.py` compares. Made by
-`python benchmarks/cases.py --markdown docs/cases.md`.
+`python benchmarks/cases.py --markdown docs/evidence/cases.md`.
 
 *Parameters* are logical learned elements: a packed 4-bit weight counts what it stands for, a copy nothing. *Stored* are
 elements by role: {roles}; roles without any are left out. Findings are those of `inspect` as it runs by default.

@@ -9,6 +9,7 @@ from analyzer.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from exporter.census import take_census as take_census
+    from exporter.census import weights_of as weights_of
     from exporter.census import with_reads as with_reads
     from exporter.classes import field_names as field_names
     from exporter.export import ExportedFiles as ExportedFiles
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from exporter.sources import SourceOptions as SourceOptions
     from exporter.sources import read_source_config as read_source_config
     from exporter.sources import resolve_source as resolve_source
-    from exporter.values import weights_of as weights_of
 
 __all__ = [
     "ExampleInputs",
@@ -59,7 +59,7 @@ _MODULES = {
     "read_source_config": "sources",
     "resolve_source": "sources",
     "take_census": "census",
-    "weights_of": "values",
+    "weights_of": "census",
     "with_reads": "census",
 }
 

@@ -14,8 +14,6 @@ from torch.nn import functional as F  # noqa: N812  as all of PyTorch's document
 
 from exporter.recording import Given, tensors_in
 
-__all__ = ["Alternative", "ModuleAlternative", "of_call", "of_module"]
-
 Tensor = torch.Tensor
 _Instead = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any], Any], Any]
 

@@ -1,16 +1,20 @@
-"""nn.Module -> Manifest: every parameter and buffer once, with its ties and evidence of its content."""
+"""nn.Module -> Manifest: every parameter and buffer once, with its ties and evidence of its content.
+
+The values of tensors in memory are numpy views, under ONNX's names of their types.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import type_before_parametrizations
 
@@ -40,10 +44,87 @@ from analyzer.manifest import (
 from analyzer.manifest import Program as ProgramPart
 from exporter.program import Program
 from exporter.reads import Reads
-from exporter.values import AS_INTEGERS, TORCH_DTYPES
-from exporter.weights import is_batch_norm
 
-__all__ = ["Tied", "group_ties", "take_census", "with_program", "with_reads"]
+# tensors in memory
+
+TORCH_DTYPES: Mapping[torch.dtype, DType] = {
+    torch.float32: DType.FLOAT,
+    torch.float16: DType.FLOAT16,
+    torch.bfloat16: DType.BFLOAT16,
+    torch.float64: DType.DOUBLE,
+    torch.uint8: DType.UINT8,
+    torch.int8: DType.INT8,
+    torch.int16: DType.INT16,
+    torch.int32: DType.INT32,
+    torch.int64: DType.INT64,
+    torch.uint16: DType.UINT16,
+    torch.uint32: DType.UINT32,
+    torch.uint64: DType.UINT64,
+    torch.bool: DType.BOOL,
+    torch.complex64: DType.COMPLEX64,
+    torch.complex128: DType.COMPLEX128,
+    torch.float8_e4m3fn: DType.FLOAT8E4M3FN,
+    torch.float8_e4m3fnuz: DType.FLOAT8E4M3FNUZ,
+    torch.float8_e5m2: DType.FLOAT8E5M2,
+    torch.float8_e5m2fnuz: DType.FLOAT8E5M2FNUZ,
+    torch.float8_e8m0fnu: DType.FLOAT8E8M0,
+}
+
+AS_INTEGERS = {
+    torch.bfloat16: torch.int16,
+    torch.float8_e4m3fn: torch.uint8,
+    torch.float8_e4m3fnuz: torch.uint8,
+    torch.float8_e5m2: torch.uint8,
+    torch.float8_e5m2fnuz: torch.uint8,
+    torch.float8_e8m0fnu: torch.uint8,
+}
+"""What torch can hand to numpy only as the integers of the same bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorWeights:
+    """The values of tensors by name, as views; of those on the meta device there are none."""
+
+    tensors: Mapping[str, torch.Tensor]
+
+    def array(self, name: str) -> Array | None:
+        """As `analyzer.checkpoints.Weights.array` says."""
+        tensor = self.tensors.get(name)
+        if tensor is None or tensor.device.type == "meta" or tensor.layout is not torch.strided:
+            return None
+        element = TORCH_DTYPES.get(tensor.dtype, DType.UNDEFINED).to_numpy()
+        if element is None:
+            return None
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        integers = AS_INTEGERS.get(plain.dtype)
+        array = plain.numpy() if integers is None else plain.view(integers).numpy().view(element)
+        return array.astype(element, copy=False)
+
+
+def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by each of their names."""
+    return {
+        **dict(model.named_buffers(remove_duplicate=False)),
+        **dict(model.named_parameters(remove_duplicate=False)),
+    }
+
+
+def weights_of(model: nn.Module, without: Collection[str] = ()) -> TensorWeights | None:
+    """The values of a module, less those of the names in `without`; None where all of it is on the meta device."""
+    tensors = {name: tensor for name, tensor in named_tensors(model).items() if name not in without}
+    if all(tensor.device.type == "meta" for tensor in tensors.values()):
+        return None
+    return TensorWeights(tensors)
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether it normalizes with running statistics: torch's BatchNorms and the frozen ones of detection models."""
+    if isinstance(module, _BatchNorm):
+        return True
+    return "FrozenBatchNorm" in type(module).__name__ and hasattr(module, "running_var")
+
+
+# the census
 
 _T = TypeVar("_T")
 _Described = TypeVar("_Described", Parameter, Buffer)
@@ -70,7 +151,7 @@ def take_census(
     """Describe `model` as PyTorch sees it now; `read` flags come later, from `with_reads`.
 
     Content is described one tensor at a time, so memory does not grow with the model. Tensors on the meta device
-    have none, and without `evidence` no tensor has: the values themselves are at hand (`exporter.values`).
+    have none, and without `evidence` no tensor has: the values themselves are at hand (`exporter.census`).
     """
     parameters = group_ties(model.named_parameters(remove_duplicate=False))
     buffers = group_ties(model.named_buffers(remove_duplicate=False))
@@ -273,15 +354,13 @@ def _buffer(tied: Tied, model: nn.Module, evidence: bool) -> Buffer:
         name=tied.names[0],
         shape=tuple(tied.tensor.shape),
         dtype=_dtype(tied.tensor),
-        persistent=any(_is_persistent(model, name) for name in tied.names),
+        persistent=any(
+            leaf not in model.get_submodule(owner)._non_persistent_buffers_set
+            for owner, _, leaf in (name.rpartition(".") for name in tied.names)
+        ),
         tied=tied.names[1:],
         content=_content(tied.tensor) if evidence else None,
     )
-
-
-def _is_persistent(model: nn.Module, name: str) -> bool:
-    owner, _, leaf = name.rpartition(".")
-    return leaf not in model.get_submodule(owner)._non_persistent_buffers_set
 
 
 def _dtype(tensor: torch.Tensor) -> DType:

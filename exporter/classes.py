@@ -12,8 +12,6 @@ from typing import Any
 from analyzer.errors import MissingExtraError, SourceError
 from exporter.quiet import quiet
 
-__all__ = ["field_names", "find_class", "first_line", "load_config", "read_fields", "require_transformers"]
-
 _PURPOSE = "building a transformers model"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 

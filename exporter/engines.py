@@ -23,19 +23,6 @@ from exporter.program import Program
 from exporter.quiet import quiet
 from exporter.reads import Reads, reads_of_calls, reads_of_program
 
-__all__ = [
-    "ENGINES",
-    "FUSIONS",
-    "MODEL_FILE",
-    "NOTE_FILE",
-    "EngineOptions",
-    "onnx_config",
-    "reads_again",
-    "recording_exporter",
-    "refuse_unsupported",
-    "settled_modules",
-]
-
 MODEL_FILE = "model.onnx"
 DATA_FILE = "model.onnx.data"
 NOTE_FILE = "export.json"
@@ -298,12 +285,9 @@ def _in_both(
 
 def reads_again(model: nn.Module, inputs: ExampleInputs) -> Reads:
     """What the program at these very shapes reads, and what it computes of no input; it may not be traceable."""
-    return reads_of_program(_trace(model, inputs))
-
-
-def _trace(model: nn.Module, inputs: ExampleInputs) -> torch.export.ExportedProgram:
     with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet(), settled_modules():
-        return torch.export.export(model, flat.args, dict(flat.kwargs), strict=False)
+        program = torch.export.export(model, flat.args, dict(flat.kwargs), strict=False)
+    return reads_of_program(program)
 
 
 def _gather_data(folder: Path) -> None:

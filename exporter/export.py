@@ -1,22 +1,29 @@
-"""nn.Module -> a folder with its ONNX files, their weights, config.json, export.json and manifest.json."""
+"""nn.Module -> a folder with its ONNX files, their weights, config.json, export.json and manifest.json.
+
+A model that generates becomes the components of its generation loop, ONNX files that keep the whole model's names.
+Axes that torch.export has numbered (`s18`) get the names that people know them by.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import importlib.util
 import json
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
+from torch import nn
 
 from analyzer.errors import ExportError, MissingExtraError, UsageError
 from analyzer.manifest import MANIFEST_FILE, Manifest, save_manifest
-from exporter.axes import name_axes
 from exporter.census import take_census, with_reads
 from exporter.classes import first_line
 from exporter.engines import (
@@ -24,19 +31,212 @@ from exporter.engines import (
     MODEL_FILE,
     NOTE_FILE,
     EngineOptions,
+    onnx_config,
+    recording_exporter,
     refuse_unsupported,
     settled_modules,
 )
-from exporter.generation import can_generate, export_components
-from exporter.inputs import ExampleInputs, example_inputs, widen_batch
+from exporter.inputs import Axes, ExampleInputs, example_inputs, forward_names, widen_batch
 from exporter.original import provenance, versions
 from exporter.quiet import Say, quiet, quiet_descriptors, silent
-from exporter.reads import Reads
-from exporter.sources import ResolvedModel, SourceOptions, resolve_source
-from exporter.unreached import find_unreached
-from exporter.weights import DTYPES
+from exporter.reads import Reads, find_unreached, merge_reads
+from exporter.sources import DTYPES, ResolvedModel, SourceOptions, resolve_source
 
-__all__ = ["ExportedFiles", "export_model", "export_source"]
+# names of axes
+
+_SYMBOL = re.compile(r"s\d+")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def name_axes(path: Path, axes: Axes) -> None:
+    """Write a file once more with names for its symbols, where it has any; its data is not read.
+
+    Args:
+        path: of a model as torch's exporter wrote it.
+        axes: for each input the names of its axes that may vary, by number.
+    """
+    model = onnx.load(path, load_external_data=False)
+    if name_axes_of(model, axes):
+        onnx.save(model, path)
+
+
+def name_axes_of(model: onnx.ModelProto, axes: Axes) -> Mapping[str, str]:
+    """Name the symbols of a model's inputs, wherever they stand in it; what they are called now, by symbol."""
+    dims = list(_dims(model.graph))
+    taken = {word for dim in dims for word in _WORD.findall(dim.dim_param) if not _SYMBOL.fullmatch(word)}
+    names: dict[str, str] = {}
+    for value in model.graph.input:
+        shape = value.type.tensor_type.shape.dim
+        for axis, name in axes.get(value.name, {}).items():
+            symbol = shape[axis].dim_param if axis < len(shape) else ""
+            if not _SYMBOL.fullmatch(symbol) or symbol in names:
+                continue
+            called = _free(taken, name.removeprefix(f"{value.name}_"), f"{value.name}_{axis}")
+            if called:
+                names[symbol] = called
+                taken.add(called)
+    if names:
+        for dim in dims:
+            if dim.dim_param:
+                dim.dim_param = _WORD.sub(lambda word: names.get(word[0], word[0]), dim.dim_param)
+    return names
+
+
+def _free(taken: Iterable[str], name: str, place: str) -> str:
+    """A name that nothing has: that of the axis, else with its input before it; "" where both are taken."""
+    word = re.sub(r"\W", "_", name)
+    owner, _, _ = re.sub(r"\W", "_", place).rpartition("_")
+    return next((each for each in (word, f"{owner}_{word}") if each and each not in taken), "")
+
+
+def _dims(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """The axes of all values whose types a graph, or one inside it, says."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield from value.type.tensor_type.shape.dim
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _dims(inner)
+
+
+# components of a generation loop
+
+
+@dataclass(frozen=True, slots=True)
+class _Component:
+    """One call of the generation loop: its module, and the arguments of that call."""
+
+    name: str
+    module: nn.Module
+    inputs: dict[str, Any]
+
+
+def can_generate(model: nn.Module) -> bool:
+    """Whether transformers' `generate` works on it."""
+    can: Any = getattr(model, "can_generate", None)
+    return can is not None and bool(can())
+
+
+def export_components(
+    model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions, say: Say
+) -> Reads:
+    """Write each component and an `export.json` that names them; what any of them reads is read.
+
+    One is exported and written after the other, so memory holds one of them beside the model.
+
+    Raises:
+        ExportError: the model does not generate from these inputs, or a component cannot be exported.
+    """
+    kind = type(model).__name__
+    try:
+        with quiet_descriptors():
+            components = _take_apart(model, inputs)
+    except Exception as error:
+        raise ExportError(
+            f"{kind}: generating from {', '.join(_arguments(inputs))} failed: {first_line(error)}; "
+            "write a factory that returns (module, inputs) and give it as SOURCE"
+        ) from error
+    entries: dict[str, Any] = {}
+    reads = []
+    for component in components:
+        say(f"exporting {component.name} of {kind}")
+        try:
+            with quiet_descriptors():
+                reads.append(_export(model, component, folder, options))
+        except Exception as error:
+            raise ExportError(
+                f"{kind}: the export of its component {component.name} failed: {first_line(error)}; "
+                + ("leave out --fuse, or export" if options.fuse else "export")
+                + " the forward pass alone, without --generation"
+            ) from error
+        entries.update(json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))["components"])
+    document = {"schema_version": 1, "export_format": "onnx", "components": entries}
+    (folder / NOTE_FILE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return merge_reads(reads)
+
+
+def _arguments(inputs: ExampleInputs) -> dict[str, Any]:
+    return dict(inputs.kwargs) or dict(zip(inputs.axes, inputs.args, strict=False))
+
+
+def _take_apart(model: Any, inputs: ExampleInputs) -> tuple[_Component, ...]:
+    """Generate two tokens, and keep each module that transformers makes a component of, with what it was called with.
+
+    This is transformers' `decompose_for_generation`, and the encoders that it leaves to PyTorch because `generate`
+    calls them itself, ahead of the forward pass that it looks at: nothing can be generated without them.
+    The decoder is prompted with several tokens: after a single one, the length of its cache would be traced as 1.
+    """
+    from transformers.exporters.utils import decompose_multimodal, decompose_prefill_decode, is_multimodal
+
+    arguments = _arguments(inputs)
+    with _encoder_calls(model) as calls:
+        parts = decompose_prefill_decode(model, arguments, generation_config=_greedy(model))
+    if is_multimodal(model):
+        parts = {**decompose_multimodal(model, arguments), "decode": parts["decode"]}
+    encoder = [_Component("encoder", module, called_with) for module, called_with in calls[:1]]
+    return (*encoder, *(_Component(name, *part) for name, part in parts.items()))
+
+
+def _greedy(model: Any) -> Any:
+    """The model's own way to generate, but one deterministic sequence for each prompt, from a cache that grows."""
+    chosen = copy.deepcopy(model.generation_config)
+    chosen.update(
+        do_sample=False, num_beams=1, num_return_sequences=1, use_cache=True, cache_implementation=None
+    )
+    return chosen
+
+
+@contextlib.contextmanager
+def _encoder_calls(model: Any) -> Iterator[list[tuple[nn.Module, dict[str, Any]]]]:
+    """The calls of an encoder-decoder's encoder while the block runs; none of other models."""
+    calls: list[tuple[nn.Module, dict[str, Any]]] = []
+    encoder = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else None
+    if encoder is None or encoder is model:
+        yield calls
+        return
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        named = dict(zip(forward_names(module), args, strict=False))
+        calls.append((module, copy.deepcopy({**named, **kwargs})))
+
+    handle = encoder.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield calls
+    finally:
+        handle.remove()
+
+
+def _export(model: nn.Module, component: _Component, folder: Path, options: EngineOptions) -> Reads:
+    from transformers.exporters.base import ExportedModel
+
+    exporter, recorded = recording_exporter()
+    exported = exporter.export(
+        _as_whole(model, component.module), component.inputs, config=onnx_config(options)
+    )
+    exported_component = exported.components["model"]
+    exported_component.metadata.architecture = type(component.module).__name__
+    ExportedModel({component.name: exported_component}, exported.export_format).save_pretrained(folder)
+    return recorded[-1]
+
+
+def _as_whole(model: nn.Module, module: nn.Module) -> nn.Module:
+    """A copy of the whole model that computes what `module` of it does.
+
+    Exported by itself, a module's tensors and scopes would lack the path that leads to it, and match no name of the
+    manifest.
+    """
+    if module._modules is model._modules:  # transformers' own copy of the whole
+        return module
+
+    def forward(**kwargs: Any) -> Any:
+        return module(**kwargs)
+
+    whole = copy.copy(model)
+    whole.forward = forward
+    return whole
+
+
+# the folder
 
 STEP_FILE = "decode.onnx"
 _NEEDED = ("onnx", "onnxscript")

@@ -1,34 +1,243 @@
 """A checkpoint file and the config.json beside it -> PyTorch's side, as the class that the config names sees it.
 
-The class is built on the meta device and handed the file's own tensors by `from_pretrained`, which knows about tied
-names, missing prefixes and names of old; so parameters, buffers and ties are the module's, and values stay mapped.
+A checkpoint's tensors are mapped where the file allows it, and no code of the file's runs. The class is built on the
+meta device and handed the file's own tensors by `from_pretrained`, which knows about tied names, missing prefixes and
+names of old; so parameters, buffers and ties are the module's, and values stay mapped.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+import math
+import pickle
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from analyzer.checkpoints.checkpoint import CONFIG_FILE, CheckpointKind, lacks_class, open_checkpoint
-from analyzer.checkpoints.statedict import BY_MODULE, NamedTensor, because, describe_by_names, listed
-from analyzer.checkpoints.weights import Original
+from analyzer.checkpoints import Original, Trace
+from analyzer.checkpoints.checkpoint import (
+    CONFIG_FILE,
+    CheckpointKind,
+    checkpoint_files,
+    lacks_class,
+    open_checkpoint,
+    read_index,
+)
+from analyzer.checkpoints.statedict import (
+    BY_MODULE,
+    NamedTensor,
+    because,
+    describe_by_names,
+    listed,
+    plain_names,
+)
 from analyzer.dtypes import DType
 from analyzer.errors import SourceError, UsageError
-from analyzer.manifest import Buffer, Parameter
-from exporter.census import group_ties, take_census
+from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter
+from exporter.census import (
+    TORCH_DTYPES,
+    TensorWeights,
+    group_ties,
+    named_tensors,
+    take_census,
+    with_program,
+    with_reads,
+)
 from exporter.classes import find_class, first_line, load_config, require_transformers
+from exporter.engines import reads_again
+from exporter.inputs import Axes, ExampleInputs, untried_inputs
+from exporter.program import Program
 from exporter.quiet import quiet
-from exporter.statedict import StateDict, load_state_dict
-from exporter.tracing import tracer_of
-from exporter.values import TORCH_DTYPES, TensorWeights, named_tensors
 
-__all__ = ["Fit", "census_checkpoint", "load_into"]
+# tensors by name
+
+_NESTED = ("state_dict", "model_state_dict", "model")
+"""Under which training scripts put the state dict beside their optimizer's."""
+
+_GLOBAL = re.compile(r"GLOBAL (\S+)")
+_ZIP = b"PK\x03\x04"
+_MOST_REPEATED = 1 << 30
+"""Bytes that a tensor may claim whose storage has fewer, as `expand` makes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateDict:
+    """The tensors of a checkpoint."""
+
+    tensors: Mapping[str, torch.Tensor]
+    """By the names that the bare module has."""
+    stored: Mapping[str, torch.Tensor]
+    """By the names in the file."""
+    notes: tuple[str, ...] = ()
+
+
+def load_state_dict(path: Path, kind: CheckpointKind) -> StateDict:
+    """Read the tensors of a safetensors file or of a state dict that torch.save wrote, or of all shards of an index.
+
+    Raises:
+        SourceError: it cannot be read, holds no state dict, or would run code.
+        ManifestError: the index is broken.
+    """
+    load = _load_pickle if kind.is_pickle else _load_safetensors
+    stored: dict[str, torch.Tensor] = {}
+    notes: list[str] = []
+    for file in checkpoint_files(path):
+        tensors, said = load(file)
+        stored.update(tensors)
+        notes += said
+    if kind is CheckpointKind.PICKLE_INDEX:
+        lacking = read_index(path).keys() - stored.keys()
+        if lacking:
+            raise SourceError(f"{path}: no shard holds {listed(lacking)}; download the shards again")
+    plain = plain_names(stored)
+    return StateDict({name: stored[key] for key, name in plain.items()}, stored, tuple(notes))
+
+
+def _load_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}, []  # noqa: SIM118  it is no dict
+    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+        raise SourceError(f"{path}: torch cannot read it: {first_line(error)}") from error
+
+
+def _load_pickle(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
+    loaded = _unpickle(path)
+    found, where = _find(path, loaded)
+    tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
+    endless = [str(name) for name, tensor in tensors.items() if _is_endless(tensor)]
+    if endless:
+        raise SourceError(f"{path}: repeats few bytes to more elements than any model has: {listed(endless)}")
+    others = [str(name) for name in found if name not in tensors]
+    notes = [f"{path}: no tensors, left out: {listed(others)}"] if others else []
+    if where:
+        notes.append(
+            f"{path}: the state dict is its {where!r}; left out: {listed(set(map(str, loaded)) - {where})}"
+        )
+    return {str(name): tensor for name, tensor in tensors.items()}, notes
+
+
+def _unpickle(path: Path) -> Any:
+    """What torch.load makes of the file with `weights_only`; mapped if it is the zip archive of torch 1.6 and later."""
+    try:
+        with path.open("rb") as file:
+            is_archive = file.read(len(_ZIP)) == _ZIP
+        with quiet():
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
+    except pickle.UnpicklingError as error:
+        named = _GLOBAL.search(str(error))
+        needs = f"it needs {named[1]}" if named else first_line(error)
+        raise SourceError(
+            f"{path}: holds more than tensors ({needs}), and to read that would run its code; "
+            "where you trust it, load it and save its state_dict() alone"
+        ) from error
+    except Exception as error:
+        raise SourceError(
+            f"{path}: no state dict that torch can read: {first_line(error)}; save model.state_dict() again"
+        ) from error
+
+
+def _find(path: Path, loaded: Any) -> tuple[Mapping[Any, Any], str]:
+    """The state dict in what was loaded, and the key under which it is; no key if it is all."""
+    if not isinstance(loaded, Mapping):
+        kind = type(loaded).__name__
+        raise SourceError(f"{path}: holds a {kind} and no state dict; save model.state_dict() instead")
+    for key in _NESTED:
+        if isinstance(loaded.get(key), Mapping) and _has_tensors(loaded[key].values()):
+            return loaded[key], key
+    if _has_tensors(loaded.values()):
+        return loaded, ""
+    raise SourceError(
+        f"{path}: holds no state dict, only {listed(map(str, loaded)) or 'nothing'}; save model.state_dict() instead"
+    )
+
+
+def _has_tensors(values: Iterable[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) for value in values)
+
+
+def _is_endless(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided or tensor.nbytes <= _MOST_REPEATED:
+        return False
+    return tensor.nbytes > tensor.untyped_storage().nbytes()
+
+
+# what the program computes
+
+Shapes = Mapping[str, tuple[int | None, ...]]
+
+_MOST_GIVEN = 1 << 26
+"""Elements of example inputs: their shapes are a file's, which may claim anything."""
+
+
+def tracer_of(
+    model: nn.Module, config: Any | None, given: tuple[Any, ...] | Mapping[str, Any] | None = None
+) -> Trace:
+    """What traces a module when it is asked to: nothing of its forward is computed, but what no input has a part in.
+
+    Where that fails, the program has no values, and a note that says why. Which parameters it reads is taken from it
+    where it is given whatever the file is: another input may be what reads them.
+    """
+
+    def trace(
+        manifest: Manifest, shapes: Sequence[tuple[str, tuple[int | None, ...]]], salt: str
+    ) -> Manifest:
+        try:
+            named = {name for name, _ in shapes}
+            inputs = untried_inputs(model, config, given, has_images=any("pixel" in name for name in named))
+            prefix = _prefix(named, inputs.axes.keys())
+            inputs = _fit(inputs, {name.removeprefix(prefix): shape for name, shape in shapes})
+            with quiet():
+                reads = reads_again(model, inputs)
+        except Exception as error:  # noqa: BLE001  an account can do without it
+            return with_program(manifest, Program(notes=(f"not traced: {first_line(error)}",)), salt)
+        if not reads.program or {name.removeprefix(prefix) for name in named} - inputs.axes.keys():
+            return with_program(manifest, reads.program or Program(), salt)
+        return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
+
+    return trace
+
+
+def _prefix(named: Collection[str], known: Collection[str]) -> str:
+    """What a tool has put before the name of each input of a file, as `onnx.compose` does; "" where it has not."""
+    ends = {name.removesuffix(each) for name in named for each in known if name.endswith(each)}
+    fits = [end for end in ends if all(name.startswith(end) and name[len(end) :] in known for name in named)]
+    return min(fits, key=len, default="")
+
+
+def _fit(inputs: ExampleInputs, shapes: Shapes) -> ExampleInputs:
+    """The inputs with as many elements along each axis as the file says, by repeating or leaving out what they have."""
+    names = list(inputs.axes) if inputs.args else list(inputs.kwargs)
+    values = list(inputs.args or inputs.kwargs.values())
+    fitted = [_resize(value, shapes.get(name, ())) for name, value in zip(names, values, strict=False)]
+    if sum(value.numel() for value in fitted if isinstance(value, torch.Tensor)) > _MOST_GIVEN:
+        raise ValueError("the file's inputs are larger than any example")
+    axes: Axes = inputs.axes
+    if inputs.args:
+        return replace(inputs, args=tuple(fitted), axes=axes)
+    return replace(inputs, kwargs=dict(zip(names, fitted, strict=True)), axes=axes)
+
+
+def _resize(value: Any, shape: tuple[int | None, ...]) -> Any:
+    if not isinstance(value, torch.Tensor) or value.ndim != len(shape):
+        return value
+    wanted = [have if want is None else want for have, want in zip(value.shape, shape, strict=True)]
+    if math.prod(wanted) > _MOST_GIVEN:
+        raise ValueError("the file's inputs are larger than any example")
+    for axis, (have, want) in enumerate(zip(value.shape, wanted, strict=True)):
+        if have and want != have:
+            value = value.index_select(axis, torch.arange(want) % have)
+    return value
+
+
+# the class that the config names
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Types of floating-point tensors that a class takes as they are; others are quantized, in ways of their own."""
@@ -48,11 +257,14 @@ def census_checkpoint(
     state = None
     if kind.is_pickle:
         state = load_state_dict(path, kind)
-        by_names = _by_names(path, kind, state)
+        source = {"source": str(path), "kind": kind.value, "weights": "checkpoint"}
+        by_names = describe_by_names(_named(state.tensors), source, _weights(state), state.notes)
     else:
         by_names = open_checkpoint(path)  # before torch is asked, which is less particular
     if model_class is not None:
-        _check_can_build(path, model_class)
+        if not (path.parent / CONFIG_FILE).is_file():
+            raise UsageError(f"--class {model_class}: no {CONFIG_FILE} beside {path} to build it from")
+        require_transformers()
     reason = lacks_class(path)
     if reason is None:
         try:
@@ -62,17 +274,6 @@ def census_checkpoint(
                 raise
             reason = str(error).removeprefix(f"{path}: ")
     return because(by_names, path, reason)
-
-
-def _check_can_build(path: Path, model_class: str) -> None:
-    if not (path.parent / CONFIG_FILE).is_file():
-        raise UsageError(f"--class {model_class}: no {CONFIG_FILE} beside {path} to build it from")
-    require_transformers()
-
-
-def _by_names(path: Path, kind: CheckpointKind, state: StateDict) -> Original:
-    source = {"source": str(path), "kind": kind.value, "weights": "checkpoint"}
-    return describe_by_names(_named(state.tensors), source, _weights(state), state.notes)
 
 
 def _named(tensors: Mapping[str, torch.Tensor]) -> list[NamedTensor]:
@@ -93,7 +294,7 @@ def _weights(state: StateDict, model: Mapping[str, torch.Tensor] | None = None) 
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Fitted:
     """A module that holds a checkpoint's tensors, and how well the two fit."""
 
     model: nn.Module
@@ -147,7 +348,7 @@ def load_into(
     tensors: Mapping[str, torch.Tensor],
     dtype: torch.dtype,
     trust_remote_code: bool,
-) -> Fit:
+) -> Fitted:
     """The class with a checkpoint's tensors in it, those of the right type without a copy.
 
     Raises:
@@ -170,7 +371,7 @@ def load_into(
             )
     except Exception as error:
         raise SourceError(f"{path}: {found.__name__} cannot be built: {first_line(error)}") from error
-    return Fit(
+    return Fitted(
         model.eval(),
         frozenset(info["missing_keys"]),
         _as_stored(model, frozenset(info["unexpected_keys"]), tensors.keys()),
@@ -210,7 +411,7 @@ def _widest(path: Path, state: StateDict) -> torch.dtype:
     return torch.float32 if widest is torch.bfloat16 and torch.float16 in found else widest
 
 
-def _keep_as_stored(fit: Fit, tensors: Mapping[str, torch.Tensor]) -> set[str]:
+def _keep_as_stored(fit: Fitted, tensors: Mapping[str, torch.Tensor]) -> set[str]:
     """Put back what `from_pretrained` cast to the class's one type or found of another shape; their names."""
     restored = set()
     prefix = f"{getattr(fit.model, 'base_model_prefix', '')}."
@@ -219,18 +420,16 @@ def _keep_as_stored(fit: Fit, tensors: Mapping[str, torch.Tensor]) -> set[str]:
         stored = next((tensors[spelling] for spelling in spellings if spelling in tensors), None)
         if stored is None or (tensor.dtype == stored.dtype and tensor.shape == stored.shape):
             continue
-        if name in fit.misshapen or _is_cast_of(tensor, stored):
+        if name in fit.misshapen or (
+            tensor.shape == stored.shape and torch.equal(tensor.detach(), stored.to(tensor.dtype))
+        ):
             tensor.data = stored
             restored.add(name)
     return restored
 
 
-def _is_cast_of(tensor: torch.Tensor, stored: torch.Tensor) -> bool:
-    return tensor.shape == stored.shape and torch.equal(tensor.detach(), stored.to(tensor.dtype))
-
-
 def _unknown(
-    fit: Fit, state: StateDict, weights: TensorWeights
+    fit: Fitted, state: StateDict, weights: TensorWeights
 ) -> tuple[tuple[Parameter, ...], tuple[Buffer, ...]]:
     """What the class does not know, by names: it is in the checkpoint, so it must not get lost."""
     tensors = {name: state.tensors[name] for name in state.tensors if name in fit.unknown}
@@ -238,7 +437,7 @@ def _unknown(
     return described.parameters, described.buffers
 
 
-def _notes(path: Path, name: str, fit: Fit) -> tuple[str, ...]:
+def _notes(path: Path, name: str, fit: Fitted) -> tuple[str, ...]:
     found = (
         (fit.unknown, f"holds what {name} does not know, taken for parameters and buffers by their names"),
         (fit.missing, f"lacks what {name} has, described without values"),

@@ -14,8 +14,6 @@ from analyzer.errors import ExportError
 from exporter.classes import first_line
 from exporter.quiet import quiet
 
-__all__ = ["ExampleInputs", "example_inputs", "forward_names", "untried_inputs", "widen_batch"]
-
 Axes = Mapping[str, Mapping[int, str]]
 
 BATCH = 2

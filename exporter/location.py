@@ -1,8 +1,13 @@
-"""SOURCE (hub id, checkpoint, config or preset) -> where transformers finds it: a path, a hub id or a config."""
+"""SOURCE (hub id, checkpoint, config or preset) -> where transformers finds it: a path, a hub id or a config.
+
+Whether the hub, or its cache on this machine, can serve a hub id is found out in seconds.
+"""
 
 from __future__ import annotations
 
 import difflib
+import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +16,63 @@ from typing import Any
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind
 from analyzer.errors import SourceError
 from analyzer.near import near_name
-from exporter import hub
+from exporter.classes import first_line
 from exporter.presets import PRESETS, preset_config, preset_name, preset_names
 from exporter.quiet import Say
 
-__all__ = ["Location", "locate"]
+# the Hugging Face hub
+
+_TIMEOUT_SECONDS = 5.0
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?\Z")
+
+
+class Reach(enum.Enum):
+    """Where a hub id can be loaded from."""
+
+    ONLINE = "the hub has it"
+    CACHED = "the hub cannot be reached, the cache has it"
+    ABSENT = "the hub answers that it has no such model"
+    UNREACHABLE = "the hub cannot be reached and the cache does not have it"
+
+
+@dataclass(frozen=True, slots=True)
+class HubAnswer:
+    """Where the model is, and in words why the hub was not used."""
+
+    reach: Reach
+    reason: str = ""
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether it has the form of a hub id: `name` or `organisation/name`.
+
+    >>> is_hub_id("google-bert/bert-base-uncased"), is_hub_id("./model")
+    (True, False)
+    """
+    return _HUB_ID.match(source) is not None
+
+
+def ask_hub(hub_id: str) -> HubAnswer:
+    """One request with a short timeout. `from_pretrained` itself would retry for half a minute without a network."""
+    import huggingface_hub
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        huggingface_hub.HfApi().model_info(hub_id, timeout=_TIMEOUT_SECONDS)
+    except GatedRepoError as error:
+        return HubAnswer(Reach.ABSENT, f"it is gated: {first_line(error)}")
+    except RepositoryNotFoundError:
+        return HubAnswer(
+            Reach.ABSENT, "the hub has no such model, or it is private and needs `hf auth login`"
+        )
+    except Exception as error:  # noqa: BLE001  the HTTP client's error classes change from release to release
+        cached = huggingface_hub.try_to_load_from_cache(hub_id, "config.json")
+        reach = Reach.CACHED if isinstance(cached, str) else Reach.UNREACHABLE
+        return HubAnswer(reach, f"the hub cannot be reached ({first_line(error)})")
+    return HubAnswer(Reach.ONLINE)
+
+
+# every other place
 
 _WEIGHT_FILES = (
     "*.safetensors",
@@ -64,7 +121,7 @@ def locate(source: str, say: Say, *, needs_weights: bool = True) -> Location:
     preset = preset_name(source)
     if preset is not None and not needs_weights:
         return Location("preset", preset_config(preset), has_weights=False)
-    if not hub.is_hub_id(source) or source.endswith((".json", ".onnx", ".safetensors", ".bin", ".pt")):
+    if not is_hub_id(source) or source.endswith((".json", ".onnx", ".safetensors", ".bin", ".pt")):
         raise SourceError(f"{source}: no such file or folder{near_name(path) or _near_preset(source)}")
     return _locate_on_hub(source, preset, say)
 
@@ -88,13 +145,13 @@ def _locate_path(source: str, path: Path) -> Location:
 
 
 def _locate_on_hub(source: str, preset: str | None, say: Say) -> Location:
-    answer = hub.ask_hub(source)
-    if answer.reach is hub.Reach.ONLINE:
+    answer = ask_hub(source)
+    if answer.reach is Reach.ONLINE:
         return Location("hub", source, has_weights=True, local_only=False)
-    if answer.reach is hub.Reach.CACHED:
+    if answer.reach is Reach.CACHED:
         say(f"{source}: {answer.reason}; using the copy in its cache")
         return Location("hub", source, has_weights=True)
-    if preset is not None and answer.reach is hub.Reach.UNREACHABLE:
+    if preset is not None and answer.reach is Reach.UNREACHABLE:
         say(f"{source}: {answer.reason}; using the built-in preset of its config")
         return Location("preset", preset_config(preset), has_weights=False)
     raise SourceError(

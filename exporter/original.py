@@ -9,17 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import checkpoint_kind
-from analyzer.checkpoints.weights import Original
 from analyzer.manifest import Manifest
-from exporter.census import take_census
-from exporter.fitting import census_checkpoint
+from exporter.census import take_census, weights_of
+from exporter.fitting import census_checkpoint, tracer_of
 from exporter.quiet import Say, silent
 from exporter.sources import ResolvedModel, SourceOptions, resolve_config, resolve_source
-from exporter.tracing import tracer_of
-from exporter.values import weights_of
-
-__all__ = ["census_config", "census_source", "provenance", "versions"]
 
 
 def census_source(

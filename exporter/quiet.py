@@ -11,8 +11,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 
-__all__ = ["Say", "quiet", "quiet_descriptors", "silent", "stdout_to_stderr"]
-
 Say = Callable[[str], None]
 """Takes one line of progress; the CLI prints it to stderr."""
 

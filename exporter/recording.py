@@ -15,8 +15,6 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
-__all__ = ["Call", "Change", "Given", "Recorder", "tensors_in"]
-
 _TAG = "_onnxledger_call"
 _QUIET = frozenset(
     {

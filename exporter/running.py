@@ -34,8 +34,6 @@ from exporter.recording import (
 )
 from exporter.sources import ResolvedModel
 
-__all__ = ["ModuleCall", "Recording", "RunningModule", "run_beside"]
-
 Dims = Sequence["int | str | None"]
 
 

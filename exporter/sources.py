@@ -1,28 +1,255 @@
-"""SOURCE (hub id, checkpoint, config, preset or factory) -> nn.Module with real, random, fresh or meta weights."""
+"""SOURCE (hub id, checkpoint, config, preset or factory) -> nn.Module with real, random, fresh or meta weights.
+
+A factory is `package.module:factory`; it may give the example inputs as well. Random weights are all different, in the
+dtype asked for, so that no exporter merges two of them.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import OnnxLedgerError, SourceError, UsageError
-from exporter import factory
+from exporter.census import is_batch_norm
 from exporter.classes import find_class, first_line, load_config, read_fields, require_transformers
-from exporter.fitting import load_into
+from exporter.fitting import load_into, load_state_dict
 from exporter.location import Location, locate
-from exporter.quiet import Say, quiet, silent
-from exporter.statedict import load_state_dict
-from exporter.weights import DTYPES, cast, randomize
+from exporter.quiet import Say, quiet, silent, stdout_to_stderr
 
-__all__ = ["ResolvedModel", "SourceOptions", "read_source_config", "resolve_config", "resolve_source"]
+# a factory
+
+_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a factory returned."""
+
+    model: nn.Module
+    example_inputs: tuple[Any, ...] | dict[str, Any] | None
+
+
+def is_factory(source: str) -> bool:
+    """Whether it has the form `package.module:factory`.
+
+    >>> is_factory("models.small:build"), is_factory("C:/models/bert")
+    (True, False)
+    """
+    return _FACTORY.match(source) is not None
+
+
+def make_from_factory(source: str, *, device: str = "cpu") -> Made:
+    """Import the module, from the current directory too, and call the factory without arguments.
+
+    The object may be a callable or an nn.Module. A callable returns the module, or `(module, example_inputs)`;
+    a module may carry its inputs as the attribute `example_inputs`.
+
+    Raises:
+        SourceError: there is no such object, it fails, or what it returns is no nn.Module.
+    """
+    with _current_directory_importable(), stdout_to_stderr():
+        target = _find_factory(source)
+        if not isinstance(target, nn.Module):
+            target = _call_factory(source, target, device)
+    model, inputs = target if isinstance(target, tuple) and len(target) == 2 else (target, None)
+    if not isinstance(model, nn.Module):
+        raise SourceError(
+            f"{source}: returned {_type_name(target)}; return an nn.Module, or (nn.Module, example inputs)"
+        )
+    if inputs is None:
+        inputs = getattr(model, "example_inputs", None)
+    return Made(model, _checked_inputs(source, inputs))
+
+
+@contextmanager
+def _current_directory_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _find_factory(source: str) -> Any:
+    module_name, _, attribute = source.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        _refuse_our_name(source, (error.name or "").partition(".")[0])
+        where = "it is looked for in the current directory, then on sys.path"
+        raise SourceError(f"{source}: no module named {error.name!r}; {where}") from error
+    except AttributeError as error:
+        _refuse_our_name(source, module_name.partition(".")[0])
+        raise SourceError(
+            f"{source}: {first_line(error)}; name a function that returns an nn.Module"
+        ) from error
+    except Exception as error:
+        raise SourceError(f"{source}: importing {module_name} failed: {first_line(error)}") from error
+    return found
+
+
+def _refuse_our_name(source: str, package: str) -> None:
+    """Say so where the user's package cannot be imported because ours has its name.
+
+    Raises:
+        SourceError: it cannot.
+    """
+    here = Path.cwd()
+    theirs = next((path for path in (here / package, here / f"{package}.py") if path.exists()), None)
+    ours = Path(__file__).parent.parent / package
+    if package in ("analyzer", "exporter") and theirs is not None and theirs != ours:
+        raise SourceError(
+            f"{source}: {theirs} has the name of onnxledger's own package, {ours}, which Python has imported; "
+            "rename yours, or import its module under another name"
+        )
+
+
+def _call_factory(source: str, target: Any, device: str) -> Any:
+    if not callable(target):
+        raise SourceError(f"{source}: is {_type_name(target)}; name a function that returns an nn.Module")
+    try:
+        with torch.device(device):
+            return target()
+    except Exception as error:
+        raise SourceError(
+            f"{source}: the factory failed: {first_line(error)}; it is called without arguments"
+        ) from error
+
+
+def _checked_inputs(source: str, inputs: Any) -> tuple[Any, ...] | dict[str, Any] | None:
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,)
+    if inputs is None or isinstance(inputs, dict):
+        return inputs
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs)
+    raise SourceError(
+        f"{source}: the example inputs are {_type_name(inputs)}; give a tuple or a dict of tensors"
+    )
+
+
+def _type_name(value: object) -> str:
+    return f"of type {type(value).__name__}"
+
+
+# other weights
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+"""The names that `--dtype` takes."""
+
+_NOISE = 0.02
+_FEW_ELEMENTS = 64
+
+_CONSTANT = 1e-5
+"""Spread, beside the largest, of a tensor of one value: the mean of many tenths is not quite a tenth."""
+
+_VANISHING = 1e-6
+"""Half precision takes smaller numbers for zeros; some configs initialize with a spread of 1e-10 (BLIP, SAM)."""
+# Rotary frequencies lose whole positions in half precision; `from_pretrained` keeps them in float32 as well.
+_KEPT_IN_FLOAT32 = ("inv_freq", "original_inv_freq")
+
+
+def randomize(model: nn.Module, seed: int, dtype: torch.dtype) -> None:
+    """Move every parameter and BatchNorm statistic a little, so that no two tensors stay equal by accident.
+
+    An exporter merges equal constants, so a model fresh from its constructor loses its zero biases and unit gains.
+    The noise is small beside each tensor's own scale, which keeps half-precision outputs finite. Ties stay ties.
+    `dtype` is what the model will be cast to: values must still differ then. What a class makes anew whenever it is
+    loaded (sinusoid tables that `save_pretrained` leaves out) stays as it is made: no checkpoint has it otherwise.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    seen: set[bytes] = set()
+    with torch.no_grad():
+        for tensor in _affine_tensors(model):
+            _make_distinct(tensor, generator, dtype, seen)
+        for module in model.modules():
+            if is_batch_norm(module):
+                _randomize_statistics(module, generator)
+
+
+def _affine_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
+    """All float parameters once, then the weights that frozen BatchNorms hold as buffers."""
+    remade = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and (parameter.requires_grad or name not in remade):
+            yield parameter
+    for module in model.modules():
+        if is_batch_norm(module) and not isinstance(module, _BatchNorm):
+            yield from (b for name, b in module.named_buffers(recurse=False) if name in ("weight", "bias"))
+
+
+def _make_distinct(
+    tensor: torch.Tensor, generator: torch.Generator, dtype: torch.dtype, seen: set[bytes]
+) -> None:
+    """Add noise until the cast content is new; only tensors of a few elements ever need a second draw."""
+    _add_noise(tensor, generator)
+    if not 0 < tensor.numel() <= _FEW_ELEMENTS:
+        return
+    for _ in range(100):
+        content = tensor.detach().to(dtype).contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        is_constant = tensor.numel() > 1 and bool((tensor.to(dtype) == tensor.to(dtype).reshape(-1)[0]).all())
+        if content not in seen and not is_constant:
+            break
+        _add_noise(tensor, generator)
+    seen.add(content)
+
+
+def _add_noise(tensor: torch.Tensor, generator: torch.Generator) -> None:
+    spread = float(tensor.float().std()) if tensor.numel() > 1 else 0.0
+    level = float(tensor.float().abs().max()) if tensor.numel() else 0.0
+    if spread > _CONSTANT * level and level >= _VANISHING and math.isfinite(spread):
+        scale = 0.1 * spread
+    else:
+        # Layer scales start at 1e-6, where 2 % would vanish in half precision: hence the floor.
+        scale = _NOISE * max(level, 0.05) if level >= _VANISHING else _NOISE
+    tensor.add_(torch.randn(tensor.shape, generator=generator).to(tensor.dtype), alpha=scale)
+
+
+def _randomize_statistics(module: nn.Module, generator: torch.Generator) -> None:
+    """Running means off zero, running variances off one and still positive."""
+    mean, variance = module.running_mean, module.running_var
+    if isinstance(mean, torch.Tensor):
+        mean.add_(torch.randn(mean.shape, generator=generator).to(mean.dtype), alpha=0.1)
+    if isinstance(variance, torch.Tensor):
+        variance.mul_(torch.randn(variance.shape, generator=generator).mul(0.1).exp().to(variance.dtype))
+
+
+def cast(model: nn.Module, dtype: torch.dtype) -> None:
+    """Cast every float parameter and buffer in place, except rotary frequencies."""
+    kept = {
+        (module, name): buffer
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in _KEPT_IN_FLOAT32
+    }
+    model.to(dtype)
+    for (module, name), buffer in kept.items():
+        setattr(module, name, buffer)
+
+
+# any source
 
 Weights = Literal["pretrained", "factory", "random", "fresh", "meta"]
 
@@ -81,7 +308,7 @@ def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> Re
         MissingExtraError: transformers is needed and not installed.
     """
     _check_options(options)
-    if not Path(source).expanduser().exists() and factory.is_factory(source):
+    if not Path(source).expanduser().exists() and is_factory(source):
         return _from_factory(source, options)
     require_transformers()
     return _from_transformers(
@@ -112,7 +339,7 @@ def read_source_config(source: str, say: Say = silent) -> dict[str, Any] | None:
         MissingExtraError: transformers is needed and not installed.
     """
     path = Path(source).expanduser()
-    if not path.exists() and factory.is_factory(source):
+    if not path.exists() and is_factory(source):
         made = _from_factory(source, SourceOptions(meta=True))
         if made.config is None:
             return None
@@ -138,7 +365,7 @@ def _from_factory(source: str, options: SourceOptions) -> ResolvedModel:
         raise UsageError(f"{source}: --class chooses a transformers class, and a factory chooses its own")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        made = factory.make(source, device="meta" if options.meta else "cpu")
+        made = make_from_factory(source, device="meta" if options.meta else "cpu")
     weights = _weights_kind(options, otherwise="factory")
     if weights == "random":
         randomize(made.model, options.seed, DTYPES[options.dtype])

@@ -154,13 +154,13 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The hub does not answer; the list holds what was asked of it."""
-    from exporter import hub
+    from exporter import location
 
     asked: list[str] = []
 
-    def ask(hub_id: str) -> hub.HubAnswer:
+    def ask(hub_id: str) -> location.HubAnswer:
         asked.append(hub_id)
-        return hub.HubAnswer(hub.Reach.UNREACHABLE, "the hub cannot be reached (no network)")
+        return location.HubAnswer(location.Reach.UNREACHABLE, "the hub cannot be reached (no network)")
 
-    monkeypatch.setattr(hub, "ask_hub", ask)
+    monkeypatch.setattr(location, "ask_hub", ask)
     return asked

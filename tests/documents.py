@@ -17,12 +17,13 @@ from served import serve_commands
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (
     ROOT / "README.md",
+    ROOT / "docs" / "tour.md",
     ROOT / "docs" / "limits.md",
-    ROOT / "docs" / "studies.md",
+    ROOT / "docs" / "study.md",
     ROOT / "docs" / "groups.md",
-    ROOT / "docs" / "check.md",
+    ROOT / "docs" / "budgets.md",
     ROOT / "docs" / "formulas.md",
-    ROOT / "docs" / "commands.md",
+    ROOT / "docs" / "reference" / "commands.md",
 )
 
 _BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
@@ -147,8 +148,10 @@ _SCRUBBED = (
 
 _TIMES = (
     (r"^cpu on [\s\S]*?(?=\n\n)", "<machine>"),
-    (r"^the plain median is [\s\S]*?(?=\n\n)", "<how certain>"),
+    (r"^profiled runs, [\s\S]*?(?=\n\n)", "<profiled>"),
     (r"^memory at most: [\s\S]*?(?=\n\n|\Z)", "<memory>"),
+    (r"[█▏▎▍▌▋▊▉]+", ""),
+    (r"[<>]?-?[\d,.]+ %", "#"),
     (r"-?[\d,]+\.\d+", "#"),
 )
 

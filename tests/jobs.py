@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from models import save, text_model
 
-from analyzer.timing.request import Feed, Fill, Reply, Request, Schedule
+from analyzer.timing.request import Feed, Fill, Job, Reply, Request, Schedule
 from analyzer.timing.running.child import answer
-from analyzer.timing.running.exchange import Job
 
 NET = "g (float[n,64] x) => (float[n,64] y) { [mm] h = MatMul(x, w) [act] y = Softmax(h) }"
 SHORT = Schedule(runs=4, warmup=2)

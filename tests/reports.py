@@ -14,7 +14,7 @@ import onnx.parser
 import timings
 
 from analyzer.audit import audit_model, file_digests
-from analyzer.budget.gate import check_models
+from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Over, Rule
 from analyzer.comparison import compare_ledgers
 from analyzer.content import (
@@ -38,7 +38,7 @@ from analyzer.recover import recover_state
 from analyzer.recover.ownnames import read_own_names
 from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.survey import survey_models
-from analyzer.timing.compare import compare_timings
+from analyzer.timing.side_by_side import compare_timings
 from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 3], producer_name: "pytorch">\n'

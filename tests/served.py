@@ -52,7 +52,8 @@ def serve_commands(program: Path, environment: dict[str, str]) -> Iterator[None]
 
 def serve(address: str) -> None:
     """Answer calls until stdin ends, as it does when whoever started this dies."""
-    from matrix.isolated import PRELOADED
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # where the tools are
+    from tools.matrix.isolated import PRELOADED
 
     for name in PRELOADED:
         with contextlib.suppress(ImportError):  # an extra that is not installed: the command says so

@@ -6,7 +6,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from exporter.axes import name_axes, name_axes_of
+pytest.importorskip("torch")
+from exporter.export import name_axes, name_axes_of
 
 BERT = {
     "input_ids": {0: "batch", 1: "sequence"},

@@ -1,4 +1,4 @@
-"""docs/bridge.md: each picture is drawn from a tiny model, with what `reconcile` answers to it below."""
+"""docs/reference/bridge.md: each picture is drawn from a tiny model, with what `reconcile` answers to it below."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from analyzer.model import Key
 from analyzer.reconciliation import RULES, Line, Reconciliation, reconcile_ledger
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "bridge.md"
+PAGE = DOCS / "reference" / "bridge.md"
 
 _BLOCK = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -519,6 +519,13 @@ def test_the_page_has_a_section_for_every_line() -> None:
 
 
 def test_the_page_lists_the_rules_in_the_order_in_which_they_are_asked() -> None:
-    text = (DOCS / "how-it-counts.md").read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
 
     assert re.findall(r"^\d+\. `(\w+)`", text, re.MULTILINE) == [rule.__name__ for rule in RULES]
+
+
+def test_the_pictures_of_the_page_on_counting_are_those_of_the_bridge() -> None:
+    counting = (DOCS / "counting.md").read_text(encoding="utf-8")
+
+    assert _BLOCK.findall(counting)
+    assert set(_BLOCK.findall(counting)) <= set(_BLOCK.findall(PAGE.read_text(encoding="utf-8")))

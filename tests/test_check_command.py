@@ -19,7 +19,7 @@ from commands import run_here
 from models import dynamo_like, external, ramp, save, text_model
 
 from analyzer.budget.flags import METRICS_OF
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.commands.check import check as command
 from analyzer.config import load_config
 from analyzer.config.rules import KEYS
@@ -238,7 +238,7 @@ def test_what_does_not_apply_is_skipped_and_harmless_beside_what_passes() -> Non
     assert states(check("model.onnx", code=0)) == {"off": "disabled", "other": "not-matched", "on": "PASS"}
 
 
-def test_a_glob_that_fits_no_model_is_said_before_the_verdict() -> None:
+def test_a_glob_that_fits_no_model_is_said_below_the_verdict() -> None:
     rules(
         "name = 'on'\nmetric = 'nodes'\nlimit = 2",
         "name = 'other'\nmetric = 'nodes'\nlimit = 0\nmatch = 'nowhere/*.onnx'",
@@ -249,8 +249,8 @@ def test_a_glob_that_fits_no_model_is_said_before_the_verdict() -> None:
         run_here("check", "model.onnx", "--format", style).stdout for style in ("text", "markdown")
     )
 
-    assert text.splitlines()[-2:] == [said, "PASS: 1 passed, 1 skipped"]
-    assert f"**{said}**" in markdown
+    assert text.splitlines()[1:3] == ["PASS: 1 passed, 1 skipped", said]
+    assert f"\n{said}\n" in markdown
 
 
 def test_where_nothing_was_evaluated_there_is_no_answer() -> None:
@@ -261,9 +261,8 @@ def test_where_nothing_was_evaluated_there_is_no_answer() -> None:
 
     check("model.onnx", code=2)
 
-    assert run_here("check", "model.onnx").stdout.endswith(
-        "NO ANSWER, which is no PASS: 0 passed, 2 skipped\n"
-    )
+    said = run_here("check", "model.onnx").stdout.splitlines()
+    assert said[1] == "NO ANSWER, which is no PASS: 0 passed, 2 skipped"
 
 
 # what cannot be evaluated
@@ -678,7 +677,7 @@ def test_a_regex_that_would_never_end_is_stopped(here: Path) -> None:
 # what is printed
 
 
-def test_the_text_has_a_line_for_each_rule_and_the_verdict_last(golden: Any, here: Path) -> None:
+def test_the_text_has_the_verdict_first_and_a_line_for_each_rule(golden: Any, here: Path) -> None:
     saved()
     make(here, width=300)
     Path("bad.onnx").write_bytes(b"")
@@ -697,15 +696,15 @@ def test_the_text_has_a_line_for_each_rule_and_the_verdict_last(golden: Any, her
 
     assert done.returncode == 1
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert done.stdout.splitlines()[-1].startswith("FAIL: ")
+    assert done.stdout.splitlines()[1].startswith("FAIL: ")
     assert done.stderr == "onnxledger: 1 of 2 cannot be read\n"
     golden("check", done.stdout)
 
 
-def test_a_clean_check_ends_in_pass() -> None:
+def test_a_clean_check_begins_with_pass() -> None:
     done = run_here("check", "model.onnx", "--max-nodes", "2", "--min-opset", "17")
 
-    assert done.stdout.splitlines()[-1] == "PASS: 2 passed"
+    assert done.stdout.splitlines()[1] == "PASS: 2 passed"
 
 
 def test_quiet_prints_nothing() -> None:
@@ -761,7 +760,7 @@ def test_a_path_that_is_not_utf8_is_reported(here: Path) -> None:
 
 # the page
 
-PAGE = (Path(__file__).parents[1] / "docs" / "check.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "budgets.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_every_metric_with_what_it_counts() -> None:
@@ -791,7 +790,7 @@ def test_the_page_has_every_key_of_a_rule() -> None:
 
 def test_the_budget_of_the_page_can_be_used_and_its_wrong_ones_cannot(here: Path) -> None:
     files = re.findall(r"^\$ cat > \S*/(\S+\.toml) <<'END'\n(.*?)^> END$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(files) > 10
+    assert len(files) > 1
 
     for name, text in files:
         path = here / name

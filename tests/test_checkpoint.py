@@ -17,9 +17,9 @@ from commands import run_here
 from models import ramp, save, text_model
 from safetensors.numpy import save_file
 
+from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import CheckpointKind, checkpoint_files, checkpoint_kind, open_checkpoint
 from analyzer.checkpoints.statedict import NamedTensor, is_buffer, plain_names
-from analyzer.checkpoints.weights import Original
 from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError

@@ -14,9 +14,8 @@ from models import audit, dynamo_like, noise, quantized, ramp, text_model
 from onnx import helper
 
 from analyzer.audit import audit_model
-from analyzer.collapse import collapse_graph
+from analyzer.collapse import collapse_graph, label_own
 from analyzer.collapse.folding import fold_names
-from analyzer.collapse.own import label_own
 from analyzer.errors import UsageError
 from analyzer.group.keys import label_members
 from analyzer.ledger import Ledger

@@ -16,9 +16,9 @@ import pytest
 from commands import run_here
 from models import ramp, save, text_model
 
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import Among, AtMost, Growth, Over, Rule, Unit
-from analyzer.commands.reading import SEARCH_SECONDS
+from analyzer.commands.run import SEARCH_SECONDS
 from analyzer.config import MAX_BYTES, Config, load_config
 from analyzer.config.rules import FLAWS
 from analyzer.errors import ConfigError
@@ -360,7 +360,7 @@ def test_what_is_given_wins_over_the_config(
         (("--preset", "bert", "--by", "op"), "--by and --preset: each says"),
         (("--preset", "bert", "--depth", "2"), "--depth: cuts scopes, and --preset makes other groups"),
         (("--no-config", "--config", "x"), "--config and --no-config: give one of them"),
-        (("--match", "all"), "--match: says who has what groups of your own share"),
+        (("--match", "all"), "--match: says how groups of your own share a tensor"),
         (("--match", "any", "--group", "a=b"), "'any' is not one of 'all', 'first'"),
         (("--preset", "brt"), "--preset brt: did you mean bert? There are bert, roberta"),
         (("--preset", "auto"), "model.onnx: no preset"),

@@ -27,7 +27,7 @@ from analyzer.report import Inspection, Report
 from analyzer.schemas import schema_name
 from analyzer.units import printable
 
-DOCS = Path(__file__).parent.parent / "docs" / "report-format.md"
+DOCS = Path(__file__).parent.parent / "docs" / "reference" / "report-format.md"
 
 everyone = pytest.mark.parametrize("make", [*reports.REPORTS, lambda folder: test_markdown.budget()])
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from analyzer.errors import UsageError
-from analyzer.process.deadline import within
+from analyzer.process import within
 
 
 def test_a_search_that_would_never_end_is_stopped() -> None:

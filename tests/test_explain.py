@@ -17,7 +17,7 @@ from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.render.text.explain import markdown_explanations
 from analyzer.schemas import load_schema
 
-PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "findings.md"
 
 
 def run(*arguments: str) -> Result:

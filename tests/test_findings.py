@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import analyzer.findings
 from analyzer.audit import audit_model
-from analyzer.findings.file import NOTED
+from analyzer.findings.rules import NOTED
 from analyzer.group.patterns import find_overlap, group_by_patterns, parse_patterns
 from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.model import DEFAULT_DOMAIN, ONNX_DOMAINS, label

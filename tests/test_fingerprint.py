@@ -10,7 +10,7 @@ from models import dynamo_like, manifest_of, noise, parameters_of, reconcile, se
 from onnx import ModelProto, TensorProto
 
 from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.wired import compare_wiring, wiring_of
+from analyzer.reconciliation.verdict import compare_wiring, wiring_of
 
 WEIGHTS = {"a.weight": noise(6, 6), "b.weight": noise(6, 6, seed=1)}
 SCOPES = {"m": "a", "r": "act", "s": "b", "n": "b"}

@@ -1,8 +1,9 @@
-"""The published counts, exact, from full-size exports: the numbers behind docs/studies.md."""
+"""The counts of five published studies, exact, from full-size exports; docs/study.md walks through one of them."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import documents
@@ -30,13 +31,40 @@ COUNTS = {
 }
 
 
-@pytest.fixture
-def ask(workplace: Path, printed: dict[Path, list[documents.Step]]):
-    """The JSON answer of a command in the folder where the documents' commands have run."""
+OTHERS = {
+    "classifier": "bert-base-uncased --class BertForSequenceClassification --random-weights",
+    "gpt2": "gpt2 --random-weights",
+    "chinese": "bert-base-chinese --random-weights",
+    "fresh": "bert-base-uncased --class AutoModel --fresh-init",
+}
+"""What the studies count that no document exports."""
+
+
+@pytest.fixture(scope="session")
+def studied(workplace: Path, printed: dict[Path, list[documents.Step]]) -> Path:
+    """The folder where the documents' commands have run, with the other exports and two tampered files."""
     assert printed
+    for folder, source in OTHERS.items():
+        documents.run(f"onnxledger export {source} -o {folder} --quiet", workplace)
+    for folder in ("dropped", "added"):
+        shutil.copytree(workplace / ALBERT, workplace / folder)
+        path = workplace / folder / "model.onnx"
+        model = onnx.load(path, load_external_data=False)
+        tensors = model.graph.initializer
+        if folder == "dropped":
+            del tensors[[tensor.name for tensor in tensors].index("pooler.weight")]
+        else:
+            tensors.append(numpy_helper.from_array(np.ones((3, 4), "f4"), "extra"))
+        onnx.save(model, path)
+    return workplace
+
+
+@pytest.fixture
+def ask(studied: Path):
+    """The JSON answer of a command in the folder of the exports."""
 
     def answer(command: str) -> dict:
-        document = json.loads(documents.run(f"onnxledger {command} --format json", workplace))
+        document = json.loads(documents.run(f"onnxledger {command} --format json", studied))
         jsonschema.validate(document, load_schema(document["command"]))
         return document
 

@@ -18,6 +18,7 @@ from analyzer.group import group_by
 from analyzer.ledger import Ledger
 from analyzer.render import FORMATS, RenderOptions
 from analyzer.report import Inspection
+from tools.fuzz.oracle import check_file
 
 FLOAT = struct.pack("<f", 1.5)
 OPSET = block(8, integer(2, 17))
@@ -105,6 +106,16 @@ def test_length_of_eleven_bytes_within_a_run_is_no_message(tmp_path, number):
 
     with pytest.raises(ModelReadError, match=r"model\.onnx: \[not-onnx\] no protobuf message at byte 6: "):
         audit_model(save(tmp_path, model(run)))
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["sampled", "full"])
+def test_what_a_fuzzer_holds_files_against_takes_a_plain_model_and_one_cut_short(
+    tmp_path: Path, full: bool
+) -> None:
+    content = model(node("Relu", ["x"], ["y"]), block(5, tensor("w", [1], FLOAT)))
+
+    assert check_file(save(tmp_path, content), content, full=full) == "counted"
+    assert check_file(save(tmp_path, content[:-1]), content[:-1], full=full) == "refused"
 
 
 # names that would be repeated

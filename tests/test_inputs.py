@@ -362,7 +362,7 @@ def test_a_prompt_has_as_many_tokens_as_its_image_becomes():
 def test_random_weights_leave_alone_what_a_class_makes_anew():
     from transformers import MarianConfig, MarianMTModel
 
-    from exporter.weights import randomize
+    from exporter.sources import randomize
 
     sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 61, "pad_token_id": 60}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 32}

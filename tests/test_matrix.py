@@ -10,13 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from matrix.architectures import ARCHITECTURES
-from matrix.cells import Cell, Outcome, Residue, cells_of, make_and_run, unlike_another_seed
-from matrix.exports import EXPORTS
-from matrix.isolated import CellError, call_isolated
-from matrix.report import render_markdown
-from matrix.residues import KNOWN, NOTHING
-from matrix.transforms import TRANSFORMS
+
+from tools.matrix.architectures import ARCHITECTURES
+from tools.matrix.cells import Cell, Outcome, Residue, cells_of, make_and_run, unlike_another_seed
+from tools.matrix.exports import EXPORTS
+from tools.matrix.isolated import CellError, call_isolated
+from tools.matrix.report import render_markdown
+from tools.matrix.residues import KNOWN, NOTHING
+from tools.matrix.transforms import TRANSFORMS
 
 # One export of each architecture; every export and every transform several times.
 TRANSFORMS_OF = {
@@ -165,8 +166,8 @@ def test_a_cell_that_fails_is_made_again_only_when_asked(
         calls.append(args)
         raise CellError("KeyError: it")
 
-    monkeypatch.setattr("matrix.isolated.call_isolated", fail)
-    monkeypatch.setattr("matrix.cells.is_prepared", lambda *_: True)
+    monkeypatch.setattr("tools.matrix.isolated.call_isolated", fail)
+    monkeypatch.setattr("tools.matrix.cells.is_prepared", lambda *_: True)
 
     outcomes = [
         make_and_run(tmp_path, [cell("bert/static/int8")], again=again)[0] for again in (False, False, True)

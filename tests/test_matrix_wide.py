@@ -7,12 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from matrix.cells import Residue
-from matrix.isolated import CellError
-from matrix.wide.account import Negative, Outcome, SideOutcome
-from matrix.wide.cells import make_and_run
-from matrix.wide.plan import ARCHITECTURES, EXPORTS, HELD, TOOLS, Cell, cells_of
-from matrix.wide.report import render_markdown
+
+from tools.matrix.cells import Residue
+from tools.matrix.isolated import CellError
+from tools.matrix.wide.account import Negative, Outcome, SideOutcome
+from tools.matrix.wide.cells import make_and_run
+from tools.matrix.wide.plan import ARCHITECTURES, EXPORTS, HELD, TOOLS, Cell, cells_of
+from tools.matrix.wide.report import render_markdown
 
 SAMPLE = (
     "gru_seq2seq/own-legacy/exported",
@@ -51,8 +52,10 @@ def test_a_package_that_is_not_installed_costs_the_cells_that_need_it(
     def fail(*args: object, **options: object) -> None:
         raise CellError("it should not be tried")
 
-    monkeypatch.setattr("matrix.isolated.call_isolated", fail)
-    monkeypatch.setattr("matrix.wide.extras.find_spec", lambda name: None if name == "timm" else object())
+    monkeypatch.setattr("tools.matrix.isolated.call_isolated", fail)
+    monkeypatch.setattr(
+        "tools.matrix.wide.extras.find_spec", lambda name: None if name == "timm" else object()
+    )
 
     (outcome,) = make_and_run(tmp_path, [cell("timm_vit/own/exported")])
 

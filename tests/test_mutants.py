@@ -7,8 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from mutants.changes import Mutant, mutants_of
-from mutants.putting import Loaded
+
+from tools.mutants.changes import Mutant, mutants_of
+from tools.mutants.putting import Loaded
 
 SOURCE = '''"""A rule."""
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from commands import run_here as run
 from models import noise, save, text_model
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -64,3 +71,35 @@ def test_other_words_for_keys_are_taken(folder, word, key):
 
     assert asked.returncode == 0
     assert asked.stdout == run("inspect", model, "--by", key, "--format", "json").stdout
+
+
+@pytest.mark.parametrize("arguments", [("export", "gpt2", "-o", "out"), ("formula", "gpt2")])
+def test_a_package_of_the_users_that_hides_ours_is_named(tmp_path, arguments):
+    (tmp_path / "exporter").mkdir()
+    (tmp_path / "exporter" / "__init__.py").touch()
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+
+    result = subprocess.run(
+        [sys.executable, "-m", "analyzer", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode == 2
+    assert str(tmp_path / "exporter") in result.stderr
+    assert f"hides onnxledger's own, {ROOT / 'exporter'}" in result.stderr
+
+
+@pytest.mark.export
+@pytest.mark.parametrize("source", ["analyzer.nets:build", "analyzer:build"])
+def test_a_factory_in_a_package_of_our_name_is_told_so(tmp_path, monkeypatch, source):
+    (tmp_path / "analyzer").mkdir()
+    (tmp_path / "analyzer" / "nets.py").write_text("def build(): ...")
+    monkeypatch.chdir(tmp_path)
+
+    message = said("export", source, "-o", tmp_path / "out")
+
+    assert f"{tmp_path / 'analyzer'} has the name of onnxledger's own package, {ROOT / 'analyzer'}" in message

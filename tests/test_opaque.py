@@ -24,7 +24,7 @@ from models import (
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from analyzer.ledger import Finding
-from analyzer.reconciliation.lines import Line
+from analyzer.reconciliation import Line
 
 SIDE = 16
 W = noise(SIDE, SIDE)

@@ -16,7 +16,7 @@ import timings
 from analyzer.errors import MissingExtraError
 from analyzer.ledger import Group
 from analyzer.render.plot import render_plot
-from analyzer.timing.record import Part, Timing
+from analyzer.timing.record import TimedGroup, Timing
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -36,7 +36,7 @@ def renamed(timing: Timing, names: Sequence[str]) -> Timing:
     """The same with as many groups as names, which keep nothing but a time."""
     groups = tuple(Group(name, (name,), tensors=1) for name in names)
     points = tuple(
-        replace(point, parts=tuple(Part(g, 1.0 + i, 1) for i, g in enumerate(groups)))
+        replace(point, parts=tuple(TimedGroup(g, 1.0 + i, 1) for i, g in enumerate(groups)))
         for point in timing.points
     )
     grouping = replace(timing.grouping, by="group", groups=groups)

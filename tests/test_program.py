@@ -19,8 +19,8 @@ pytest.importorskip("transformers")
 
 from exporter import take_census  # noqa: E402  after the skip
 from exporter.census import with_program  # noqa: E402
+from exporter.fitting import tracer_of  # noqa: E402
 from exporter.program import evaluate_program, merge_programs  # noqa: E402
-from exporter.tracing import tracer_of  # noqa: E402
 
 pytestmark = pytest.mark.export
 

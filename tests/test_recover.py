@@ -46,7 +46,7 @@ from analyzer import (
     save_manifest,
     save_state,
 )
-from analyzer.checkpoints.statefile import Slot, write_state_file
+from analyzer.checkpoints.statefile import FileTensor, write_state_file
 from analyzer.cli import command
 from analyzer.content import Array
 from analyzer.dtypes import DType
@@ -669,7 +669,7 @@ def test_a_file_alone_gives_no_convolution_back_that_a_batchnorm_went_into(tmp_p
 def test_the_header_is_as_the_library_writes_it(tmp_path: Path) -> None:
     arrays = {"b": np.arange(3, dtype="u1"), "a": ramp(2, 2), "n": np.array(5), "e": np.empty((0, 2), "f4")}
     types = {"b": DType.UINT8, "a": DType.FLOAT, "n": DType.INT64, "e": DType.FLOAT}
-    slots = [Slot(name, types[name], array.shape) for name, array in arrays.items()]
+    slots = [FileTensor(name, types[name], array.shape) for name, array in arrays.items()]
 
     write_state_file(tmp_path / "m.safetensors", slots, lambda slot: iter([arrays[slot.name].reshape(-1)]))
 
@@ -684,17 +684,22 @@ def test_the_header_is_as_the_library_writes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("parts", [[ramp(2)], [ramp(3), ramp(3)]], ids=["too little", "too much"])
 def test_a_tensor_of_the_wrong_size_leaves_no_file(tmp_path: Path, parts: list[Array]) -> None:
     with pytest.raises(LedgerError, match="w: "):
-        write_state_file(tmp_path / "m.safetensors", [Slot("w", DType.FLOAT, (3,))], lambda _: iter(parts))
+        write_state_file(
+            tmp_path / "m.safetensors", [FileTensor("w", DType.FLOAT, (3,))], lambda _: iter(parts)
+        )
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failure_half_way_leaves_the_file_that_was_there(tmp_path: Path) -> None:
-    path, slots = tmp_path / "m.safetensors", [Slot("a", DType.FLOAT, (3,)), Slot("b", DType.FLOAT, (3,))]
+    path, slots = (
+        tmp_path / "m.safetensors",
+        [FileTensor("a", DType.FLOAT, (3,)), FileTensor("b", DType.FLOAT, (3,))],
+    )
     write_state_file(path, slots, lambda _: iter([ramp(3)]))
     before = path.read_bytes()
 
-    def values(slot: Slot) -> Iterator[Array]:
+    def values(slot: FileTensor) -> Iterator[Array]:
         if slot.name == "b":
             raise ModelReadError("b: gone")
         yield ramp(3) * 2
@@ -749,7 +754,7 @@ def test_the_state_dict_is_written_and_the_report_says_so(model: Path, tmp_path:
     result = run_here("recover", model, "-o", tmp_path / "m.safetensors", "-o", tmp_path / "report.json")
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert "recovered: 1 of 1 tensor, 24 elements, 96 B\n" in result.stdout
+    assert "recovered 1 of 1 tensor, 24 elements, 96 B\n" in result.stdout
     assert_same(load_file(tmp_path / "m.safetensors"), {"fc.weight": W})
     document = validated((tmp_path / "report.json").read_text())
     assert document["output"] == str(tmp_path / "m.safetensors")
@@ -811,7 +816,10 @@ def test_lossless_refuses_what_was_rounded_and_writes_nothing(model: Path, tmp_p
         {"line": "cast", "name": "fc.weight", "reason": "rounded to FLOAT16", "shape": [4, 6]}
     ]
     assert not path.exists()
-    assert "  fc.weight\n" in run_here("recover", model, "-o", path, "--content", "none", "--lossless").stdout
+    assert (
+        "rounded to FLOAT16: fc.weight\n"
+        in run_here("recover", model, "-o", path, "--content", "none", "--lossless").stdout
+    )
     assert run_here("recover", model, "-o", path, "--content", "none").returncode == 0
 
 

@@ -13,9 +13,8 @@ from servers import CountingServer, serving
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError
 from analyzer.ranges import Traffic
-from analyzer.read.remote import RemoteFile, open_remote
+from analyzer.read.remote import STEP, RemoteFile, open_remote, shown
 from analyzer.read.source import LocalFile, open_source
-from analyzer.read.store import STEP, shown
 
 CONTENT = bytes(range(256)) * 400
 WEIGHTS = b"w" * 1000

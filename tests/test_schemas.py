@@ -34,7 +34,7 @@ from reports import (
     timing_comparison,
 )
 
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.comparison import compare_ledgers
 from analyzer.comparison.record import Status
 from analyzer.documents import compare as compare_records
@@ -63,7 +63,7 @@ from tools.schemas.page import TABLES, keys_of
 from tools.schemas.page import rewrite as rewrite_page
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = {"manifest": "manifest-format.md"}
+PAGES = {"manifest": "reference/manifest-format.md"}
 KINDS = tuple(name for name in SCHEMAS if name not in ("explain", "graph", "lake", "manifest"))
 
 MAPS = frozenset(
@@ -82,7 +82,7 @@ MAPS = frozenset(
 )
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
 
-OPTIONAL = frozenset({"generated_at", "sha256", "trainable", "frozen"})
+OPTIONAL = frozenset({"generated_at", "sha256", "trainable", "frozen", "first_node"})
 
 # jsonschema takes 1.0 for an integer, as JSON does; what writes it has counted with floats
 EXACT = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
@@ -311,7 +311,7 @@ UNITLESS = frozenset(
 
 
 def test_every_number_on_the_report_page_has_a_unit() -> None:
-    rows = [row for rows in written_tables("report-format.md").values() for row in rows]
+    rows = [row for rows in written_tables("reference/report-format.md").values() for row in rows]
 
     bare = {
         key
@@ -323,7 +323,7 @@ def test_every_number_on_the_report_page_has_a_unit() -> None:
 
 def test_the_report_page_leads_to_each_of_its_sections() -> None:
     contents, *sections = re.split(
-        r"^## ", (DOCS / "report-format.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+        r"^## ", (DOCS / "reference" / "report-format.md").read_text(encoding="utf-8"), flags=re.MULTILINE
     )
 
     titles = [section.partition("\n")[0].strip("`") for section in sections]
@@ -334,7 +334,7 @@ def test_the_report_page_leads_to_each_of_its_sections() -> None:
 
 
 def test_the_page_lists_every_line_and_every_finding_of_a_file_that_can_be_read() -> None:
-    page = (DOCS / "report-format.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "report-format.md").read_text(encoding="utf-8")
 
     (section,) = re.findall(r"^### The lines of the bridge$(.*?)^#", page, re.MULTILINE | re.DOTALL)
     assert re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE) == [line.value for line in Line]
@@ -354,7 +354,7 @@ def test_the_python_of_the_report_page_runs_on_a_report(
     written = render_json(report(tmp_path))
     (tmp_path / "report.json").write_text(written, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    validating, summing = python_of("report-format.md")
+    validating, summing = python_of("reference/report-format.md")
 
     exec(validating, {})
     if schema_name(json.loads(written)) == "inspect":
@@ -365,7 +365,7 @@ def test_the_python_of_the_manifest_page_writes_a_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (program,) = python_of("manifest-format.md")
+    (program,) = python_of("reference/manifest-format.md")
 
     exec(program, {})
 

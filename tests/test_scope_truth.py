@@ -6,7 +6,6 @@ from collections import defaultdict
 
 import pytest
 from exports import Exports
-from matrix.transforms import transform_model
 
 from analyzer import audit_model, load_manifest, reconcile_ledger
 from analyzer.ledger import Ledger, Role
@@ -15,6 +14,7 @@ from analyzer.model import Key
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.names import align
 from analyzer.scopes import module_of
+from tools.matrix.transforms import transform_model
 
 for package in ("torch", "transformers", "onnxruntime"):
     pytest.importorskip(package)

@@ -13,7 +13,7 @@ from analyzer.errors import SourceError, UsageError
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from exporter import SourceOptions, hub, read_source_config, resolve_source  # noqa: E402  after the skip
+from exporter import SourceOptions, location, read_source_config, resolve_source  # noqa: E402  after the skip
 from exporter.presets import PRESETS, preset_config  # noqa: E402
 
 pytestmark = pytest.mark.export
@@ -388,7 +388,9 @@ def test_the_config_beside_a_checkpoint_file_is_its_config(config_folder):
 def test_the_config_in_the_hubs_cache_is_read_where_the_hub_is_out_of_reach(
     config_folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(hub, "ask_hub", lambda hub_id: hub.HubAnswer(hub.Reach.CACHED, "no network"))
+    monkeypatch.setattr(
+        location, "ask_hub", lambda hub_id: location.HubAnswer(location.Reach.CACHED, "no network")
+    )
     asked = []
 
     def get_config_dict(where, **options):

@@ -17,9 +17,8 @@ from analyzer.content import Array
 from analyzer.ledger import Ledger
 from analyzer.manifest import Manifest
 from analyzer.reconciliation import Reconciliation, reconcile_ledger
-from analyzer.recover import recover_state, save_state
+from analyzer.recover import Recovery, recover_state, save_state
 from analyzer.recover.ownnames import read_own_names
-from analyzer.recover.record import Recovery
 
 STRAIGHT = {
     "Gemm": "y = Gemm<transB=1>(x, {})",

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from exports import CONFIGS, FACTORY, write_source
 
+from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import open_checkpoint
-from analyzer.checkpoints.weights import Original
 from analyzer.dtypes import DType
 from analyzer.errors import ManifestError, SourceError, UsageError
 from analyzer.manifest import Buffer, Parameter
@@ -23,8 +23,8 @@ pytest.importorskip("transformers")
 from safetensors.torch import save_file  # noqa: E402  after the skip
 
 from exporter import SourceOptions, census_source, resolve_source, take_census  # noqa: E402
+from exporter.census import TORCH_DTYPES, TensorWeights, weights_of  # noqa: E402
 from exporter.quiet import quiet  # noqa: E402
-from exporter.values import TORCH_DTYPES, TensorWeights, weights_of  # noqa: E402
 
 pytestmark = pytest.mark.export
 

@@ -1,4 +1,4 @@
-"""Blocks are layers in small models of each family; and the harness behind docs/subgraphs.md sees when they are not."""
+"""Blocks are layers in small models of each family; and `make subgraphs` sees when they are not."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import onnx
 import pytest
 from models import audit, manifest_of, noise, parameters_of, reconcile, save, text_model, with_scopes
-from subgraphs.anonymize import strip_names
-from subgraphs.architectures import ARCHITECTURES, SMALL
-from subgraphs.cells import Cell, Outcome, make_and_score
-from subgraphs.forms import FORMS, NAMED, NAMELESS
-from subgraphs.report import render_markdown
-from subgraphs.residues import KNOWN
-from subgraphs.score import Score, fold_counts, score_blocks
-from subgraphs.truth import Truth, find_truth, from_source, load_truth, save_truth, true_layers
 
 from analyzer.ledger import Blocks, Ledger, Member, Run
+from tools.subgraphs.anonymize import strip_names
+from tools.subgraphs.architectures import ARCHITECTURES, SMALL
+from tools.subgraphs.cells import Cell, Outcome, make_and_score
+from tools.subgraphs.forms import FORMS, NAMED, NAMELESS
+from tools.subgraphs.report import render_markdown
+from tools.subgraphs.residues import KNOWN
+from tools.subgraphs.score import Score, fold_counts, score_blocks
+from tools.subgraphs.truth import Truth, find_truth, from_source, load_truth, save_truth, true_layers
 
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime")  # each in another process
 LEGACY = ("legacy", "legacy-ort", "legacy-int8")

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import timings
 
+from analyzer.render import render_report
 from analyzer.render.json import render_json, to_document
 from analyzer.render.options import RenderOptions
 from analyzer.render.text import render_text
-from analyzer.timing.compare import compare_timings
 from analyzer.timing.record import KernelTime, Timing
 from analyzer.timing.request import Fill, MeasuringOrder, Schedule
+from analyzer.timing.side_by_side import compare_timings
 
 Golden = Callable[[str, str], None]
 
@@ -98,8 +99,8 @@ def test_the_text_of_two_timings(tmp_path: Path, golden: Golden) -> None:
 def test_the_printed_column_sums_to_the_printed_total(tmp_path: Path, rows: int, is_own: bool) -> None:
     text = render_text(timings.make_timing(tmp_path, is_own=is_own), RenderOptions(rows=rows))
 
-    table = text.partition("scaled ms   ")[2].partition("\n\nms are")[0]
-    printed = re.findall(r"^(\S.*?) {3,}(-?[\d,]+\.\d{3}) ", table, re.MULTILINE)
+    table = text.partition(" ms ")[2].partition("\nms sum")[0]
+    printed = re.findall(r"^(\S.*?) {2,}(-?[\d,]+\.\d{3}) ", table, re.MULTILINE)
     *lines, (name, total) = [(name, float(ms.replace(",", ""))) for name, ms in printed]
     assert name == "total"
     assert math.fsum(ms for _, ms in lines) == pytest.approx(total, abs=0.0005 * len(lines))
@@ -163,25 +164,26 @@ def test_what_ran_elsewhere_and_copies_are_told(tmp_path: Path) -> None:
 
 def test_why_the_runs_ended_is_told(tmp_path: Path) -> None:
     timing = timings.make_timing(tmp_path)
-    loose = timings.latency(8.0, settled=False)
+    loose = with_point(timing, latency=timings.latency(8.0, settled=False))
     asked = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
 
-    assert "(settled: 1.00 % was wanted)" in flat(timing)
-    assert "not settled within 10 s or 1,000 runs: 1.00 % was" in flat(with_point(timing, latency=loose))
-    assert "7 runs, as asked for" in flat(asked)
+    assert "median ±0.40 % (target 1.00 %, reached)" in flat(timing)
+    assert "median ±0.40 % (target 1.00 %, NOT reached)" in flat(loose)
+    assert "WARN the median is less sure than asked for: ±1.00 % was not reached within 10 s" in flat(loose)
+    assert "±0.40 % of 7 runs, as asked for" in flat(asked)
 
 
-def flat(timing: Timing) -> str:
+def flat(timing: Timing, *, verbose: bool = False) -> str:
     """The text with each line break a blank."""
-    return " ".join(render_text(timing).split())
+    return " ".join(render_text(timing, RenderOptions(verbose=verbose)).split())
 
 
 def test_profiled_runs_never_aim_to_settle(tmp_path: Path) -> None:
     timing = timings.make_timing(tmp_path)
     loose = with_point(timing, profiled=timings.latency(10.0, settled=False))
 
-    assert "not settled" not in flat(loose)
-    assert "(settled: 1.00 % was wanted), the profiled one to 0.40 %" in flat(loose)
+    assert "reached within" not in flat(loose)
+    assert "(target 1.00 %, reached)" in flat(loose)
 
 
 @pytest.mark.parametrize("order", ["in turns", "one after the other"])
@@ -189,7 +191,7 @@ def test_how_the_two_measurements_were_made_is_told(tmp_path: Path, order: Measu
     for timing in (timings.make_timing(tmp_path), timings.make_sweep(tmp_path)):
         told = replace(timing, environment=replace(timing.environment, order=order))
 
-        assert f"plain and profiled runs {order}" in flat(told)
+        assert f"plain and profiled runs {order}" in flat(told, verbose=True)
         assert to_document(told)["environment"]["order"] == order
 
 
@@ -207,9 +209,9 @@ def test_lengths_of_a_sweep_whose_times_mean_little_are_told(tmp_path: Path) -> 
     )
     text = flat(replace(sweep, points=points))
 
-    assert "at sequence = 16, 64: profiled runs were faster" in text
-    assert "at sequence = 128: profiled runs take over twice as long" in text
-    assert "at sequence = 256: not settled within 10 s" in text
+    assert "WARN at sequence = 16, 64: profiled runs were faster" in text
+    assert "WARN at sequence = 128: profiled runs take over twice as long" in text
+    assert "WARN at sequence = 256: the median is not sure: ±1.00 % was not reached within 10 s" in text
     assert "profiled runs were" not in flat(sweep)
 
 
@@ -219,9 +221,9 @@ def test_what_profiling_does_not_explain_is_warned_of(tmp_path: Path) -> None:
         " ".join(render_text(with_point(timing, latency=timings.latency(ms))).split()) for ms in (4.0, 12.0)
     )
 
-    assert "profiled runs take 6.000 ms" in slow
-    assert "that is much: kernels are very short" in slow
-    assert "profiling cannot be why" in fast
+    assert "take 6.00 ms more" in slow
+    assert "WARN profiled runs take over twice as long: kernels are very short" in slow
+    assert "WARN profiled runs were faster than plain ones" in fast
     assert "something else was running" not in render_text(timing)
 
 
@@ -229,7 +231,7 @@ def test_what_profiling_does_not_explain_is_warned_of(tmp_path: Path) -> None:
 def test_every_way_to_fill_an_input_has_words(tmp_path: Path, fill: Fill) -> None:
     feeds = (replace(timings.FEEDS[0], fill=fill, low=2, high=30_521),)
 
-    text = render_text(with_point(timings.make_timing(tmp_path), feeds=feeds, axes=()))
+    text = flat(with_point(timings.make_timing(tmp_path), feeds=feeds, axes=()), verbose=True)
 
     words = {
         Fill.INTEGERS: "random 2 to 30,521",
@@ -249,9 +251,64 @@ def test_a_model_without_inputs_and_parameters_has_a_report(tmp_path: Path) -> N
 
     text, document = render_text(bare, RenderOptions(verbose=True)), to_document(bare)
 
-    assert "none" in text
+    assert "the model has no inputs" in text
     assert document["groups"] == []
 
 
 def test_few_lengths_have_no_growth_and_it_is_said(tmp_path: Path) -> None:
-    assert "no growth is fitted to less than 3 lengths" in render_text(timings.make_sweep(tmp_path, (16, 32)))
+    text = render_text(timings.make_sweep(tmp_path, (16, 32)))
+
+    assert "growth: unclear" in text.splitlines()[1]
+    assert "none is fitted to less than 3 lengths" in text
+
+
+@pytest.mark.parametrize("lengths", [(16, 18, 20), (16, 32, 64)])
+def test_a_growth_that_the_fit_does_not_tell_is_unclear(tmp_path: Path, lengths: tuple[int, ...]) -> None:
+    sweep = timings.make_sweep(tmp_path, lengths)
+    odd = replace(sweep.points[1], latency=timings.latency(3 * sweep.points[1].latency.mean))
+    told = replace(sweep, points=(sweep.points[0], odd, sweep.points[2]))
+
+    assert "growth: unclear" in render_text(told).splitlines()[1]
+    assert ("growth: linear" in render_text(sweep).splitlines()[1]) is (lengths == (16, 32, 64))
+
+
+def test_every_format_warns_and_says_how_sure_the_median_is(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    loose = with_point(timing, latency=timings.latency(4.0, settled=False))
+    loose = replace(loose, environment=replace(loose.environment, messages=("nodes were moved",)))
+
+    for style in ("text", "markdown", "html"):
+        page = render_report(loose, style)
+        assert isinstance(page, str)
+        words = " ".join(re.sub(r"<[^>]*>|\\", "", page).split())
+        for fact in (
+            "3.96 ms median at batch 1, sequence 4 on CPU",
+            "±0.40 % (target 1.00 %, NOT reached)",
+            "±1.00 % was not reached within 10 s or 1,000 runs",
+            "profiled runs take over twice as long",
+            "nodes were moved",
+            "A Processor of 3 GHz",
+            "memory at most",
+        ):
+            assert fact in words
+
+
+def test_every_format_says_whether_the_new_timing_is_slower_and_what_was_measured_otherwise(
+    tmp_path: Path,
+) -> None:
+    old, new = timings.make_timing(tmp_path), timings.make_timing(tmp_path, factor=1.5)
+    new = replace(new, environment=replace(new.environment, threads=1))
+
+    for style in ("text", "markdown", "html"):
+        there, back = (render_report(compare_timings(*pair), style) for pair in ((old, new), (new, old)))
+        assert "50.0 % slower: 8.00 -&gt; 12.0 ms a run" in str(there).replace("-\\>", "-&gt;").replace(
+            "->", "-&gt;"
+        )
+        assert "33.3 % faster" in str(back)
+        assert "not measured alike: threads 2 " in str(there)
+
+
+def test_without_a_clear_difference_the_comparison_says_so(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+
+    assert "as fast: 8.00 ms a run; no group differs clearly" in render_text(compare_timings(timing, timing))

@@ -16,8 +16,7 @@ from analyzer.errors import ManifestError  # noqa: E402
 from analyzer.manifest import Unreached, load_manifest  # noqa: E402
 from exporter import ExampleInputs  # noqa: E402
 from exporter.census import take_census, with_reads  # noqa: E402
-from exporter.reads import reads_of_calls  # noqa: E402
-from exporter.unreached import find_unreached  # noqa: E402
+from exporter.reads import find_unreached, reads_of_calls  # noqa: E402
 
 nn, Tensor = torch.nn, torch.Tensor
 

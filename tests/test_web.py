@@ -16,8 +16,7 @@ from yarl import URL
 from analyzer.errors import ModelReadError
 from analyzer.ranges import Traffic
 from analyzer.read import web
-from analyzer.read.remote import RemoteFile, open_remote
-from analyzer.read.store import STEP, Unanswered
+from analyzer.read.remote import STEP, RemoteFile, Unanswered, open_remote
 
 CONTENT = bytes(range(256)) * 400
 

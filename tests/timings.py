@@ -12,7 +12,16 @@ import models
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Group, Grouping, Ledger
-from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
+from analyzer.timing.record import (
+    Axis,
+    Environment,
+    KernelTime,
+    Latency,
+    Point,
+    TimedGroup,
+    Timing,
+    TimingSettings,
+)
 from analyzer.timing.request import Feed, Fill
 
 NET = """
@@ -66,12 +75,12 @@ def make_point(
 ) -> Point:
     """Times of the groups that `MS` names, a fused kernel, and what is left over."""
     parts = [
-        Part(group, factor * MS[group.name], 2, error_ms=0.02 * factor)
+        TimedGroup(group, factor * MS[group.name], 2, error_ms=0.02 * factor)
         if group.name in MS
-        else Part(group, 0.0, 0)
+        else TimedGroup(group, 0.0, 0)
         for group in grouping.groups
     ]
-    parts.append(Part(Group(" + ".join(ACROSS)), 0.3 * factor, 1, ACROSS, 0.01 * factor))
+    parts.append(TimedGroup(Group(" + ".join(ACROSS)), 0.3 * factor, 1, ACROSS, 0.01 * factor))
     unattributed = 0.05 * factor
     profiled = latency(10.0 * factor)
     overhead = profiled.mean - math.fsum(part.ms for part in parts) - unattributed
@@ -102,12 +111,12 @@ def make_point(
 def make_own_point(grouping: Grouping) -> Point:
     """Times of `own_groups`: 4.75 and 4.375, of which layer.1's 2.25 twice; the head's 1.0 in neither."""
     early, late = grouping.groups
-    parts = (Part(early, 4.75, 3, error_ms=0.1), Part(late, 4.375, 2, error_ms=0.1))
+    parts = (TimedGroup(early, 4.75, 3, error_ms=0.1), TimedGroup(late, 4.375, 2, error_ms=0.1))
     return replace(
         make_point(grouping),
         parts=parts,
         overlap_ms=2.25,
-        ungrouped=Part(grouping.ungrouped, 1.0, 2),
+        ungrouped=TimedGroup(grouping.ungrouped, 1.0, 2),
         unattributed_ms=0.05,
         overhead_ms=10.0 - 4.75 - 4.375 + 2.25 - 1.0 - 0.05,
     )

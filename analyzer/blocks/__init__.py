@@ -11,19 +11,23 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from analyzer.blocks.assemble import OUTSIDE, Arrangement, Named, Spot, arrange
-from analyzer.blocks.flow import Flow, weigh
-from analyzer.blocks.lists import MOST, Lists, find_lists, has_matrix
-from analyzer.blocks.modules import (
+from analyzer.blocks.assemble import (
+    Arrangement,
     Modules,
+    Named,
+    Spot,
     ancestors,
+    arrange,
     gather_copies,
     lend_scopes,
     merge_runs,
     name_blocks,
     put_right,
 )
+from analyzer.blocks.flow import Flow, weigh
+from analyzer.blocks.lists import MOST, Lists, find_lists, has_matrix
 from analyzer.blocks.roles import ATTENTION, CONVOLUTION, FEED_FORWARD, LINEAR, OTHER, RECURRENT, Roles
+from analyzer.blocks.units import OUTSIDE
 from analyzer.ledger import Blocks, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
 from analyzer.wiring import Reader

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from analyzer.ledger import Entry, Role, natural_order
 from analyzer.model.operators import Kind, named
 
-__all__ = ["MOST", "Lists", "find_lists", "has_matrix"]
-
 Lists = tuple[tuple[str, ...], ...]
 """Modules that their parents number, by the parent, in the order of the numbers."""
 

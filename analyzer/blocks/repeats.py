@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Repeat", "Unit", "add_alike", "find_repeats"]
-
 Unit = tuple[int, ...]
 """The sizes of a unit's weights, sorted."""
 

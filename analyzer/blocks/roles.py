@@ -9,23 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
 
-from analyzer.blocks.dominators import NONE
-from analyzer.blocks.flow import Flow
+from analyzer.blocks.flow import NONE, Flow
 from analyzer.model import Node, StoredTensor
 from analyzer.model.operators import Kind, Slot, named, operator_of
 from analyzer.wiring import Reader
-
-__all__ = [
-    "ATTENTION",
-    "CONVOLUTION",
-    "EMBEDDING",
-    "FEED_FORWARD",
-    "LINEAR",
-    "NORM",
-    "OTHER",
-    "RECURRENT",
-    "Roles",
-]
 
 ATTENTION = "attention"
 FEED_FORWARD = "feed-forward"

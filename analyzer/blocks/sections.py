@@ -12,10 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from analyzer.blocks.dominators import NONE, PostDominators, post_dominators
-from analyzer.blocks.flow import Flow
-
-__all__ = ["Chain", "Cutter", "Section", "Sections"]
+from analyzer.blocks.flow import NONE, Flow, PostDominators, post_dominators
 
 _FEW = 4
 """Nodes with weights of which a chain of its own consists."""

@@ -12,13 +12,11 @@ from analyzer.blocks.flow import Flow
 from analyzer.blocks.repeats import Repeat, Unit, add_alike, find_repeats
 from analyzer.blocks.sections import Cutter, Section, Sections
 
-__all__ = ["OUTSIDE", "Layout", "Slot", "lay_out", "lay_out_named"]
-
 OUTSIDE = -1
 """The block of what is in none."""
 
 
-class Slot(NamedTuple):
+class RunPlace(NamedTuple):
     """A place among the runs of one graph."""
 
     run: int
@@ -28,19 +26,19 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """The runs of one graph, and the slot of each vertex."""
 
     counts: tuple[int, ...]
     """Blocks of each run."""
-    slots: tuple[Slot, ...]
+    slots: tuple[RunPlace, ...]
     places: tuple[int, ...]
     """Number of the section in which each vertex is first needed."""
 
     @classmethod
-    def empty(cls, count: int) -> Layout:
+    def empty(cls, count: int) -> GraphLayout:
         """Of a graph without blocks."""
-        return cls((), (Slot(0, OUTSIDE),) * count, tuple(range(count)))
+        return cls((), (RunPlace(0, OUTSIDE),) * count, tuple(range(count)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class _Unit:
     """The sections after the first that have weights, and the weights."""
 
 
-def lay_out(flow: Flow) -> Layout:
+def lay_out(flow: Flow) -> GraphLayout:
     """Find the runs of blocks of one graph."""
     cutter = Cutter(flow)
     sections = cutter.cut()
@@ -68,7 +66,7 @@ def lay_out(flow: Flow) -> Layout:
     positions = {end: position for end, (position, _) in runs.by_end.items()}
     places = _places(flow, sections, positions, len(order))
     slots = _slots(flow, sections, places, order)
-    return Layout(tuple(runs.counts), tuple(slots), tuple(places))
+    return GraphLayout(tuple(runs.counts), tuple(slots), tuple(places))
 
 
 Owner = tuple[int, int]
@@ -76,8 +74,12 @@ Owner = tuple[int, int]
 
 
 def lay_out_named(
-    flow: Flow, owners: Sequence[Owner | None], told: Sequence[bool], sizes: Sequence[int], structure: Layout
-) -> tuple[Layout, tuple[int, ...]]:
+    flow: Flow,
+    owners: Sequence[Owner | None],
+    told: Sequence[bool],
+    sizes: Sequence[int],
+    structure: GraphLayout,
+) -> tuple[GraphLayout, tuple[int, ...]]:
     """Put the vertices of one graph into the blocks that names tell, and what has no name by what flows.
 
     Args:
@@ -102,14 +104,14 @@ def lay_out_named(
         for conduit in flow.conduits.get(vertex, ()):
             before[conduit] = min(before[conduit], before[vertex])
     slots = [
-        Slot(before[vertex], OUTSIDE)
+        RunPlace(before[vertex], OUTSIDE)
         if owner is None
-        else Slot(runs[owner[0]], owner[1], units.get((owner, structure.slots[vertex]), 0))
+        else RunPlace(runs[owner[0]], owner[1], units.get((owner, structure.slots[vertex]), 0))
         for vertex, owner in enumerate(owned)
     ]
-    return Layout(tuple(sizes[number] for number in seen), tuple(slots), tuple(range(len(slots)))), tuple(
-        seen
-    )
+    return GraphLayout(
+        tuple(sizes[number] for number in seen), tuple(slots), tuple(range(len(slots)))
+    ), tuple(seen)
 
 
 def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
@@ -172,9 +174,9 @@ def _only(owners: Set[Owner | None]) -> Owner | None:
     return next(iter(owners)) if len(owners) == 1 else None
 
 
-def _units_of(owned: Sequence[Owner | None], structure: Layout) -> dict[tuple[Owner, Slot], int]:
+def _units_of(owned: Sequence[Owner | None], structure: GraphLayout) -> dict[tuple[Owner, RunPlace], int]:
     """Numbers of the units of structure that lie in each named block."""
-    found: dict[Owner, dict[Slot, int]] = {}
+    found: dict[Owner, dict[RunPlace, int]] = {}
     for owner, slot in zip(owned, structure.slots, strict=True):
         if owner is not None and slot.block != OUTSIDE:
             known = found.setdefault(owner, {})
@@ -187,7 +189,7 @@ class _Runs:
     """The runs of all chains of a flow."""
 
     counts: list[int]
-    by_end: dict[int, tuple[int, Slot]]
+    by_end: dict[int, tuple[int, RunPlace]]
     """Of each section, by its end: its number, over all chains, and its slot."""
 
 
@@ -204,7 +206,7 @@ def _runs(flow: Flow, sections: Sections) -> _Runs:
 
 def _lay_out_chain(
     flow: Flow, work: Mapping[int, Sequence[str]], sections: Sequence[Section], first_run: int
-) -> tuple[list[int], list[Slot]]:
+) -> tuple[list[int], list[RunPlace]]:
     """How many blocks each run of a chain has, and the slot of each section."""
     weights = [_weights(flow, section) for section in sections]
     has_branches = sum(section.is_branch for section in sections) > 1
@@ -212,17 +214,17 @@ def _lay_out_chain(
     repeats = find_repeats([unit.sizes for unit in units], variants=has_branches)
     if has_branches:
         repeats = add_alike(_forms(work, sections, units), repeats)
-    slots: list[Slot] = []
+    slots: list[RunPlace] = []
     for number, repeat in enumerate(repeats):
         starts = units[repeat.start].start
-        slots += [Slot(first_run + number, OUTSIDE)] * (starts - len(slots))
+        slots += [RunPlace(first_run + number, OUTSIDE)] * (starts - len(slots))
         for position in range(repeat.start, repeat.end):
             block, unit = divmod(position - repeat.start, repeat.period)
             stop = units[position].stop
             if block == repeat.count - 1:
                 stop = _stop_of_last(units, repeat, unit)
-            slots += [Slot(first_run + number, block, unit)] * (stop - len(slots))
-    slots += [Slot(first_run + len(repeats), OUTSIDE)] * (len(sections) - len(slots))
+            slots += [RunPlace(first_run + number, block, unit)] * (stop - len(slots))
+    slots += [RunPlace(first_run + len(repeats), OUTSIDE)] * (len(sections) - len(slots))
     return [repeat.count for repeat in repeats], slots
 
 
@@ -321,9 +323,11 @@ def _next(place: int, source: int, positions: Mapping[int, int], nowhere: int) -
     return min(place + 1, nowhere - 1) if source in positions and place < nowhere else place
 
 
-def _slots(flow: Flow, sections: Sections, places: Sequence[int], order: Sequence[Slot]) -> list[Slot]:
+def _slots(
+    flow: Flow, sections: Sections, places: Sequence[int], order: Sequence[RunPlace]
+) -> list[RunPlace]:
     """The slot of each vertex. What several blocks need is before them, but for a lone weight: that is the first's."""
-    end = Slot(order[-1].run, OUTSIDE) if order else Slot(0, OUTSIDE)
+    end = RunPlace(order[-1].run, OUTSIDE) if order else RunPlace(0, OUTSIDE)
     slots = [order[place] if place < len(order) else end for place in places]
     shared = [False] * len(slots)
     for vertex in sorted(flow.conduits, reverse=True):
@@ -335,5 +339,5 @@ def _slots(flow: Flow, sections: Sections, places: Sequence[int], order: Sequenc
             carries[vertex] = min(2, len(flow.sizes[vertex]) + sum(carries[source] for source in before))
             is_shared = shared[vertex] if flow.static[vertex] else sections.sides[vertex]
             if is_shared and carries[vertex] != 1:
-                slots[vertex] = Slot(slots[vertex].run, OUTSIDE)
+                slots[vertex] = RunPlace(slots[vertex].run, OUTSIDE)
     return slots

@@ -1,21 +1,22 @@
-"""Rules + ledgers -> a verdict of each rule on each model that it is about."""
+"""Rules + ledgers, some beside baselines -> a verdict of each rule on each model that it is about: `check`'s report."""
 
 from __future__ import annotations
 
+import fnmatch
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
-from analyzer.budget.baselines import Baselines
-from analyzer.budget.contributing import list_contributors
-from analyzer.budget.holding import Outcome, hold
-from analyzer.budget.limits import NAMES
-from analyzer.budget.matching import matches
-from analyzer.budget.metrics import METRICS, Metric
+from analyzer.budget.amounts import NAMES
+from analyzer.budget.holding import Outcome, hold, list_contributors, say_failed, say_passed
+from analyzer.budget.measuring import CONTENT_MATTERS, METRICS, Metric
 from analyzer.budget.record import (
     Among,
     AtLeast,
     AtMost,
+    BudgetReport,
     Contributor,
     Over,
     Rule,
@@ -25,13 +26,192 @@ from analyzer.budget.record import (
     Verdict,
 )
 from analyzer.budget.selecting import Endless, Selection, Unknown, select
-from analyzer.budget.sentences import say_failed, say_passed
-from analyzer.errors import UsageError
+from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.group.patterns import Searcher
-from analyzer.ledger import Ledger
-from analyzer.units import format_many
+from analyzer.ledger import Entry, Evidence, Ledger, Role
+from analyzer.units import format_count, format_many, printable_name
 
-__all__ = ["check_budget", "is_about", "skip"]
+
+def matches(path: str, pattern: str | None) -> bool:
+    """Whether a glob fits a path: part by part from the right, as `pathlib` matches, and `**` is any number of folders.
+
+    A pattern that begins with a slash, or with `**`, fits the whole path; no pattern fits every path. Upper and lower
+    case differ everywhere.
+
+    >>> matches("./models/bert.onnx", "*.onnx"), matches("models/bert.onnx", "models/*.onnx")
+    (True, True)
+    >>> matches("out/a/b/model.onnx", "out/**/*.onnx"), matches("out/a/model.onnx", "out/*.onnx")
+    (True, False)
+    """
+    if pattern is None:
+        return True
+    parts, wanted = _split(path), _split(pattern)
+    if not wanted:
+        return False
+    if wanted[0] != "/":
+        wanted = ["**", *wanted]
+    reached = {0}  # how many parts may be used up, for the parts of the pattern so far
+    for part in wanted:
+        if part == "**":
+            reached = set(range(min(reached), len(parts) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(parts) and fnmatch.fnmatchcase(parts[at], part)}
+        if not reached:
+            return False
+    return len(parts) in reached
+
+
+def _split(path: str) -> list[str]:
+    return list(PurePosixPath(path.replace("\\", "/")).parts)
+
+
+STEM = "{stem}"
+"""In the name of a baseline: the name of the model that is checked, without its folder and `.onnx` or `.json`."""
+
+
+def name_baseline(limit: Over, default: str | None, path: str) -> str | None:
+    """The baseline of one limit for one model, the limit's own or that of all; None where there is none.
+
+    >>> name_baseline(Over((), "saved/{stem}.json"), None, "models/bert.onnx")
+    'saved/bert.json'
+    """
+    name = default if limit.baseline is None else limit.baseline
+    if name is None or STEM not in name:
+        return name
+    last = PurePosixPath(path.partition("?")[0].replace("\\", "/")).name
+    return name.replace(STEM, last.removesuffix(".json").removesuffix(".onnx"))
+
+
+class Baselines:
+    """What relative limits are over."""
+
+    def __init__(
+        self, default: str | None, read: Callable[[str], Ledger], *, is_any_allowed: bool = False
+    ) -> None:
+        self._default, self._read, self._is_any_allowed = default, read, is_any_allowed
+        self._known: dict[str, Ledger | Unknown] = {}
+
+    def name(self, limit: Over, path: str) -> str | None:
+        """As `name_baseline`."""
+        return name_baseline(limit, self._default, path)
+
+    def select(
+        self,
+        limit: Over,
+        group: str | None,
+        metric: Metric,
+        path: str,
+        model: Ledger,
+        groups: Mapping[str, Searcher],
+    ) -> tuple[Selection, ...] | Unknown:
+        """The parts of the baseline that are called as a rule calls those of the model."""
+        name = self.name(limit, path)
+        ledger = self._load(name)
+        if isinstance(ledger, Unknown):
+            return ledger
+        differs = "" if self._is_any_allowed else _find_difference(model, path, ledger)
+        if differs:
+            way = "give one of this model, or take it all the same with --baseline-any"
+            return Unknown(f"the baseline {name} is of another model, {differs}; {way}")
+        if metric.name in CONTENT_MATTERS and (ledger.content == "none") != (model.content == "none"):
+            which = "the baseline" if ledger.content == "none" else "the model"
+            return Unknown(f"contents of {which} were not looked at; --content sampled makes both comparable")
+        found = select(ledger, group, groups)
+        if isinstance(found, Unknown):
+            return Unknown(f"the baseline {name} lacks it: {found.reason}")
+        return found
+
+    def _load(self, name: str | None) -> Ledger | Unknown:
+        if name is None:
+            return Unknown(
+                "a growth, and no baseline: write 'over FILE' in the limit, or give --baseline FILE"
+            )
+        if name not in self._known:
+            try:
+                self._known[name] = self._read(name)
+            except OnnxLedgerError as error:
+                self._known[name] = Unknown(f"the baseline cannot be read: {error}")
+        return self._known[name]
+
+
+def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
+    """Why two ledgers are no two versions of one model; "" where they are, or may well be.
+
+    Versions keep the PyTorch modules of what is learned: whoever adds layers, widens them, quantizes, fuses or moves
+    the file keeps most of them. Half of the modules of the side with more are asked for, so that a model does not pass
+    as a part of a larger one; learned tensors that an optimizer left without a module may be those of modules that the
+    other side has beyond. Where one side has none, the names of its tensors, the graph's inputs and outputs, or
+    the name of the file have to be the same.
+    """
+    ours, theirs = _list_modules(model), _list_modules(baseline)
+    common = len(ours & theirs)
+    most = max(len(ours), len(theirs))
+    if ours and theirs:
+        fewer, side = (len(ours), model) if len(ours) < len(theirs) else (len(theirs), baseline)
+        is_part = 2 * common >= fewer and 2 * (common + _count_loose(side)) >= most
+        if 2 * common >= most or is_part or _are_alike_below(ours, theirs):
+            return ""
+        told = printable_name(str(baseline.model.path))
+        return f"{told}: of {format_count(most)} modules with parameters both have {format_count(common)}"
+    plain, others = _list_tensors(model), _list_tensors(baseline)
+    if plain and 2 * len(plain & others) >= max(len(plain), len(others)):
+        return ""
+    files = {_name_file(path), _name_file(str(model.model.path))}
+    ends = _list_ends(model)
+    if (ends is not None and ends == _list_ends(baseline)) or _name_file(str(baseline.model.path)) in files:
+        return ""
+    return f"{printable_name(str(baseline.model.path))}, of which nothing has the same name"
+
+
+def _list_modules(ledger: Ledger) -> frozenset[str]:
+    """PyTorch modules of what is learned: exporters drop names of tensors that they turn, and keep those of nodes."""
+    learned = (entry for entry in ledger.entries if entry.role is Role.PARAMETER)
+    return frozenset(entry.scope for entry in learned if entry.scope and not _is_loose(entry))
+
+
+def _count_loose(ledger: Ledger) -> int:
+    """Learned tensors of which nothing tells the module."""
+    return sum(entry.role is Role.PARAMETER and _is_loose(entry) for entry in ledger.entries)
+
+
+def _is_loose(entry: Entry) -> bool:
+    """Whether a tensor has no module, or but the one that what is around it has in common."""
+    return entry.scoped_by.partition(":")[0] in (Evidence.NONE, Evidence.STRUCTURE)
+
+
+def _list_tensors(ledger: Ledger) -> frozenset[str]:
+    return frozenset(entry.tensor.key[1] for entry in ledger.entries if entry.role is Role.PARAMETER)
+
+
+def _list_ends(ledger: Ledger) -> tuple[tuple[str, ...], ...] | None:
+    """Inputs and outputs of the main graphs; None of a saved report, which has no graphs."""
+    roots = {part.path for part in ledger.model.parts}
+    graphs = [graph for graph in ledger.model.graphs if graph.path in roots]
+    return tuple(ends for graph in graphs for ends in (graph.inputs, graph.outputs)) or None
+
+
+_FEW = 4
+"""Names that say nothing once what they have in common is taken away."""
+
+
+def _are_alike_below(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Whether half of the names agree but for a module around all of a side's, as an export of `Wrapper(model)` has."""
+    if min(len(ours), len(theirs)) < _FEW:
+        return False
+    inner, others = ({name[_common(names) :] for name in names} for names in (ours, theirs))
+    return 2 * len(inner & others) >= max(len(inner), len(others))
+
+
+def _common(names: frozenset[str]) -> int:
+    """Characters of the modules that are around everything."""
+    first, last = min(names), max(names)  # what these two begin with alike, all that lie between do
+    alike = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first.rfind(".", 0, alike) + 1
+
+
+def _name_file(path: str) -> str:
+    return name_baseline(Over((), STEM), None, path) or ""
+
 
 _NO_GROUPS: Mapping[str, Searcher] = MappingProxyType({})
 
@@ -192,4 +372,84 @@ def _verdict(
         exceeded_by=outcome.excess if status is Status.FAIL else None,
         contributors=contributors,
         message=message,
+    )
+
+
+STRICT = Rule("strict", "findings", AtMost(0), origin="--strict")
+"""The rule that `--strict` is: what is found fails, unless it is ignored."""
+
+_NONE: Mapping[str, Searcher] = MappingProxyType({})
+
+
+def check_models(
+    rules: Sequence[Rule],
+    models: Mapping[str, Ledger],
+    unreadable: Mapping[str, str] = MappingProxyType({}),
+    *,
+    baseline: str | None = None,
+    read: Callable[[str], Ledger],
+    groups: Mapping[str, Searcher] = _NONE,
+    is_any_baseline: bool = False,
+    stamp: str | None = None,
+) -> BudgetReport:
+    """Ask every rule of every model that it is about. Of one that could not be read, none is answered.
+
+    Args:
+        rules: as `check_budget` takes them.
+        models: ledgers, by the path as it was named.
+        unreadable: why a model could not be read, by its path.
+        baseline, read, groups, is_any_baseline: as `check_budget` takes them.
+        stamp: when the report is made, if it is to say so.
+
+    Raises:
+        UsageError: as of `check_budget`.
+    """
+    verdicts = check_budget(
+        rules, models, baseline=baseline, read=read, groups=groups, is_any_baseline=is_any_baseline
+    )
+    answered = {id(rule): [each for each in verdicts if each.rule is rule] for rule in rules}
+    joined: list[Verdict] = []
+    for rule in rules:
+        lost = [
+            skip(rule, METRICS[rule.metric].unit, path, Skipped.NOT_EVALUATED, "the model cannot be read")
+            for path in unreadable
+            if rule.is_asked and is_about(rule, path)
+        ]
+        kept = [each for each in answered[id(rule)] if not (lost and each.skipped is Skipped.NOT_MATCHED)]
+        joined += [*kept, *lost]
+    return BudgetReport(
+        models=(*models, *unreadable),
+        verdicts=tuple(joined),
+        findings={path: ledger.findings for path, ledger in models.items()},
+        unreadable=dict(unreadable),
+        stamp=stamp,
+    )
+
+
+def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:
+    """What `--strict` says of one model.
+
+    Args:
+        path: the model, as it was named.
+        ledger: the account of it.
+        ignore: ids of findings that do not count.
+    """
+    counts = Counter(finding.id for finding in ledger.findings if finding.id not in ignore)
+    number = counts.total()
+    if not number and ledger.content == "none":
+        said = "contents were not looked at, in which there may be findings; say --content sampled"
+        return Verdict(
+            STRICT, path, Status.SKIP, Unit.FINDINGS, limit=0, skipped=Skipped.NOT_EVALUATED, message=said
+        )
+    listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return Verdict(
+        STRICT,
+        path,
+        Status.FAIL if number else Status.PASS,
+        Unit.FINDINGS,
+        observed=number,
+        limit=0,
+        exceeded_by=number or None,
+        contributors=tuple(Contributor(name, count) for name, count in listed),
+        message="any finding fails under --strict; mend it, or name it with --ignore" if number else "",
     )

@@ -7,14 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from analyzer.budget.limits import parse_limit
-from analyzer.budget.metrics import METRICS
-from analyzer.budget.names import parse_names
+from analyzer.budget.amounts import parse_limit, parse_names
+from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Rule, Unit
 from analyzer.errors import ConfigError, UsageError
 from analyzer.wording import shown
-
-__all__ = ["METRICS_OF", "make_rules", "override", "read_operators"]
 
 METRICS_OF: Mapping[str, str] = {
     "--max-parameters": "parameters",

@@ -1,22 +1,164 @@
-"""A metric + a part of a model -> what is observed of it, and what that is made of."""
+"""A metric + a part of a model -> what is observed of it, and what that is made of; what each metric counts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from analyzer.budget.names import name_operator
+from analyzer.budget.amounts import name_operator
+from analyzer.budget.record import Unit
 from analyzer.budget.selecting import Endless, Selection, Unknown
 from analyzer.doubt import LOOK, Range, say_unread
-from analyzer.findings.ids import ABSENT, UNCOUNTED, UNREAD
+from analyzer.findings import ABSENT, UNCOUNTED, UNREAD
 from analyzer.group.keys import choose_key, label_members
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import DEFAULT_DOMAIN, Key, Node, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
 from analyzer.units import format_count, printable_name, shorten
 
-__all__ = ["CONTENT_MATTERS", "Measured", "Parts", "list_parts", "measure"]
+Kind: TypeAlias = Literal["most", "least", "among"]
+"""What a limit without a word is: not more than a number, not less, or none but these names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One thing that is counted."""
+
+    name: str
+    unit: Unit
+    kind: Kind
+    has_groups: bool
+    """Whether it can be asked of a group alone."""
+    meaning: str
+    """One sentence for people."""
+
+
+_ALL: tuple[Metric, ...] = (
+    Metric(
+        "parameters", Unit.PARAMETERS, "most", True, "Learned elements; what is stored twice counts once."
+    ),
+    Metric(
+        "bytes",
+        Unit.BYTES,
+        "most",
+        True,
+        "All bytes of all files on disk, external data included; of a group the encoded payload of its tensors.",
+    ),
+    Metric(
+        "stored-elements",
+        Unit.ELEMENTS,
+        "most",
+        True,
+        "Elements of all stored tensors, copies and constants included.",
+    ),
+    Metric(
+        "stored-bytes",
+        Unit.BYTES,
+        "most",
+        True,
+        "Encoded payload of all stored tensors, without what surrounds it in the files.",
+    ),
+    Metric("tensors", Unit.TENSORS, "most", True, "Stored tensors, of every role and every carrier."),
+    Metric(
+        "nodes",
+        Unit.NODES,
+        "most",
+        True,
+        "Nodes of all graphs, nested ones and bodies of functions included.",
+    ),
+    Metric(
+        "calls",
+        Unit.CALLS,
+        "most",
+        False,
+        "How often bodies of local functions are inserted once all calls are inlined; of functions that call "
+        "themselves, or are called more than 2^128 times, no limit holds.",
+    ),
+    Metric(
+        "metadata-bytes",
+        Unit.BYTES,
+        "most",
+        False,
+        "Bytes without which the model runs as well: the accounts [node metadata] and [model metadata], which are the "
+        "metadata_props and doc_strings of nodes, graphs, functions and the model.",
+    ),
+    Metric(
+        "orphaned-bytes",
+        Unit.BYTES,
+        "most",
+        False,
+        "Bytes that serve nobody: the accounts [orphaned] and [unknown fields].",
+    ),
+    Metric("external-bytes", Unit.BYTES, "most", False, "Bytes of the files of external data."),
+    Metric(
+        "quantization-bytes",
+        Unit.BYTES,
+        "most",
+        True,
+        "Payload of scales, zero points and other bookkeeping of quantization.",
+    ),
+    Metric("largest-tensor-bytes", Unit.BYTES, "most", True, "Payload of the largest stored tensor."),
+    Metric("unattributed", Unit.ELEMENTS, "most", True, "Stored elements of tensors that no rule explains."),
+    Metric(
+        "opaque",
+        Unit.ELEMENTS,
+        "most",
+        True,
+        "Elements that compute and that no rule explains, so that they may be learned: the finding opaque.",
+    ),
+    Metric(
+        "duplicates",
+        Unit.BYTES,
+        "most",
+        True,
+        "Bytes of tensors whose content stands elsewhere too: as it is, transposed, cast or quantized. Two that "
+        "provenance gives PyTorch names of their own are two parameters, whatever they hold.",
+    ),
+    Metric(
+        "external-outside",
+        Unit.TENSORS,
+        "most",
+        False,
+        "Tensors whose external data is outside the model's folder: the finding external-escapes.",
+    ),
+    Metric(
+        "opset",
+        Unit.VERSION,
+        "least",
+        False,
+        "Version of ONNX's own operators, ai.onnx; of several files the lowest, or for an `at most` the highest.",
+    ),
+    Metric(
+        "ir-version",
+        Unit.VERSION,
+        "most",
+        False,
+        "Version of the file format; of several files the highest, or for an `at least` the lowest.",
+    ),
+    Metric("findings", Unit.FINDINGS, "most", False, "Findings of every severity."),
+    Metric(
+        "ops",
+        Unit.OPERATORS,
+        "among",
+        True,
+        "Operators that nodes use, in nested graphs and functions too: OP_TYPE of ONNX's own, else DOMAIN:OP_TYPE. "
+        "The call of a local function is none: the nodes of its body count.",
+    ),
+    Metric(
+        "domains",
+        Unit.DOMAINS,
+        "among",
+        True,
+        "Domains of the operators that nodes use, as for ops; ONNX's own is ai.onnx.",
+    ),
+    Metric("dtypes", Unit.DTYPES, "among", True, "Types of the stored tensors' elements."),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
+"""By name, in the order in which they are listed."""
+
 
 Parts = Mapping[str, int]
 """What an observation is made of: groups, tensors, operators, accounts."""
@@ -61,7 +203,7 @@ def measure(metric: str, part: Selection, *, lowest: bool, is_hidden: bool = Tru
     """What is observed of a part of a model.
 
     Args:
-        metric: a key of `analyzer.budget.metrics.METRICS`.
+        metric: a key of `analyzer.budget.measuring.METRICS`.
         part: all of a model, or a group of it.
         lowest: of versions the lowest, and not the highest.
         is_hidden: whether the range of parameters is PyTorch's; else it is that of what the file holds.
@@ -112,7 +254,7 @@ def list_parts(
     """What an observation is made of: operators, accounts, files; else of all of a model groups, of a group tensors.
 
     Args:
-        metric: a key of `analyzer.budget.metrics.METRICS`.
+        metric: a key of `analyzer.budget.measuring.METRICS`.
         part: what was measured.
         by: the key of the groups; None takes the default, as `analyzer.group.group_by` does.
         depth: as there.
@@ -246,12 +388,12 @@ def _find_endless(ledger: Ledger) -> Endless | None:
     names = sorted({printable_name("/".join(call.function.path)) for call in turning or lost})
     others = f" and {format_count(len(names) - 1)} more" if len(names) > 1 else ""
     does = "calls itself, so that its body is inserted without end" if turning else "is called without end"
-    does = does if turning or _is_recursive(ledger) else "is called more than 2^128 times"
+    does = (
+        does
+        if turning or any(finding.id == "recursive-function" for finding in ledger.findings)
+        else "is called more than 2^128 times"
+    )
     return Endless(f"{shorten(names[0], _LONGEST)}{others} {does}")
-
-
-def _is_recursive(ledger: Ledger) -> bool:
-    return any(finding.id == "recursive-function" for finding in ledger.findings)
 
 
 _LONGEST = 100

@@ -10,22 +10,6 @@ from typing import TypeAlias
 
 from analyzer.ledger import Finding
 
-__all__ = [
-    "Among",
-    "AtLeast",
-    "AtMost",
-    "BudgetReport",
-    "Contributor",
-    "Growth",
-    "Limit",
-    "Over",
-    "Rule",
-    "Skipped",
-    "Status",
-    "Unit",
-    "Verdict",
-]
-
 
 class Status(enum.StrEnum):
     """What became of a rule. A rule that could not be evaluated is never PASS."""
@@ -51,6 +35,10 @@ class Unit(enum.StrEnum):
     """`op_type` of ONNX's own, else `domain:op_type`."""
     DOMAINS = "domains"
     DTYPES = "dtypes"
+
+
+UNSUMMED = frozenset({"ir-version", "largest-tensor-bytes", "opset"})
+"""Metrics whose contributors are no summands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +92,7 @@ class Rule:
     name: str
     """Unique in its budget."""
     metric: str
-    """A key of `analyzer.budget.metrics.METRICS`."""
+    """A key of `analyzer.budget.measuring.METRICS`."""
     limit: Limit
     match: str | None = None
     """A glob over the model's path as it was named; None: every model."""

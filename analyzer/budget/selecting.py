@@ -17,8 +17,6 @@ from analyzer.ledger import Entry, Finding, Ledger, natural_order
 from analyzer.model import Key, Node
 from analyzer.units import shorten
 
-__all__ = ["Endless", "Selection", "Unknown", "select"]
-
 _LONGEST = 100
 """Characters of a name that a reason shows."""
 

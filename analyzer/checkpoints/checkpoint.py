@@ -15,25 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from analyzer.checkpoints import Original
 from analyzer.checkpoints.statedict import NamedTensor, describe_by_names, listed, plain_names
-from analyzer.checkpoints.weights import Original
 from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.errors import ExternalDataError, ManifestError, ModelReadError
 from analyzer.read.source import LocalFile
-
-__all__ = [
-    "CONFIG_FILE",
-    "SAFETENSORS_TYPES",
-    "CheckpointKind",
-    "MappedWeights",
-    "checkpoint_files",
-    "checkpoint_kind",
-    "lacks_class",
-    "open_checkpoint",
-    "read_index",
-]
-
 
 CONFIG_FILE = "config.json"
 """What stands beside a checkpoint and names its class."""

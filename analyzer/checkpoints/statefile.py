@@ -20,8 +20,6 @@ from analyzer.dtypes import DType
 from analyzer.errors import LedgerError, UsageError
 from analyzer.version import version
 
-__all__ = ["PARTIAL", "STATE_TYPES", "Slot", "is_ours", "write_state_file"]
-
 STATE_TYPES = {dtype: name for name, dtype in SAFETENSORS_TYPES.items() if dtype.to_numpy() is not None}
 """What safetensors calls each type that can be written."""
 
@@ -36,7 +34,7 @@ _PROGRAM = "onnxledger recover"
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class FileTensor:
     """A tensor in the file."""
 
     name: str
@@ -50,8 +48,8 @@ class Slot:
 
 def write_state_file(
     path: Path,
-    slots: Sequence[Slot],
-    values: Callable[[Slot], Iterator[Array]],
+    slots: Sequence[FileTensor],
+    values: Callable[[FileTensor], Iterator[Array]],
     ties: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -82,8 +80,8 @@ def write_state_file(
 
 def _write(
     partial: Path,
-    slots: Sequence[Slot],
-    values: Callable[[Slot], Iterator[Array]],
+    slots: Sequence[FileTensor],
+    values: Callable[[FileTensor], Iterator[Array]],
     ties: Mapping[str, str],
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -105,7 +103,7 @@ def _write(
             done += written
 
 
-def _header(slots: Sequence[Slot], ties: Mapping[str, str]) -> bytes:
+def _header(slots: Sequence[FileTensor], ties: Mapping[str, str]) -> bytes:
     known = {"format": "pt", _WRITTEN_BY: f"{_PROGRAM} {version()}"}
     header: dict[str, Any] = {"__metadata__": {**dict(sorted(ties.items())), **known}}
     start = 0
@@ -121,7 +119,7 @@ def _header(slots: Sequence[Slot], ties: Mapping[str, str]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _verify(path: Path, slots: Sequence[Slot]) -> None:
+def _verify(path: Path, slots: Sequence[FileTensor]) -> None:
     """Ask the library what the file holds.
 
     Raises:

@@ -1,6 +1,6 @@
 """Model + wiring -> entries: each stored tensor with its role, and the rule that decided it.
 
-Rules are asked from the strongest evidence to the weakest; the first that answers decides. `docs/how-it-counts.md`
+Rules are asked from the strongest evidence to the weakest; the first that answers decides. `docs/counting.md`
 lists them in the same order.
 """
 

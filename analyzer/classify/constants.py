@@ -1,4 +1,4 @@
-"""Entries that seem learned, or that nothing explains -> those that are values of PyTorch's trace, and no parameters.
+"""Entries that seem learned -> those that are values of PyTorch's trace, or causal masks by what they hold.
 
 PyTorch's tracer writes each parameter as an initializer under its name. What forward makes of numbers of its own, it
 writes as a Constant node: frequencies, sinusoids, the ones and zeros that a GroupNorm without its own is given
@@ -9,17 +9,20 @@ or a tool, names by a number is one of these where its content says so: ones and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from analyzer.classify.structure import find_origin, learned_beside, role_by_structure
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.model import Carrier, Key, Model, StoredTensor
 from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.scopes import float_name, is_dotted
+from analyzer.tables import is_mask
 from analyzer.wiring import Wiring
 
-__all__ = ["TRACED_CONSTANT", "as_read", "settle_constants"]
+# values of PyTorch's trace
 
 TRACED_CONSTANT = "name:traced-constant"
 """The rule for a value of the trace."""
@@ -133,3 +136,49 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
         return replace(entry, role=role, decided_by=rule, parameters=entry.logical_numel)
 
     return tuple(read(entry) if entry.decided_by == TRACED_CONSTANT else entry for entry in entries)
+
+
+# causal masks
+
+_LEAST_POSITIONS = 3
+"""Positions from which a mask is told from any matrix of two values."""
+
+
+def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Enter causal masks as buffers: GPT-2 and those after it call theirs `attn.bias`, as a linear layer its bias.
+
+    Only names are overruled: what the exporter notes, or an operator reads as weights, stays what it is.
+    """
+    for entry in entries:
+        is_named = entry.role is Role.PARAMETER and entry.evidence is Evidence.NAME
+        if is_named and _is_causal_mask(entry.tensor):
+            yield replace(entry, role=Role.BUFFER, decided_by="content:causal-mask", parameters=0)
+        else:
+            yield entry
+
+
+def _is_causal_mask(tensor: StoredTensor) -> bool:
+    """Whether it says which positions each sees: itself, and all or the nearest before it, and none after.
+
+    A few places are looked at first, so that no other square weight is read for it.
+    """
+    shape = tensor.shape
+    if len(shape) < 2 or shape[-1] != shape[-2] or tensor.numel != shape[-1] ** 2:
+        return False
+    size = shape[-1]
+    if size < _LEAST_POSITIONS:
+        return False
+    few = tensor.payload.at(np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64))
+    if few is None or few.dtype.kind not in "biufV":
+        return False
+    seen, hidden = few[:4].astype(np.float64), few[4:].astype(np.float64)
+    if not ((seen == seen[0]).all() and (hidden == hidden[0]).all() and seen[0] != hidden[0]):
+        return False
+    array = tensor.payload.array()
+    if array is None:
+        return False
+    values = array.reshape(size, size).astype(np.float64)
+    is_clear = bool(
+        (values[np.triu_indices(size, 1)] == hidden[0]).all() and (values.diagonal() == seen[0]).all()
+    )
+    return is_clear and is_mask(values)

@@ -24,8 +24,6 @@ from analyzer.model.operators import (
 )
 from analyzer.wiring import CARRIED, Reader, Wiring, is_passed
 
-__all__ = ["find_origin", "learned_beside", "role_by_structure", "scales_norm"]
-
 _COMPUTES = frozenset(
     {Kind.PRODUCT, Kind.CONVOLUTION, Kind.RECURRENT, Kind.ATTENTION, Kind.NORMALIZES, Kind.LOOKS_UP}
 )

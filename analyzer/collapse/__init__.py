@@ -19,16 +19,48 @@ from typing import Any
 
 import networkx as nx
 
-from analyzer.collapse.crossings import COPY, FLOW, READ, Crossings, Edge, Edges, Vertex, open_graphs
+from analyzer.collapse.crossings import (
+    COPY,
+    FLOW,
+    READ,
+    Crossings,
+    Edge,
+    Edges,
+    Vertex,
+    join_learned,
+    open_graphs,
+)
 from analyzer.collapse.folding import Folded, Layers, fold_groups, fold_names, recurs
-from analyzer.collapse.joining import join_learned
 from analyzer.errors import UsageError
 from analyzer.group import total_entries
 from analyzer.group.keys import Label, Labels, label_order
+from analyzer.group.patterns import UNGROUPED, Searcher, find_groups, list_names
 from analyzer.ledger import Entry, Group, Ledger, Role
 from analyzer.model import GraphPath, Model, Place, label
 
-__all__ = ["COPY", "FLOW", "READ", "Vertex", "collapse_graph"]
+__all__ = ["COPY", "FLOW", "READ", "Vertex", "collapse_graph", "label_own"]
+
+
+def label_own(ledger: Ledger, patterns: Mapping[str, Searcher]) -> Labels:
+    """Put every entry and node into the first of the groups that match it, else into `[ungrouped]`.
+
+    A graph shows everything once, so groups that overlap are cut at the first. A node is searched by its scope.
+    """
+    scopes = {
+        scope: _first([scope], patterns) if scope is not None else (UNGROUPED,)
+        for scope in {ledger.node_scopes.get(node.place) for node in ledger.model.nodes()}
+    }
+    return Labels(
+        by="group",
+        depth=None,
+        entries=tuple(_first(list_names(entry), patterns) for entry in ledger.entries),
+        nodes={node.place: scopes[ledger.node_scopes.get(node.place)] for node in ledger.model.nodes()},
+    )
+
+
+def _first(texts: list[str], patterns: Mapping[str, Searcher]) -> Label:
+    found = find_groups(texts, patterns, "first")
+    return (found[0] if found else UNGROUPED,)
 
 
 def collapse_graph(
@@ -48,7 +80,7 @@ def collapse_graph(
     if labels.nodes is None:
         raise UsageError(
             f"--by {labels.by}: says nothing of nodes, so nothing is known to flow between its groups; "
-            "use scope, block or op"
+            "use scope, block, stage or op"
         )
     groups = every = _total(ledger, labels, labels.nodes)
     crossings = Crossings(ledger, labels, labels.nodes)

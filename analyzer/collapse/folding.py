@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from analyzer.ledger import Group
 
-__all__ = ["Folded", "Layers", "fold_groups", "fold_names", "recurs"]
-
 _NUMBER = re.compile(r"(?<![^.])(\d{1,9})(?![^. ])")
 """A whole part of a dotted name. Longer ones are no layer's number."""
 

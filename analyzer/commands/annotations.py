@@ -13,8 +13,6 @@ if TYPE_CHECKING:  # what nobody needs outside of GitHub Actions
     from analyzer.render.problems import Problem
     from analyzer.report import Report
 
-__all__ = ["annotate", "annotate_error", "list_annotations"]
-
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 """What GitHub calls each severity."""
 _MOST = 10

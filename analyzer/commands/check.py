@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.gathering import ModelReader, find_models
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
     Bounded,
     Judged,
-    Output,
-    Written,
     bounding,
-    budget_reporting,
     bundle,
     configuring,
     judging,
     time_stamp,
-    writing,
 )
-from analyzer.commands.reading import SEARCH_SECONDS, check_artifact, list_inputs
-from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER, check_outputs, emit, say
-from analyzer.errors import UsageError
-from analyzer.process.deadline import within
+from analyzer.commands.run import Run, answering, check_artifact, list_inputs, search_clock
+from analyzer.errors import OnnxLedgerError, UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.budget.record import BudgetReport, Rule, Verdict
     from analyzer.config import Config
+    from analyzer.content import ContentMode
     from analyzer.cost.judged import WorkLimit
     from analyzer.ledger import Ledger
     from analyzer.memory.judged import MemoryLimit
-    from analyzer.reconciliation import ContentMode
-
-__all__ = ["check"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +92,24 @@ def _limit(name: str, text: str, metavar: str = "LIMIT") -> Callable[[Any], Any]
 _limiting = bundle(
     "limited",
     _Limited,
-    _limit("--max-parameters", "As 110M, or '+2 % over main.json'."),
-    _limit("--max-bytes", "Of all files: as 450MiB, or '+5 MB over main.json'."),
-    _limit("--max-metadata-bytes", "Of what could be stripped."),
-    _limit("--max-nodes", "Nodes of all graphs and functions."),
-    _limit("--max-opaque", "Elements that compute and that nothing explains."),
-    _limit("--max-calls", "Of local functions, once all are inlined."),
-    _limit("--min-opset", "Version of ONNX's own operators.", "N"),
+    _limit("--max-parameters", "Allow at most so many parameters: 110M, or '+2 % over main.json'."),
+    _limit("--max-bytes", "Allow all files at most so many bytes: 450MiB, or '+5 MB over main.json'."),
+    _limit("--max-metadata-bytes", "Allow notes that could be stripped at most so many bytes."),
+    _limit("--max-nodes", "Allow at most so many nodes in all graphs and functions."),
+    _limit("--max-opaque", "Allow at most so many elements that compute and that nothing explains."),
+    _limit("--max-calls", "Allow at most so many calls of local functions, all inlined."),
+    _limit("--min-opset", "Require at least version N of ONNX's own operators.", "N"),
     click.option(
         "--allowed-ops",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="A file with an operator on each line.",
+        help="Allow only the operators in FILE, one on each line.",
     ),
-    _limit("--allowed-domains", "As ai.onnx,com.microsoft.", "A,B"),
-    _limit("--allowed-dtypes", "Of stored tensors, as FLOAT16,INT64.", "A,B"),
-    click.option("--no-external-outside", is_flag=True, help="No external data outside MODEL's folder."),
-    click.option("--no-unattributed", is_flag=True, help="No tensor that no rule explains."),
-    click.option("--no-duplicates", is_flag=True, help="No copy of a parameter is stored."),
+    _limit("--allowed-domains", "Allow only these operator domains, as ai.onnx,com.microsoft.", "A,B"),
+    _limit("--allowed-dtypes", "Allow stored tensors only these types, as FLOAT16,INT64.", "A,B"),
+    click.option("--no-external-outside", is_flag=True, help="Refuse external data outside MODEL's folder."),
+    click.option("--no-unattributed", is_flag=True, help="Refuse a tensor that no rule explains."),
+    click.option("--no-duplicates", is_flag=True, help="Refuse stored copies of a parameter."),
 )
 
 _settling = bundle(
@@ -126,38 +118,44 @@ _settling = bundle(
     click.option(
         "--baseline",
         metavar="FILE",
-        help="What '+2 %' is over: a saved JSON report, or a model; {stem} in it is MODEL's name.",
+        help="Hold growth such as '+2 %' against FILE, a saved JSON report or a model; {stem} in it is MODEL's name.",
     ),
-    click.option("--baseline-any", is_flag=True, help="Take a baseline of another model too."),
+    click.option("--baseline-any", is_flag=True, help="Accept a baseline of another model too."),
     *configuring,
 )
 
 
-@click.command()
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@command(
+    short="Is MODEL within its budgets?",
+    examples=(
+        "onnxledger check model.onnx --max-bytes 450MiB --no-duplicates",
+        "onnxledger check model.onnx --baseline main.json --max-parameters '+2 %'",
+        "onnxledger check models/ --config onnxledger.toml -o report.sarif",
+    ),
+)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...", shell_complete=complete_files)
 @_limiting
 @click.option(
     "--max-memory",
     multiple=True,
     metavar="LIMIT",
-    help="Of one run: 'batch=8,sequence=512: 6GiB'. Repeatable.",
+    help="Allow one run at most so much memory: 'batch=8,sequence=512: 6GiB'. Repeatable.",
 )
 @click.option(
     "--max-macs",
     multiple=True,
     metavar="LIMIT",
-    help="Of one run: 'batch=1,sequence=128: 12G'. Repeatable.",
+    help="Allow one run at most so many multiply-accumulates: 'batch=1,sequence=128: 12G'. Repeatable.",
 )
 @_settling
 @judging
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
+    help="Read this much of the values, to find copies and broken weights.  [sampled; of a URL none]",
 )
 @bounding
-@writing
-@budget_reporting
+@answering("BudgetReport", rows=5)
 def check(
     models: tuple[str, ...],
     limited: _Limited,
@@ -167,16 +165,15 @@ def check(
     judged: Judged,
     content: ContentMode | None,
     bounded: Bounded,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
     """Is MODEL within its budgets?
 
-    Budgets are given here, and in the config's [[rules]]; a flag wins over a rule
-    that limits the same of the whole model.
-    MODEL is a model, a folder of models, a saved JSON report, or a lake that
-    survey has written; --baseline is then an earlier lake. The exit code is 1
-    where a rule fails, and 2 where one could not be evaluated.
+    Budgets are the flags below and the config's [[rules]]; a flag wins over a rule
+    that limits the same of the whole model. MODEL is a model, a folder of
+    models, a saved JSON report, or a lake that survey has written; --baseline is
+    then an earlier lake. The exit code is 1 if a rule fails, and 2 if a rule
+    cannot be evaluated.
     """
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")
@@ -192,11 +189,11 @@ def check(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
         )
     if any(map(is_lake, models)):
-        _check_lake(models, rules, config, settled, judged, bounded, content, written, output)
+        _check_lake(models, rules, config, settled, judged, bounded, content, run)
         return
     baseline = settled.baseline or config.baseline
     _check_baselines(rules, baseline, settled)
-    names, lost = find_models(models, bounded)
+    names, lost = _find_models(models, bounded)
     _check_named(rules, names, baseline)
     inputs = [
         *models,
@@ -206,19 +203,14 @@ def check(
         config.origin,
         limited.allowed_ops,
     ]
-    read = [path for name in filter(None, inputs) for path in list_inputs(str(name))]
-    check_outputs(written, read, report="BudgetReport")
-    reader = ModelReader(bounded, content, output.quiet)
+    run.guard(*(path for name in filter(None, inputs) for path in list_inputs(str(name))))
+    reader = _Reader(run, bounded, content)
     ledgers = reader.read_all(names, lost)
-    check_outputs(
-        written, [path for ledger in ledgers.values() for path in ledger.model.paths], report="BudgetReport"
-    )
+    run.guard(*(path for ledger in ledgers.values() for path in ledger.model.paths))
     is_any = settled.baseline_any or config.baseline_any
     report = _ask(rules, ledgers, lost, baseline, config, reader, judged, is_any_baseline=is_any)
     more = (*_judge_runs(room, ledgers, lost), *_judge_runs(work, ledgers, lost))
-    report = dataclasses.replace(report, verdicts=(*report.verdicts, *more))
-    emit(report, output, written, judged.ignore)
-    _leave(report, output)
+    _leave(dataclasses.replace(report, verdicts=(*report.verdicts, *more)), judged, run)
 
 
 def _room(texts: Iterable[str]) -> tuple[MemoryLimit, ...]:
@@ -267,8 +259,7 @@ def _check_lake(
     judged: Judged,
     bounded: Bounded,
     content: ContentMode | None,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
     """Check all models of a lake, relative rules against an earlier one.
 
@@ -283,26 +274,24 @@ def _check_lake(
     baseline = settled.baseline or config.baseline
     _check_baselines(rules, baseline, settled)
     earlier = None if baseline is None else open_lake(baseline)
+    run.guard(models[0])
     report = check_lake(
         rules,
         open_lake(models[0]),
         earlier=earlier,
-        read=ModelReader(bounded, content, output.quiet).read,
+        read=_Reader(run, bounded, content).read,
         groups=config.groups,
         is_any_baseline=settled.baseline_any or config.baseline_any,
         strict=judged.strict,
         ignore=judged.ignore,
         stamp=time_stamp() if judged.stamp else None,
     )
-    check_outputs(written, [Path(models[0])], report="BudgetReport")
-    emit(report, output, written, judged.ignore)
-    _leave(report, output)
+    _leave(report, judged, run)
 
 
 def _baselines(rules: Iterable[Rule], models: Iterable[str], baseline: str | None) -> list[str]:
     """Everything that a rule is held against."""
-    from analyzer.budget.baselines import name_baseline
-    from analyzer.budget.evaluate import is_about
+    from analyzer.budget.evaluate import is_about, name_baseline
     from analyzer.budget.record import Over
 
     over = [(rule, rule.limit) for rule in rules if isinstance(rule.limit, Over) and rule.is_asked]
@@ -319,7 +308,7 @@ def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | N
     Raises:
         UsageError: as said.
     """
-    from analyzer.budget.baselines import name_baseline
+    from analyzer.budget.evaluate import name_baseline
     from analyzer.budget.record import Over
     from analyzer.ranges import is_url
 
@@ -358,17 +347,17 @@ def _ask(
     lost: dict[str, str],
     baseline: str | None,
     config: Config,
-    reader: ModelReader,
+    reader: _Reader,
     judged: Judged,
     *,
     is_any_baseline: bool,
 ) -> BudgetReport:
-    from analyzer.budget.gate import check_models, judge_findings
+    from analyzer.budget.evaluate import check_models, judge_findings
 
     reader.read_all(
         _baselines(rules, ledgers, baseline), {}
     )  # now, so that the clock below runs for regexes alone
-    with _search_clock(config, len(ledgers)):
+    with search_clock(config.origin, len(ledgers) + 1) if config.groups else nullcontext():
         report = check_models(
             rules,
             ledgers,
@@ -385,23 +374,76 @@ def _ask(
     return dataclasses.replace(report, verdicts=(*report.verdicts, *strict))
 
 
-@contextmanager
-def _search_clock(config: Config, models: int) -> Iterator[None]:
-    """Stop a config's regexes that would never end."""
-    message = f"{config.origin}: a regex takes too long; write it without nested repeats"
-    with within(SEARCH_SECONDS * (models + 1), message) if config.groups else nullcontext():
-        yield
-
-
-def _leave(report: BudgetReport, output: Output) -> None:
-    """Leave with the exit code of the report.
+def _leave(report: BudgetReport, judged: Judged, run: Run) -> None:
+    """Emit the report and leave with its exit code.
 
     Raises:
-        Exit: as said, unless every model is within its budget.
+        Exit: unless every model is within its budget.
     """
-    if report.unreadable and not output.quiet:
-        say(f"onnxledger: {len(report.unreadable)} of {len(report.models)} cannot be read")
-    if report.failed:
-        raise click.exceptions.Exit(EXIT_FINDING)
-    if not report.passed:
-        raise click.exceptions.Exit(EXIT_NO_ANSWER)
+    try:
+        run.finish(
+            report, Judged(False, False, judged.ignore), failed=bool(report.failed), answered=report.passed
+        )
+    finally:
+        if report.unreadable:
+            run.tell(f"onnxledger: {len(report.unreadable)} of {len(report.models)} cannot be read")
+
+
+class _Reader:
+    """What reads models and saved reports, each once."""
+
+    def __init__(self, run: Run, bounded: Bounded, content: ContentMode | None) -> None:
+        self._run, self._bounded, self._content = run, bounded, content
+        self._known: dict[str, Ledger | OnnxLedgerError] = {}
+
+    def read(self, name: str) -> Ledger:
+        """The ledger of a model, or of a saved report.
+
+        Raises:
+            OnnxLedgerError: it cannot be read.
+        """
+        if name not in self._known:
+            self._known[name] = self._try(name)
+        found = self._known[name]
+        if isinstance(found, OnnxLedgerError):
+            raise found
+        return found
+
+    def read_all(self, names: Iterable[str], lost: dict[str, str]) -> dict[str, Ledger]:
+        """The ledgers of all models; of one that cannot be read, `lost` says why."""
+        ledgers = {}
+        for name in names:
+            try:
+                ledgers[name] = self.read(name)
+            except OnnxLedgerError as error:
+                lost[name] = str(error).removeprefix(f"{name}: ")
+        return ledgers
+
+    def _try(self, name: str) -> Ledger | OnnxLedgerError:
+        from analyzer.saved import is_saved_report, load_report
+
+        try:
+            if is_saved_report(Path(name)) and not Path(name).is_dir():
+                return load_report(name)
+            return self._run.read(name, self._bounded, self._content)
+        except OnnxLedgerError as error:
+            return error
+        except OSError as error:
+            return UsageError(f"{name}: cannot be read: {error.strerror or error}")
+
+
+def _find_models(models: Sequence[str], bounded: Bounded) -> tuple[list[str], dict[str, str]]:
+    """The models that are meant, each once, and why there is none in a folder."""
+    from analyzer.artifact import is_artifact
+    from analyzer.survey import find_models
+
+    names: dict[str, None] = {}
+    lost: dict[str, str] = {}
+    for model in models:
+        is_one = bounded.artifact or is_artifact(model)
+        for found in [model] if is_one else find_models([model]):
+            if isinstance(found, str):
+                names[found] = None
+            else:
+                lost[found.path] = found.error.removeprefix(f"{found.path}: ")
+    return list(names), lost

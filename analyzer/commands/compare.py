@@ -7,60 +7,51 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.commands import time
-from analyzer.commands.options import (
-    Bounded,
-    Grouped,
-    Output,
-    Written,
-    bounding,
-    grouping,
-    reporting,
-    writing,
-)
-from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
-from analyzer.commands.terminal import (
-    check_outputs,
-    emit,
-)
+from analyzer.commands.help import command, complete_files
+from analyzer.commands.options import Bounded, Grouped, bounding, grouping
+from analyzer.commands.run import Run, answering, check_artifact, group_ledger, list_inputs
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode
     from analyzer.ledger import Grouping, Ledger
 
-__all__ = ["compare"]
 
-
-@click.command()
-@click.argument("a")
-@click.argument("b")
+@command(
+    short="What changed from OLD to NEW, group by group, tensor by tensor?",
+    examples=(
+        "onnxledger compare main.onnx branch.onnx",
+        "onnxledger compare main.json branch.onnx --content sampled",
+        "onnxledger compare before.json after.json   # two reports of time",
+    ),
+)
+@click.argument("a", metavar="OLD", shell_complete=complete_files)
+@click.argument("b", metavar="NEW", shell_complete=complete_files)
 @grouping
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are compared, of two models.  [none]",
+    help="Compare this much of the values of two models.  [none]",
 )
 @bounding
-@writing
-@reporting
+@answering()
 def compare(
     a: str,
     b: str,
     grouped: Grouped,
     content: ContentMode | None,
     bounded: Bounded,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
-    """Models A and B side by side, or their saved JSON reports.
+    """What changed from OLD to NEW, group by group, tensor by tensor?
 
-    Two reports of time are compared by the groups that they were timed in.
+    Each is a model or a saved JSON report. Two reports of time are compared by
+    the groups that they were timed in.
     """
     grouped.check()
     sides = (a, b)
     check_artifact(bounded, sides)
-    check_outputs(written, [path for side in sides for path in list_inputs(side)])
+    run.guard(*(path for side in sides for path in list_inputs(side)))
     from analyzer.comparison import compare_ledgers
     from analyzer.saved import is_saved_report, load_report
     from analyzer.saved.timing import is_saved_timing
@@ -72,14 +63,13 @@ def compare(
             "itself, or leave --content out"
         )
     if any(map(is_saved_timing, sides)):
-        time.compare_saved(a, b, grouped, written, output)
+        _compare_timings(a, b, grouped, run)
         return
     ours, theirs = (
-        load_report(side) if side in saved else audit(side, bounded, content, quiet=output.quiet)
-        for side in sides
+        load_report(side) if side in saved else run.audit(side, bounded, content) for side in sides
     )
     groupings = _group(ours, theirs, grouped)
-    emit(compare_ledgers(ours, theirs, *groupings, content=content or "none"), output, written)
+    run.emit(compare_ledgers(ours, theirs, *groupings, content=content or "none"))
 
 
 def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Grouping]:
@@ -89,3 +79,24 @@ def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Gr
     if grouped.has_own:
         return group_ledger(ours, grouped), group_ledger(theirs, grouped)
     return group_alike(ours, theirs, grouped.by, grouped.depth)
+
+
+def _compare_timings(a: str, b: str, grouped: Grouped, run: Run) -> None:
+    """Set two saved timings side by side, by the groups that they were timed in.
+
+    Raises:
+        UsageError: one of them is something else, or cannot be compared with the other.
+    """
+    from analyzer.saved.timing import is_saved_timing, load_timing
+    from analyzer.timing.side_by_side import compare_timings
+
+    for side, other in ((a, b), (b, a)):
+        if not is_saved_timing(side):
+            raise UsageError(
+                f"{side}: no timing, and {other} is one; compare it with what `onnxledger time --format json` wrote"
+            )
+    if grouped.by or grouped.depth or grouped.groups or grouped.preset:
+        raise UsageError(
+            "saved timings have the groups that they were timed in; leave --by, --depth, --group out"
+        )
+    run.emit(compare_timings(load_timing(a), load_timing(b), (a, b)))

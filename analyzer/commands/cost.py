@@ -7,29 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
     Bounded,
     Grouped,
-    Output,
-    Written,
     bounding,
     bundle,
     grouping,
     parse_size,
-    reporting,
     stamping,
     time_stamp,
-    writing,
 )
-from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.commands.terminal import check_outputs, emit
+from analyzer.commands.run import Run, answering, check_artifact
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.memory.answer import Asked
-    from analyzer.timing.inputs.shapes import Shapes
-
-__all__ = ["cost"]
+    from analyzer.timing.inputs.sizes import Shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +34,7 @@ class _Roomy:
     device: str | None
     past: int | None
     optimization: str | None
+    measured: bool
 
     def asked(self, shapes: Shapes) -> Asked | None:
         """What is asked, in the library's terms; None where nothing is.
@@ -48,8 +43,10 @@ class _Roomy:
             UsageError: the options contradict each other, or say no size and no device.
         """
         if self.memory is None and self.device is None:
-            if self.past is not None or self.optimization is not None:
-                raise UsageError("--past and --optimization are for --memory; give that too")
+            if self.optimization is not None:
+                raise UsageError("--optimization is for --memory; give that too")
+            if self.past is not None and not self.measured:
+                raise UsageError("--past is for --memory and --measured; give one of them")
             return None
         if self.memory and self.device is not None:
             raise UsageError("--memory SIZE and --device: give one of them")
@@ -75,33 +72,48 @@ _roomy = bundle(
         metavar="[SIZE]",
         is_flag=False,
         flag_value="",
-        help="What a run takes; and whether it fits SIZE, as 8GiB.",
+        help="Also tell what memory a run takes, and whether it fits SIZE, as 8GiB.",
     ),
-    click.option("--device", metavar="NAME", help="The memory of a device, as h100-80gb or m2-16gb."),
-    click.option("--past", type=click.IntRange(0), metavar="N", help="Tokens in a decoder's cache."),
+    click.option(
+        "--device", metavar="NAME", help="Ask whether a run fits this device, as h100-80gb or m2-16gb."
+    ),
+    click.option(
+        "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
+    ),
     click.option(
         "--optimization",
         type=click.Choice(["none", "basic", "extended", "all"]),
-        help="Of the graph that onnxruntime makes, loading MODEL.  [MODEL as it stands]",
+        help="Plan the memory of the graph that onnxruntime makes of MODEL at this level.  [MODEL as it stands]",
+    ),
+    click.option(
+        "--measured",
+        is_flag=True,
+        help="Run MODEL once in onnxruntime, and compare its shapes, MACs and memory.",
     ),
 )
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="How much work and memory does MODEL take, per subgraph?",
+    examples=(
+        "onnxledger cost model.onnx --shape batch=1,sequence=128",
+        "onnxledger cost model.onnx --shape batch=8,sequence=512 --memory 8GiB",
+        "onnxledger cost model.onnx --by block",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "--shape",
     "shapes",
     multiple=True,
     metavar="AXIS=N",
-    help="Sizes of axes, as batch=1,sequence=128.  [formulas in all axes]",
+    help="Set sizes of axes: batch=1,sequence=128.  [formulas in all axes]",
 )
 @_roomy
 @grouping
 @stamping
 @bounding
-@writing
-@reporting
+@answering()
 def cost(
     model: str,
     shapes: tuple[str, ...],
@@ -109,29 +121,27 @@ def cost(
     grouped: Grouped,
     stamp: bool,
     bounded: Bounded,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
-    """How much work is MODEL, per subgraph?
+    """How much work and memory does MODEL take, per subgraph?
 
     Counts multiply-accumulates, flops and bytes moved without running MODEL
     or reading a weight. Without --shape the answers are polynomials in the
     axes of its inputs. What is not known is told by node, and never 0.
     --memory also tells what a run takes on onnxruntime's CPU provider, whose
-    planner is replayed, and the largest sizes that fit.
+    planner is replayed, and the largest sizes that fit. --measured runs MODEL
+    once; the exit code is then 1 where a shape, the MACs or the memory differ.
     """
-    from analyzer.collapse.own import label_own
+    from analyzer.collapse import label_own
     from analyzer.cost.account import measure_cost
     from analyzer.cost.sizing import resolve_sizes
-    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
     wanted = parse_shapes(shapes)
     asked = roomy.asked(wanted)
     check_artifact(bounded, [model])
-    check_outputs(written, list_inputs(model))
-    ledger = audit(model, bounded, "none", quiet=output.quiet)
-    check_outputs(written, ledger.model.paths)
+    ledger = run.audit(model, bounded, "none")
     own = grouped.own_groups(ledger)
     report = measure_cost(
         ledger,
@@ -145,4 +155,9 @@ def cost(
         from analyzer.memory.answer import answer_memory
 
         report = replace(report, memory=answer_memory(ledger, asked))
-    emit(report, output, written)
+    if roomy.measured:
+        from analyzer.cost.measured import measure_run
+        from analyzer.memory.answer import Asked
+
+        report = replace(report, measured=measure_run(ledger, report, asked or Asked(wanted, roomy.past)))
+    run.finish(report, failed=report.has_parted, answered=report.is_compared)

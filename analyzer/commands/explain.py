@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["explain"]
+from analyzer.commands.help import command, complete_from
+from analyzer.commands.run import print_text
 
 
-@click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+def _list_ids() -> list[str]:
+    from analyzer.findings.catalog import EXPLANATIONS
+
+    return list(EXPLANATIONS)
+
+
+@command(
+    short="What does a finding mean, what does it cost, how is it mended?",
+    examples=(
+        "onnxledger explain",
+        "onnxledger explain duplicate-content unattributed",
+    ),
+)
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_from(_list_ids))
 @click.option(
     "--format",
     "style",
     type=click.Choice(["text", "json", "markdown"]),
     default="text",
-    help="Form of stdout.",
+    help="Print the explanations in this form.",
 )
 def explain(ids: tuple[str, ...], style: str) -> None:
-    """What a finding means, what it costs, and how to mend it.
+    """What does a finding mean, what does it cost, how is it mended?
 
-    ID is what stands in brackets behind a finding, or in an error. Without
-    one, all are listed; as JSON or Markdown all are explained.
+    ID stands in brackets behind a finding or in an error. Without an ID all
+    are listed; as JSON or Markdown all are explained.
     """
     from analyzer.findings.catalog import explain as look_up
     from analyzer.findings.catalog import load_explanations
@@ -40,4 +53,4 @@ def explain(ids: tuple[str, ...], style: str) -> None:
         text = markdown_explanations(found, is_page=not ids)
     else:
         text = text_explanations(found) if ids else list_explanations(found)
-    click.echo(text, nl=False)
+    print_text(text)

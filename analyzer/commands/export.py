@@ -8,51 +8,49 @@ from typing import Any
 
 import click
 
-from analyzer.commands.judging import report_reconciliation
-from analyzer.commands.options import (
-    Grouped,
-    Output,
-    Sourced,
-    grouping,
-    randomizing,
-    reporting,
-    seeding,
-    sourcing,
-)
-from analyzer.commands.pytorch import (
-    hush,
-    import_exporter,
-    reconcile_with,
-)
-from analyzer.commands.reading import audit
-from analyzer.commands.terminal import (
-    EXIT_FINDING,
-    emit,
-    say,
-)
-
-__all__ = ["export"]
-
+from analyzer.commands.help import command
+from analyzer.commands.options import Grouped, Sourced, grouping, randomizing, seeding, sourcing
+from analyzer.commands.pytorch import complete_presets, import_exporter, reconcile_with, report_reconciliation
+from analyzer.commands.run import Run, answering
 
 _FOLDER = click.Path(path_type=Path)
 
 
-@click.command()
-@click.argument("source")
-@click.option("-o", "directory", type=_FOLDER, required=True, metavar="DIR", help="Folder that is written.")
+@command(
+    short="Export a PyTorch model to ONNX, count it, and reconcile the two.",
+    examples=(
+        "onnxledger export bert-base-uncased -o build/bert",
+        "onnxledger export config.json --random-weights -o build/mine",
+        "onnxledger export mine:factory -o build/mine --opset 20",
+    ),
+)
+@click.argument("source", shell_complete=complete_presets)
+@click.option(
+    "-o",
+    "directory",
+    type=_FOLDER,
+    required=True,
+    metavar="DIR",
+    help="Write the model and its manifest to DIR.",
+)
 @sourcing
 @randomizing
-@click.option("--fresh-init", is_flag=True, help="The model's own initialisation: equal biases, equal gains.")
+@click.option(
+    "--fresh-init", is_flag=True, help="Keep the model's own initialisation: equal biases, equal gains."
+)
 @seeding
 @click.option(
-    "--dtype", type=click.Choice(["fp32", "fp16", "bf16"]), default="fp32", help="Of the weights.  [fp32]"
+    "--dtype",
+    type=click.Choice(["fp32", "fp16", "bf16"]),
+    default="fp32",
+    help="Export weights of this type.  [fp32]",
 )
-@click.option("--static", is_flag=True, help="Fixed axes; default are dynamic batch and sequence.")
-@click.option("--opset", type=click.IntRange(1), help="ONNX opset version.")
+@click.option("--static", is_flag=True, help="Fix all axes.  [dynamic batch and sequence]")
+@click.option("--opset", type=click.IntRange(1), metavar="N", help="Export to version N of ONNX's operators.")
 @click.option(
     "--via",
     type=click.Choice(["transformers", "dynamo", "torchscript"]),
-    help="The exporter: transformers' own (default), torch.onnx, or its legacy tracer.",
+    help="Export by transformers' own exporter, torch.onnx, or its legacy tracer.  [transformers]",
 )
 @click.option(
     "--no-optimize",
@@ -60,20 +58,22 @@ _FOLDER = click.Path(path_type=Path)
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Leave the graph as traced.",
+    help="Leave the graph as it was traced.",
 )
 @click.option(
-    "--fuse", type=click.Choice(["cpu", "cuda"]), help="Use onnxruntime's own operators for that provider."
+    "--fuse",
+    type=click.Choice(["cpu", "cuda"]),
+    help="Fuse nodes into onnxruntime's own operators for this provider.",
 )
 @click.option(
     "--generation",
     is_flag=True,
-    help="The parts of a generation loop (encoder, prefill, decode), a file each.",
+    help="Export the parts of a generation loop (encoder, prefill, decode), a file each.",
 )
 @grouping
-@reporting
+@answering(writes=False)
 def export(
-    source: str, directory: Path, sourced: Sourced, grouped: Grouped, output: Output, **options: Any
+    source: str, directory: Path, sourced: Sourced, grouped: Grouped, run: Run, **options: Any
 ) -> None:
     """Export SOURCE to ONNX, count it, and reconcile the two.
 
@@ -82,17 +82,13 @@ def export(
     """
     exporter = import_exporter("export")
     grouped.check()  # before minutes are spent
-    files = exporter.export_source(
-        source, directory, say=hush if output.quiet else say, **dataclasses.asdict(sourced), **options
-    )
-    from analyzer.checkpoints.weights import Original
+    files = exporter.export_source(source, directory, say=run.tell, **dataclasses.asdict(sourced), **options)
+    from analyzer.checkpoints import Original
     from analyzer.manifest import MANIFEST_FILE
-    from analyzer.reconciliation.wired import keep_wiring
+    from analyzer.reconciliation.verdict import keep_wiring
     from analyzer.report import ExportReport
 
-    result = reconcile_with(audit(files.artifact, quiet=output.quiet), Original(files.manifest), None, output)
+    result = reconcile_with(run.audit(files.artifact), Original(files.manifest), None, run)
     keep_wiring(result, directory / MANIFEST_FILE)
     report = ExportReport(tuple(map(str, files.files)), report_reconciliation(result, grouped, None))
-    emit(report, output)
-    if not result.balanced:
-        raise click.exceptions.Exit(EXIT_FINDING)
+    run.finish(report, failed=not result.balanced)

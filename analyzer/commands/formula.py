@@ -2,84 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.counted import Asked, count_source, read_against
-from analyzer.commands.options import (
-    Bounded,
-    Output,
-    Sourced,
-    Written,
-    bounding,
-    bundle,
-    formula_reporting,
-    sourcing,
-    stamping,
-    time_stamp,
-    writing,
+from analyzer.commands.help import command
+from analyzer.commands.options import Bounded, Sourced, bounding, bundle, sourcing, stamping, time_stamp
+from analyzer.commands.pytorch import (
+    check_exporter,
+    complete_presets,
+    find_beside,
+    import_exporter,
+    read_original,
+    reconcile_with,
 )
-from analyzer.commands.pytorch import find_beside
-from analyzer.commands.reading import check_artifact, list_inputs
-from analyzer.commands.terminal import EXIT_FINDING, check_outputs, emit
+from analyzer.commands.run import Run, answering, check_artifact, list_inputs
+from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    pass
+    from analyzer.formulas.family import Family
+    from analyzer.formulas.language import Value
+    from analyzer.formulas.origin import SourceFiles
+    from analyzer.formulas.record import Formula
+    from analyzer.ledger import Ledger
+    from analyzer.manifest import Manifest
+    from analyzer.reconciliation import Reconciliation
 
-__all__ = ["formula"]
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of the formula."""
+
+    against: str | None
+    census: bool
+    changes: tuple[str, ...]
+    symbolic: bool
+    block: int
+    tokens: int | None
+
+    def check(self) -> None:
+        """Find options that contradict each other before any work.
+
+        Raises:
+            UsageError: as said.
+        """
+        if self.against == "":
+            raise UsageError("--against: an empty name names nothing; give a file, a folder or a URL")
+        if self.symbolic and (self.against is not None or self.census or self.changes):
+            raise UsageError(
+                "--symbolic: prints no numbers, and so compares none; leave the other options out"
+            )
 
 
-asking = bundle(
+_asking = bundle(
     "asked",
-    Asked,
+    _Asked,
     click.option(
-        "--against", metavar="MODEL", help="A model, or PyTorch's side, whose terms are counted beside."
+        "--against", metavar="MODEL", help="Count the terms of MODEL, or of a checkpoint, beside the formula."
     ),
-    click.option("--census", is_flag=True, help="Build the class on the meta device and count it beside."),
+    click.option(
+        "--census", is_flag=True, help="Build the class on the meta device and count it beside the formula."
+    ),
     click.option(
         "--set",
         "changes",
         multiple=True,
         metavar="KEY=VALUE",
-        help="A field that is to be other than the config says. Repeatable.",
+        help="Change a field of the config. Repeatable.",
     ),
-    click.option("--symbolic", is_flag=True, help="The expressions alone, no numbers."),
+    click.option("--symbolic", is_flag=True, help="Print the expressions alone, without numbers."),
     click.option(
         "--block",
         type=click.IntRange(1, 1 << 20),
         default=32,  # record.BLOCK, which is not loaded for `--help`
         metavar="N",
-        help="Elements that share a scale in 8 and 4 bits.  [32]",
+        help="Let N elements share a scale in 8 and 4 bits.  [32]",
     ),
     click.option(
         "--tokens",
         type=click.IntRange(1, 1 << 40),
         metavar="N",
-        help="Length of the sequence that is cached.  [the model's]",
+        help="Size the key-value cache for N tokens.  [the model's longest sequence]",
     ),
 )
 
 
-@click.command()
-@click.argument("source")
-@asking
+@command(
+    short="How many parameters does a config stand for, term by term?",
+    examples=(
+        "onnxledger formula bert-base-uncased",
+        "onnxledger formula config.json --against model.onnx",
+        "onnxledger formula llama --symbolic",
+        "onnxledger formula gpt2 --set num_hidden_layers=24",
+    ),
+)
+@click.argument("source", shell_complete=complete_presets)
+@_asking
 @sourcing
 @bounding
 @stamping
-@writing
-@formula_reporting
+@answering("FormulaReport")
 def formula(
     source: str,
-    asked: Asked,
+    asked: _Asked,
     sourced: Sourced,
     bounded: Bounded,
     stamp: bool,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
-    """The count of SOURCE from its config alone, as symbols and numbers.
+    """How many parameters does the config of SOURCE stand for, term by term?
 
     SOURCE is a config.json, a checkpoint folder, a preset (such as gpt2), the
     name of a family (such as llama), or whatever export takes. A family that
@@ -92,9 +126,9 @@ def formula(
     asked.check()
     files = find_files(source)
     check_artifact(bounded, [asked.against] if asked.against is not None else [])
-    check_outputs(written, [*files.paths, *_files_beside(asked.against)], report="FormulaReport")
-    counted = count_source(files, asked, sourced, output)
-    manifest, model = read_against(asked.against, sourced, bounded, output)
+    run.guard(*files.paths, *_files_beside(asked.against))
+    counted = _count_source(files, asked, sourced, run)
+    manifest, model = _read_against(asked.against, sourced, bounded, run)
     checked = check_formula(counted.formula, manifest or counted.census, model)
     report = FormulaReport(
         checked=checked,
@@ -104,9 +138,7 @@ def formula(
         tokens=asked.tokens,
         stamp=time_stamp() if stamp else None,
     )
-    emit(report, output, written)
-    if not checked.agrees:
-        raise click.exceptions.Exit(EXIT_FINDING)
+    run.finish(report, failed=not checked.agrees)
 
 
 def _files_beside(against: str | None) -> list[Path]:
@@ -115,3 +147,139 @@ def _files_beside(against: str | None) -> list[Path]:
         return []
     beside = find_beside(against)
     return [*list_inputs(against), *([Path(beside)] if beside is not None else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A formula, and what is known beside it without being asked for."""
+
+    formula: Formula
+    before: Formula | None = None
+    """Without the changes of `--set`, where there are some."""
+    census: Manifest | None = None
+
+
+def _count_source(files: SourceFiles, asked: _Asked, sourced: Sourced, run: Run) -> _Counted:
+    """The closed form of SOURCE where there is one, else one that is derived."""
+    from analyzer.formulas.counting import choose_family, count_config, parse_changes
+
+    config = _read_config(files, run)
+    family = choose_family(config) if config is not None else None
+    before = count_config(config, sourced.model_class, source=files.name) if config is not None else None
+    if config is None or family is None or before is None:
+        return _derive(files, config, asked, sourced, run)
+    changes = parse_changes(family, asked.changes, before.class_name)
+    changed = count_config(config, sourced.model_class, changes, files.name) if changes else None
+    census = _names_in(files, sourced, run)
+    if asked.census:
+        # By the name that the class has now: a config may have that of an earlier version.
+        named = replace(sourced, model_class=before.class_name)
+        census = _census(files, _change(config, family, changes), named, run)
+    return _Counted(changed or before, before if changed else None, census)
+
+
+def _change(config: Mapping[str, Any], family: Family, changes: Mapping[str, Value]) -> dict[str, Any]:
+    """The config as transformers is to read it: a field that was set stands there once, by its own name."""
+    set_names = {
+        each for name in changes for each in (*family.fields[name].aliases, family.fields[name].length_of)
+    }
+    kept = {name: value for name, value in config.items() if name not in set_names}
+    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changes.items()}
+    return {**kept, "model_type": config.get("model_type") or family.model_types[0], **listed}
+
+
+def _read_config(files: SourceFiles, run: Run) -> Mapping[str, Any] | None:
+    """The config that SOURCE means; None where it has none."""
+    from analyzer.formulas.origin import family_config
+
+    if files.is_known:
+        return files.config
+    check_exporter()
+    from exporter.presets import preset_config, preset_name
+
+    preset = preset_name(files.name)
+    known = preset_config(preset) if preset is not None else family_config(files.name)
+    if known is not None:
+        return known
+    exporter = import_exporter(f"finding the config of {files.name}")
+    config: Mapping[str, Any] | None = exporter.read_source_config(files.name, say=run.tell)
+    return config
+
+
+def _names_in(files: SourceFiles, sourced: Sourced, run: Run) -> Manifest | None:
+    """PyTorch's side where SOURCE brings it: a manifest, or the header of a safetensors file."""
+    from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
+
+    path = files.parameters
+    kind = checkpoint_kind(path) if path is not None else None
+    if path is None or (kind is not None and kind.is_pickle):
+        return None  # torch alone reads that, and is not asked unless it has to be
+    if kind is None:
+        return read_original(str(path), sourced, run, random_weights=False, seed=0).manifest
+    return open_checkpoint(path).manifest
+
+
+def _census(files: SourceFiles, config: Mapping[str, Any] | None, sourced: Sourced, run: Run) -> Manifest:
+    """The class that SOURCE means, as the meta device has it."""
+    exporter = import_exporter("a census on the meta device")
+    trust = sourced.trust_remote_code
+    manifest: Manifest
+    if config is not None and "model_type" in config:
+        manifest = exporter.census_config(config, model_class=sourced.model_class, trust_remote_code=trust)
+    else:
+        manifest = exporter.census_source(
+            files.name, model_class=sourced.model_class, meta=True, trust_remote_code=trust, say=run.tell
+        ).manifest
+    return manifest
+
+
+def _derive(
+    files: SourceFiles,
+    config: Mapping[str, Any] | None,
+    asked: _Asked,
+    sourced: Sourced,
+    run: Run,
+) -> _Counted:
+    """Terms that are found in the names of SOURCE's parameters, or in a census of its class."""
+    from analyzer.formulas.counting import parse_config_changes
+    from analyzer.formulas.derived import derive_formula
+
+    manifest = _names_in(files, sourced, run)
+    if manifest is None or asked.census:
+        manifest = _census(files, config, sourced, run)
+    formula = derive_formula(manifest, files.name)
+    if not asked.changes:
+        return _Counted(formula)
+    if not config:
+        raise UsageError(f"--set: {files.name} has no config whose fields could be set")
+    names = import_exporter("a census on the meta device").field_names(config)
+    known = [name for name in names if name not in ("model_type", "architectures")]  # --class chooses those
+    changes = parse_config_changes(known, asked.changes)
+    changed = derive_formula(_census(files, {**config, **changes}, sourced, run), files.name)
+    return _Counted(changed, formula)
+
+
+def _read_against(
+    against: str | None, sourced: Sourced, bounded: Bounded, run: Run
+) -> tuple[Manifest | None, Ledger | Reconciliation | None]:
+    """What is counted beside: PyTorch's side alone, or a model with it where a manifest stands beside the file."""
+    from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
+    from analyzer.manifest import is_manifest
+    from analyzer.saved import is_report, is_saved_report, load_report
+
+    if against is None:
+        return None, None
+    path = Path(against)
+    kind = checkpoint_kind(path)
+    if kind is not None and not kind.is_pickle:
+        return open_checkpoint(path).manifest, None
+    if kind is not None or (path.suffix == ".json" and not is_report(path) and is_manifest(path)):
+        return read_original(against, sourced, run, random_weights=False, seed=0).manifest, None
+    if is_saved_report(path):
+        return None, load_report(path)
+    ledger = run.audit(against, bounded)
+    beside = find_beside(against)
+    if beside is None or not is_manifest(Path(beside)):
+        return None, ledger
+    original = read_original(beside, sourced, run, random_weights=False, seed=0)
+    return original.manifest, reconcile_with(ledger, original, None, run)

@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from analyzer.commands.options import Bounded, Grouped, bounding, grouping
-from analyzer.commands.reading import SEARCH_SECONDS, audit, check_artifact, list_inputs
-from analyzer.commands.terminal import refuse_inputs, say, write_files
+from analyzer.commands.help import command, complete_files
+from analyzer.commands.options import Bounded, Grouped, Output, Written, bounding, grouping
+from analyzer.commands.run import (
+    Run,
+    check_artifact,
+    list_inputs,
+    print_text,
+    refuse_inputs,
+    search_clock,
+    write_files,
+)
 from analyzer.errors import UsageError
-from analyzer.process.collector import uncollected
-from analyzer.process.deadline import within
+from analyzer.process import uncollected
 from analyzer.render.graph import FORMATS, SUFFIXES
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
     from analyzer.group.keys import Labels
     from analyzer.ledger import Ledger
     from analyzer.report import GraphMetric, GraphReport
-
-__all__ = ["graph"]
 
 _METRICS = ("parameters", "stored-elements", "bytes")
 
@@ -65,36 +70,48 @@ class _Wanted:
             )
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="What does the graph of MODEL look like?",
+    examples=(
+        "onnxledger graph model.onnx -o model.svg",
+        "onnxledger graph model.onnx --by block -o blocks.dot --collapse",
+        "onnxledger graph model.onnx -o model.graphml",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "-o",
     "outputs",
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="PATH",
-    help=f"Where to: {', '.join(list(SUFFIXES)[:-1])} or {list(SUFFIXES)[-1]}. Repeatable.  [stdout]",
+    help=f"Write to PATH, by its suffix: {', '.join(SUFFIXES)}. Repeatable.  [stdout]",
 )
 @click.option(
-    "--format", "style", type=click.Choice(list(FORMATS)), help="Form, where no suffix says it.  [dot]"
+    "--format",
+    "style",
+    type=click.Choice(list(FORMATS)),
+    help="Write in this form, where no suffix says it.  [dot]",
 )
-@click.option("--collapse", is_flag=True, help="A vertex for each group; .svg always is.")
+@click.option("--collapse", is_flag=True, help="Draw a vertex for each group, as .svg always does.")
 @grouping
 @click.option(
-    "--fold/--no-fold", default=None, help="Numbered groups that hold the same as one.  [.svg: yes]"
+    "--fold/--no-fold", default=None, help="Draw numbered groups that hold the same as one.  [.svg: yes]"
 )
 @click.option(
-    "--learned/--all", default=None, help="Leave out groups without parameters, join the others.  [.svg: yes]"
+    "--learned/--all",
+    default=None,
+    help="Leave out groups without parameters, and join their neighbours.  [.svg: yes]",
 )
 @click.option(
     "--metric",
     type=click.Choice(_METRICS),
     default=_METRICS[0],
-    help="What Model Explorer is told of each node.  [parameters]",
+    help="Tell Model Explorer this number of each node.  [parameters]",
 )
 @bounding
-@click.option("--quiet", is_flag=True, help="No progress, no messages.")
-@click.option("--verbose", "-v", is_flag=True, help="Tracebacks.")
+@click.option("--quiet", is_flag=True, help="Print no progress and no messages.")
+@click.option("--verbose", "-v", is_flag=True, help="Print a traceback where an error has one.")
 def graph(
     model: str,
     outputs: tuple[Path, ...],
@@ -108,26 +125,26 @@ def graph(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """MODEL as a graph: GraphML, DOT, JSON, Model Explorer, or a picture.
+    """What does the graph of MODEL look like? Draw it, or write it for other tools.
 
-    The whole has a vertex for each node, stored tensor, input and output. With
-    --collapse, and in a picture, it has one for each group.
+    The whole graph has a vertex for each node, stored tensor, input and output;
+    with --collapse, and in a picture, one for each group.
     """
     wanted = _Wanted(collapse, fold, learned, cast("GraphMetric", metric.replace("-", "_")), grouped)
     styles = [_style_of(path, style) for path in outputs] or [style or "dot"]
     wanted.check(styles)
     check_artifact(bounded, [model])
     refuse_inputs(outputs, list_inputs(model))
+    run = Run(Output("", 0, quiet, verbose), Written())
     with uncollected():
-        ledger = audit(model, bounded, quiet=quiet)
+        ledger = run.audit(model, bounded)
         refuse_inputs(outputs, ledger.model.paths)
         texts = _render(ledger, styles, wanted)
     if not outputs:
-        click.echo(texts[0], nl=False)
+        print_text(texts[0])
         return
     write_files(list(zip(outputs, texts, strict=True)))
-    if not quiet:
-        say(f"written to {', '.join(map(str, outputs))}")
+    run.tell(f"written to {', '.join(map(str, outputs))}")
 
 
 def _style_of(path: Path, style: str | None) -> str:
@@ -170,13 +187,13 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
 
 
 def _label(ledger: Ledger, grouped: Grouped) -> Labels:
-    from analyzer.collapse.own import label_own
+    from analyzer.collapse import label_own
     from analyzer.group.keys import ACCOUNTS, choose_key, label_members
 
     own = grouped.own_groups(ledger)
     if own is not None:
-        with within(SEARCH_SECONDS, f"{own.origin}: a regex takes too long; write it without nested repeats"):
+        with search_clock(own.origin):
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
-        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block or op")
+        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block, stage or op")
     return label_members(ledger, grouped.by or choose_key(ledger), grouped.depth)

@@ -2,57 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from analyzer.commands.judging import judge
-from analyzer.commands.options import (
-    Bounded,
-    Grouped,
-    Judged,
-    Output,
-    Written,
-    bounding,
-    grouping,
-    judging,
-    reporting,
-    time_stamp,
-    writing,
-)
-from analyzer.commands.reading import audit, check_artifact, group_ledger, list_inputs
-from analyzer.commands.terminal import (
-    EXIT_NO_ANSWER,
-    check_outputs,
-    emit,
-    progress,
-    say,
-)
+from analyzer.commands.help import command, complete_files
+from analyzer.commands.options import Bounded, Grouped, Judged, bounding, grouping, judging, time_stamp
+from analyzer.commands.run import Run, answering, check_artifact, group_ledger
+from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
-from analyzer.process.collector import uncollected
+from analyzer.process import uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.ledger import Ledger
-    from analyzer.reconciliation import ContentMode
-
-__all__ = ["inspect"]
+    from analyzer.content import ContentMode
 
 
-@click.command()
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@command(
+    short="What is in MODEL: parameters, subgraphs, bytes, findings?",
+    examples=(
+        "onnxledger inspect model.onnx",
+        "onnxledger inspect model.onnx --by block,role -v",
+        "onnxledger inspect models/ -o table.csv",
+        "onnxledger inspect model.onnx -o report.html",
+    ),
+)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...", shell_complete=complete_files)
 @grouping
 @judging
 @click.option("--digest", is_flag=True, help="Put the SHA-256 of every file into the JSON report.")
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are read, to find copies and broken weights.  [sampled; of a URL none]",
+    help="Read this much of the values, to find copies and broken weights.  [sampled; of a URL none]",
 )
 @bounding
-@writing
-@reporting
+@answering()
 def inspect(
     models: tuple[str, ...],
     grouped: Grouped,
@@ -60,13 +47,12 @@ def inspect(
     digest: bool,
     content: ContentMode | None,
     bounded: Bounded,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
-    """What is in MODEL: totals, subgraphs, bytes, largest tensors, findings.
+    """What is in MODEL: parameters, subgraphs, bytes, findings?
 
-    Several models, or a folder, which stands for every .onnx file below it, get
-    a row each; one that cannot be read costs only its own row. A folder with an
+    Several models, or a folder with all .onnx files below it, get a row each; a
+    model that cannot be read costs only its own row. A folder with an
     export.json is one artifact: what several of its files hold counts once.
     """
     from analyzer.artifact import is_artifact
@@ -77,59 +63,39 @@ def inspect(
     check_artifact(bounded, models if len(models) == 1 else ())
     is_one = bounded.artifact or is_artifact(models[0]) or not Path(models[0]).is_dir()
     if len(models) > 1 or not is_one:
-        _inspect_many(models, content, bounded, judged, written, output)
+        _inspect_many(models, content, bounded, judged, replace(run, report="SurveyReport"))
         return
-    check_outputs(written, list_inputs(models[0]), report="Inspection")
-    with uncollected():
-        _inspect_one(
-            audit(models[0], bounded, content, quiet=output.quiet), grouped, judged, digest, written, output
-        )
-
-
-def _inspect_one(
-    ledger: Ledger, grouped: Grouped, judged: Judged, digest: bool, written: Written, output: Output
-) -> None:
     from analyzer.audit import file_digests
     from analyzer.report import Inspection
 
-    check_outputs(written, ledger.model.paths, report="Inspection")
-    report = Inspection(
-        ledger=ledger,
-        grouping=group_ledger(ledger, grouped),
-        digests=file_digests(ledger.model) if digest else {},
-        stamp=time_stamp() if judged.stamp else None,
-    )
-    emit(report, output, written, judged.ignore)
-    judge(report.findings, judged)
+    with uncollected():
+        ledger = replace(run, report="Inspection").audit(models[0], bounded, content)
+        report = Inspection(
+            ledger=ledger,
+            grouping=group_ledger(ledger, grouped),
+            digests=file_digests(ledger.model) if digest else {},
+            stamp=time_stamp() if judged.stamp else None,
+        )
+        run.finish(report, judged, report.findings)
 
 
 def _inspect_many(
-    models: tuple[str, ...],
-    content: ContentMode | None,
-    bounded: Bounded,
-    judged: Judged,
-    written: Written,
-    output: Output,
+    models: tuple[str, ...], content: ContentMode | None, bounded: Bounded, judged: Judged, run: Run
 ) -> None:
     _refuse_what_needs_one_model()
     from analyzer.report import SurveyReport
     from analyzer.survey import find_models, survey_models
 
-    check_outputs(
-        written,
-        [Path(model) for model in find_models(models) if isinstance(model, str)],
-        report="SurveyReport",
-    )
-    with progress("reading models", output.quiet) as tick:
+    run.guard(*(model for model in find_models(models) if isinstance(model, str)))
+    with run.progress("reading models") as tick:
         survey = survey_models(models, content=content, max_objects=bounded.max_objects, progress=tick)
-    check_outputs(
-        written, [Path(file.path) for row in survey.readable for file in row.files], report="SurveyReport"
-    )
-    emit(SurveyReport(survey, time_stamp() if judged.stamp else None), output, written, judged.ignore)
-    if survey.unreadable:
-        say(f"onnxledger: {len(survey.unreadable)} of {len(survey.rows)} cannot be read")
-        raise click.exceptions.Exit(EXIT_NO_ANSWER)
-    judge(survey.findings, judged)
+    run.guard(*(file.path for row in survey.readable for file in row.files))
+    report = SurveyReport(survey, time_stamp() if judged.stamp else None)
+    try:
+        run.finish(report, judged, survey.findings, answered=not survey.unreadable)
+    finally:
+        if survey.unreadable:
+            say(f"onnxledger: {len(survey.unreadable)} of {len(survey.rows)} cannot be read")
 
 
 def _refuse_what_needs_one_model() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from analyzer.commands.help import OWN, complete_from, put_in_section
 from analyzer.errors import UsageError
 from analyzer.render import USUAL, Special, find_printed, find_suffixes
 
@@ -18,30 +19,6 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.config import Config
     from analyzer.group.patterns import OwnGroups
     from analyzer.ledger import Ledger, Match, Trainability
-
-__all__ = [
-    "Bounded",
-    "Grouped",
-    "Judged",
-    "Output",
-    "Sourced",
-    "Written",
-    "bounding",
-    "budget_reporting",
-    "bundle",
-    "configuring",
-    "formula_reporting",
-    "grouping",
-    "judging",
-    "parse_size",
-    "randomizing",
-    "reporting",
-    "seeding",
-    "sourcing",
-    "stamping",
-    "time_stamp",
-    "writing",
-]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Option = Callable[[_F], _F]
@@ -109,7 +86,7 @@ class Grouped:
         if self.by not in (None, ACCOUNTS):
             parse_keys(self.by)
         if not self.has_own and self.match is not None:
-            raise UsageError("--match: says who has what groups of your own share; give --group or --preset")
+            raise UsageError("--match: says how groups of your own share a tensor; give --group or --preset")
 
     def _check_together(self) -> None:
         options = {"--by": self.by, "--group": self.groups, "--preset": self.preset}
@@ -178,8 +155,13 @@ class Sourced:
     trust_remote_code: bool
 
 
-def bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable[[_F], _F]:
-    """A decorator that adds `options`, named like the fields of `kind`, and hands them over as one such record."""
+def bundle(
+    keyword: str, kind: type, *options: Callable[[Any], Any], section: str = OWN
+) -> Callable[[_F], _F]:
+    """A decorator that adds `options`, named like the fields of `kind`, and hands them over as one such record.
+
+    In `--help` they stand in a section.
+    """
     names = [field.name for field in dataclasses.fields(kind)]
 
     def decorate(function: Any) -> Any:
@@ -189,6 +171,7 @@ def bundle(keyword: str, kind: type, *options: Callable[[Any], Any]) -> Callable
 
         for option in reversed(options):
             wrapper = option(wrapper)
+        put_in_section(wrapper, section, len(options))
         return wrapper
 
     return decorate
@@ -208,51 +191,74 @@ class _Printed(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-def _reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _F]:
+def reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _F]:
+    """The options of every command that prints a report."""
     return bundle(
         "output",
         Output,
         click.option(
-            "--format",
-            "style",
-            type=_Printed(report),
-            default=USUAL,
-            help="Form of stdout.",
+            "--format", "style", type=_Printed(report), default=USUAL, help="Print the report in this form."
         ),
         click.option(
             "-n",
             "rows",
             type=click.IntRange(0),
             default=rows,
-            help=f"Rows of long tables; 0 shows all.  [{rows}]",
+            metavar="N",
+            help=f"Show N rows of long tables; 0 shows all.  [{rows}]",
         ),
         click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
         click.option(
             "--verbose",
             "-v",
             is_flag=True,
-            help="All there is: roles, bytes, tensors, whole names; tracebacks.",
+            help="Also show roles, bytes, tensors and whole names, and a traceback where an error has one.",
         ),
+        section="Report",
     )
 
 
-reporting = _reporting()
-"""The options of every command that prints a report."""
+def _in_section(title: str, *options: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], ...]:
+    """Options that stand in a section wherever they are added one by one."""
 
-budget_reporting = _reporting("BudgetReport", rows=5)
-"""The same where tables stand below each line."""
+    def put(option: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def add(function: Any) -> Any:
+            added = option(function)
+            put_in_section(added, title, 1)
+            return added
 
-formula_reporting = _reporting("FormulaReport")
-"""The same of a report that has mathematics."""
+        return add
 
-configuring = (
+    return tuple(map(put, options))
+
+
+def _list_presets() -> list[str]:
+    from analyzer.group.presets import AUTO, load_presets
+
+    return [*load_presets(), AUTO]
+
+
+def _list_keys() -> list[str]:
+    from analyzer.group.keys import ACCOUNTS, KEYS
+
+    return [*KEYS, ACCOUNTS]
+
+
+def _list_findings() -> list[str]:
+    from analyzer.findings.catalog import EXPLANATIONS
+
+    return list(EXPLANATIONS)
+
+
+configuring = _in_section(
+    "Groups",
     click.option(
         "--config",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Settings, such as groups.  [onnxledger.toml, else pyproject.toml]",
+        help="Read settings, such as groups, from FILE.  [onnxledger.toml, else pyproject.toml]",
     ),
-    click.option("--no-config", is_flag=True, help="Read no such file."),
+    click.option("--no-config", is_flag=True, help="Read no settings file."),
 )
 """Which config is read."""
 
@@ -262,24 +268,42 @@ grouping = bundle(
     click.option(
         "--by",
         metavar="KEY[,KEY]",
-        help="scope, block, op, dtype, role (two: a,b), or bytes alone.  [scope, else block]",
+        shell_complete=complete_from(_list_keys),
+        help="Group by scope, block, stage, op, dtype or role, or by two of them; `bytes` alone lists every byte."
+        "  [the first that tells parts apart]",
     ),
-    click.option("--depth", type=click.IntRange(1), help="Leading parts of the scope that name a group."),
     click.option(
-        "--group", "groups", multiple=True, metavar="NAME=REGEX", help="A group of your own. Repeatable."
+        "--depth",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Name a group by the first N parts of its scope.  [as many as give three groups]",
+    ),
+    click.option(
+        "--group",
+        "groups",
+        multiple=True,
+        metavar="NAME=REGEX",
+        help="Make a group of your own from the tensors that REGEX finds. Repeatable.",
     ),
     click.option(
         "--match",
         type=click.Choice(["all", "first"]),
-        help="Who has what several groups match.  [all; of a preset first]",
+        help="If several groups match a tensor: count it in all of them, or in the first."
+        "  [all; with --preset first]",
     ),
     click.option(
-        "--preset", metavar="NAME", help="Groups of a model family: bert, gpt2, llama, ..., or auto."
+        "--preset",
+        metavar="NAME",
+        shell_complete=complete_from(_list_presets),
+        help="Use the groups of a model family: bert, gpt2, llama, ..., or auto.",
     ),
     *configuring,
+    section="Groups",
 )
 
-stamping = click.option("--stamp", is_flag=True, help="Put the time into the JSON report.")
+(stamping,) = _in_section(
+    "Report", click.option("--stamp", is_flag=True, help="Put the time of this run into the JSON report.")
+)
 
 
 def time_stamp() -> str:
@@ -307,42 +331,56 @@ judging = bundle(
     "judged",
     Judged,
     stamping,
-    click.option("--strict", is_flag=True, help="Any finding fails (exit 1)."),
+    click.option("--strict", is_flag=True, help="Exit with 1 if there is any finding."),
     click.option(
         "--ignore",
         multiple=True,
         metavar="ID",
         callback=_check_ignored,
-        help="A finding that does not count. Repeatable.",
+        shell_complete=complete_from(_list_findings),
+        help="Let findings with this ID pass. Repeatable.",
     ),
+    section="Findings",
 )
 
 bounding = bundle(
     "bounded",
     Bounded,
-    click.option("--artifact", is_flag=True, help="The models of a folder are components of one artifact."),
+    click.option(
+        "--artifact", is_flag=True, help="Take the models of a folder for the components of one artifact."
+    ),
     click.option(
         "--max-objects",
         type=click.IntRange(1),
         metavar="N",
-        help="Nodes and tensors that a model may hold.  [250000]",
+        help="Refuse a model with more than N nodes and tensors.  [250000]",
     ),
+    section="Reading",
 )
 
 sourcing = bundle(
     "sourced",
     Sourced,
     click.option(
-        "--class", "model_class", metavar="NAME", help="AutoModel, AutoModelForMaskedLM, BertModel, ..."
+        "--class",
+        "model_class",
+        metavar="NAME",
+        help="Build this class: AutoModel, AutoModelForMaskedLM, BertModel, ...  [as the config names it]",
     ),
     click.option("--trust-remote-code", is_flag=True, help="Run the Python code that a hub model brings."),
+    section="PyTorch's side",
 )
 
 
-randomizing = click.option(
-    "--random-weights", is_flag=True, help="Random weights, every value different; needs no download."
+randomizing, seeding = _in_section(
+    "PyTorch's side",
+    click.option(
+        "--random-weights",
+        is_flag=True,
+        help="Give the model random weights, every value different; nothing is downloaded.",
+    ),
+    click.option("--seed", type=int, default=0, metavar="N", help="Seed of the random weights.  [0]"),
 )
-seeding = click.option("--seed", type=int, default=0, help="Of the random weights.  [0]")
 
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
@@ -356,7 +394,7 @@ writing = bundle(
         type=_PATH,
         multiple=True,
         metavar="PATH",
-        help="Also write the report here; the format follows the suffix. Repeatable.",
+        help="Also write the report to PATH; the suffix says in which format. Repeatable.",
     ),
     click.option(
         "--with",
@@ -364,8 +402,9 @@ writing = bundle(
         type=_PATH,
         multiple=True,
         metavar="REPORT",
-        help="A saved JSON report that an .html file shows too. Repeatable.",
+        help="Show a saved JSON report on the .html page too. Repeatable.",
     ),
+    section="Report",
 )
 """`-o PATH` for a report, and `--with REPORT`."""
 

@@ -6,38 +6,38 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from analyzer.commands.options import Output, Sourced
-from analyzer.commands.terminal import progress, say
+from analyzer.commands.help import complete_from
+from analyzer.commands.options import Grouped, Sourced
+from analyzer.commands.run import Run, group_ledger
+from analyzer.commands.terminal import say
 from analyzer.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
     from analyzer.content import ContentMode
     from analyzer.ledger import Ledger
     from analyzer.reconciliation import Reconciliation
-
-__all__ = [
-    "files_of",
-    "find_beside",
-    "hush",
-    "import_exporter",
-    "read_names",
-    "read_original",
-    "reconcile_with",
-    "require_beside",
-]
+    from analyzer.report import ReconcileReport
 
 
-def read_original(
-    source: str, sourced: Sourced, output: Output, *, random_weights: bool, seed: int
-) -> Original:
+def _list_presets() -> list[str]:
+    from exporter.presets import preset_names
+
+    return list(preset_names())
+
+
+complete_presets = complete_from(_list_presets, files=True)
+"""What a shell completes of a SOURCE: files, and the models that ship as presets."""
+
+
+def read_original(source: str, sourced: Sourced, run: Run, *, random_weights: bool, seed: int) -> Original:
     """PyTorch's side: a manifest needs no PyTorch, nor do the names in a safetensors file; any other SOURCE does."""
+    from analyzer.checkpoints import Original
     from analyzer.checkpoints.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
     from analyzer.checkpoints.statedict import because
-    from analyzer.checkpoints.weights import Original
     from analyzer.manifest import is_manifest, load_manifest
 
-    path, told = _manifest_of(Path(source)), hush if output.quiet else say
+    path, told = _manifest_of(Path(source)), run.tell
     kind = checkpoint_kind(path)
     if kind is None and path.is_file() and is_manifest(path):
         if random_weights:
@@ -98,12 +98,12 @@ def require_beside(model: str) -> str:
     )
 
 
-def read_names(source: str | None, sourced: Sourced, output: Output, *, is_asked: bool) -> Original | None:
+def read_names(source: str | None, sourced: Sourced, run: Run, *, is_asked: bool) -> Original | None:
     """PyTorch's side for `recover`, which can do without: None where nobody named it, or nothing here can read it."""
     if source is None:
         return None
     try:
-        return read_original(source, sourced, output, random_weights=False, seed=0)
+        return read_original(source, sourced, run, random_weights=False, seed=0)
     except MissingExtraError as error:
         if is_asked:
             raise
@@ -125,8 +125,10 @@ def import_exporter(purpose: str) -> Any:
     """The package that imports torch.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: torch or what else it needs is not installed.
+        UsageError: another package called `exporter` stands before it.
     """
+    check_exporter()
     try:
         import exporter
         import exporter.export
@@ -135,8 +137,29 @@ def import_exporter(purpose: str) -> Any:
     return exporter
 
 
+def check_exporter() -> None:
+    """Find out that Python takes another package for our `exporter`, as one of the user's in the working folder.
+
+    Raises:
+        UsageError: it does.
+    """
+    import importlib.util
+
+    import analyzer
+
+    ours = Path(analyzer.__file__).parent.with_name("exporter")
+    spec = importlib.util.find_spec("exporter")
+    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+    found = next((Path(place) for place in places if place is not None), None)
+    if found is not None and found not in (ours, ours / "__init__.py"):
+        raise UsageError(
+            f"{found}: this package called `exporter` hides onnxledger's own, {ours}; "
+            "rename yours, or run onnxledger where Python does not find it first"
+        )
+
+
 def reconcile_with(
-    ledger: Ledger, original: Original, content: ContentMode | None, output: Output
+    ledger: Ledger, original: Original, content: ContentMode | None, run: Run
 ) -> Reconciliation:
     """The reconciliation of a ledger, with a bar while contents are read.
 
@@ -144,21 +167,23 @@ def reconcile_with(
     """
     from analyzer.reconciliation import reconcile_ledger
 
-    with progress("comparing contents", output.quiet) as tick:
+    with run.progress("comparing contents") as tick:
         result = reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
     if result.balanced or original.trace is None or result.content == "none":
         return result
-    if not output.quiet:
-        say("tracing PyTorch's program")
+    run.tell("tracing PyTorch's program")
     manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
-    if not output.quiet and manifest.program is not None:
-        for note in manifest.program.notes:
-            say(f"PyTorch's program: {note}")
+    for note in () if manifest.program is None else manifest.program.notes:
+        run.tell(f"PyTorch's program: {note}")
     if manifest.program is None or not manifest.program.values:
         return result
-    with progress("comparing contents", output.quiet) as tick:
+    with run.progress("comparing contents") as tick:
         return reconcile_ledger(ledger, manifest, content, weights=original.weights, progress=tick)
 
 
-def hush(message: str) -> None:
-    """Progress that nobody wants to read."""
+def report_reconciliation(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:
+    """The report, with the subgraphs in PyTorch's terms."""
+    from analyzer.report import ReconcileReport
+
+    groups = group_ledger(result.in_pytorch_terms(), grouped, result.trainability)
+    return ReconcileReport(result, groups, stamp)

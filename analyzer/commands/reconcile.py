@@ -2,56 +2,49 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.judging import judge, report_reconciliation
+from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
     Bounded,
     Grouped,
     Judged,
-    Output,
     Sourced,
-    Written,
     bounding,
     grouping,
     judging,
     randomizing,
-    reporting,
     seeding,
     sourcing,
     time_stamp,
-    writing,
 )
-from analyzer.commands.pytorch import (
-    read_original,
-    reconcile_with,
-    require_beside,
-)
-from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.commands.terminal import (
-    EXIT_FINDING,
-    check_outputs,
-    emit,
-)
+from analyzer.commands.pytorch import read_original, reconcile_with, report_reconciliation, require_beside
+from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.reconciliation import ContentMode
-
-__all__ = ["reconcile"]
+    from analyzer.content import ContentMode
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="Does MODEL hold the PyTorch model's parameters, and nothing else?",
+    examples=(
+        "onnxledger reconcile build/model.onnx",
+        "onnxledger reconcile int8.onnx --against model.safetensors --content full",
+        "onnxledger reconcile model.onnx --against mine:factory",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
-    "--against", metavar="SOURCE", help="PyTorch's side.  [manifest.json, else config.json, beside MODEL]"
+    "--against",
+    metavar="SOURCE",
+    help="Hold MODEL against SOURCE.  [manifest.json, else config.json, beside MODEL]",
 )
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are compared.  [full; of a URL against weights sampled]",
+    help="Compare this much of the values.  [full; of a URL against weights sampled]",
 )
 @sourcing
 @randomizing
@@ -59,8 +52,7 @@ __all__ = ["reconcile"]
 @grouping
 @judging
 @bounding
-@writing
-@reporting
+@answering("ReconcileReport")
 def reconcile(
     model: str,
     against: str | None,
@@ -69,25 +61,20 @@ def reconcile(
     grouped: Grouped,
     judged: Judged,
     bounded: Bounded,
-    written: Written,
-    output: Output,
+    run: Run,
     **made: Any,
 ) -> None:
-    """Does MODEL hold the PyTorch model's parameters, all and nothing else?
+    """Does MODEL hold the PyTorch model's parameters, all of them and nothing else?
 
     SOURCE is a manifest.json, a .safetensors file or a .bin/.pt state dict (or
-    the index of several), or whatever export takes.
+    the index of several), or whatever export takes. Whether MODEL also computes
+    what PyTorch computes is the question of verify.
     """
     grouped.check()
     check_artifact(bounded, [model])
     source = against if against is not None else require_beside(model)
-    check_outputs(written, [*list_inputs(model), Path(source)], report="ReconcileReport")
-    original = read_original(source, sourced, output, **made)
-    ledger = audit(model, bounded, quiet=output.quiet)
-    check_outputs(written, ledger.model.paths, report="ReconcileReport")
-    result = reconcile_with(ledger, original, content, output)
+    run.guard(*list_inputs(model), source)
+    original = read_original(source, sourced, run, **made)
+    result = reconcile_with(run.audit(model, bounded), original, content, run)
     report = report_reconciliation(result, grouped, time_stamp() if judged.stamp else None)
-    emit(report, output, written, judged.ignore)
-    if not result.balanced:
-        raise click.exceptions.Exit(EXIT_FINDING)
-    judge(report.findings, judged)
+    run.finish(report, judged, report.findings, failed=not result.balanced)

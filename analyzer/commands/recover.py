@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.commands.options import (
-    Bounded,
-    Output,
-    Sourced,
-    Written,
-    bounding,
-    reporting,
-    sourcing,
-)
-from analyzer.commands.pytorch import (
-    files_of,
-    find_beside,
-    read_names,
-    reconcile_with,
-)
-from analyzer.commands.reading import audit, check_artifact, list_inputs
-from analyzer.commands.terminal import (
-    EXIT_FINDING,
-    check_outputs,
-    check_state_file,
-    emit,
-    progress,
-    say,
-)
+from analyzer.commands.help import command, complete_files
+from analyzer.commands.options import Bounded, Sourced, Written, bounding, sourcing
+from analyzer.commands.pytorch import files_of, find_beside, read_names, reconcile_with
+from analyzer.commands.run import Run, answering, check_artifact, is_same, list_inputs
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.model import Key
     from analyzer.reconciliation import ContentMode
-    from analyzer.recover.record import Recovery
-
-__all__ = ["recover"]
+    from analyzer.recover import Recovery
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="Write the PyTorch state dict that MODEL holds.",
+    examples=(
+        "onnxledger recover model.onnx -o model.safetensors",
+        "onnxledger recover int8.onnx -o weights.safetensors -o lost.md",
+        "onnxledger recover fp16.onnx -o weights.safetensors --lossless",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "-o",
     "outputs",
@@ -51,22 +37,22 @@ __all__ = ["recover"]
     multiple=True,
     required=True,
     metavar="PATH",
-    help="The state dict, a .safetensors file; with another suffix the report. Repeatable.",
+    help="Write the state dict to a .safetensors file; write the report to a file with another suffix. Repeatable.",
 )
 @click.option(
     "--against",
     metavar="SOURCE",
-    help="Whose names it is given.  [manifest.json, else config.json, beside MODEL; else MODEL's own]",
+    help="Take names and shapes from SOURCE.  [manifest.json, else config.json, beside MODEL; else MODEL's own]",
 )
 @click.option("--lossless", is_flag=True, help="Write nothing if any tensor was rounded or quantized.")
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are compared, to know which is which.  [full if known]",
+    help="Compare this much of the values, to know which tensor is which.  [full if SOURCE has values]",
 )
 @sourcing
 @bounding
-@reporting
+@answering(writes=False)
 def recover(
     model: str,
     outputs: tuple[Path, ...],
@@ -75,13 +61,13 @@ def recover(
     content: ContentMode | None,
     sourced: Sourced,
     bounded: Bounded,
-    output: Output,
+    run: Run,
 ) -> None:
     """Write the PyTorch state dict that MODEL holds.
 
-    Unfolded, transposed back, split, dequantized. Every value comes from MODEL,
-    only names, shapes, types and ties from SOURCE. What MODEL does not hold is
-    listed, and the exit code is 1.
+    Weights are unfolded, transposed back, split and dequantized. Every value comes
+    from MODEL; SOURCE gives names, shapes, types and ties. The report lists what
+    MODEL does not hold, and then the exit code is 1.
     """
     from analyzer.recover import recover_state
     from analyzer.recover.ownnames import read_own_names
@@ -89,37 +75,36 @@ def recover(
 
     check_artifact(bounded, [model])
     path, reports = _state_file(outputs)
+    run = replace(run, written=reports)
     source = against if against is not None else find_beside(model)
     read = [*list_inputs(model), *files_of(source)]
-    check_state_file(path, read)
-    check_outputs(reports, [*read, path])
-    original = read_names(source, sourced, output, is_asked=against is not None)
-    ledger = audit(model, bounded, quiet=output.quiet)
-    check_state_file(path, ledger.model.paths)
-    check_outputs(reports, ledger.model.paths)
+    _check_state_file(path, read)
+    run.guard(*read, path)
+    original = read_names(source, sourced, run, is_asked=against is not None)
+    ledger = run.audit(model, bounded)
+    _check_state_file(path, ledger.model.paths)
     refused: Mapping[Key, str] = {}
     if original is None:
         original, refused = read_own_names(ledger)
     is_known = original.weights is not None or original.manifest.has_content
-    if content == "sampled" and is_known and not output.quiet:
-        say(
+    if content == "sampled" and is_known:
+        run.tell(
             "--content sampled: recover compares whole contents, so that nothing is written by a few elements"
         )
     if content != "none" and is_known:
         content = "full"
-    recovery = recover_state(reconcile_with(ledger, original, content, output), refused)
+    recovery = recover_state(reconcile_with(ledger, original, content, run), refused)
     is_written = bool(recovery.tensors) and not (lossless and recovery.lossy)
     if is_written:
-        _save(recovery, path, output)
-    emit(RecoverReport(recovery, str(path) if is_written else None, lossless), output, reports)
-    if not is_written or not recovery.is_whole:
-        raise click.exceptions.Exit(EXIT_FINDING)
+        _save(recovery, path, run)
+    report = RecoverReport(recovery, str(path) if is_written else None, lossless)
+    run.finish(report, failed=not is_written or not recovery.is_whole)
 
 
-def _save(recovery: Recovery, path: Path, output: Output) -> None:
+def _save(recovery: Recovery, path: Path, run: Run) -> None:
     from analyzer.recover import save_state
 
-    with progress(f"writing {path.name}", output.quiet) as tick:
+    with run.progress(f"writing {path.name}") as tick:
         save_state(recovery, path, tick)
 
 
@@ -139,3 +124,22 @@ def _state_file(outputs: Sequence[Path]) -> tuple[Path, Written]:
     if len(states) != 1:
         raise UsageError(f"-o: name one .safetensors file for the state dict, not {len(states)}")
     return states[0], Written(tuple(path for path in outputs if path not in states))
+
+
+def _check_state_file(path: Path, inputs: Sequence[Path]) -> None:
+    """Refuse, before any work, a state dict where something else is: a checkpoint cannot be had again.
+
+    Raises:
+        UsageError: it is among what is read, or a file that `recover` has not written, or its folder is not there.
+    """
+    from analyzer.checkpoints.statefile import PARTIAL, is_ours
+
+    partial = path.with_name(path.name + PARTIAL)
+    if any(is_same(mine, other) for mine in (path, partial) for other in inputs):
+        raise UsageError(f"-o {path}: is what is read here; name another file")
+    if path.exists() and not is_ours(path):
+        raise UsageError(
+            f"-o {path}: is there, and recover did not write it; name another file, or move it away"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(f"-o {path}: its folder is not there")

@@ -7,32 +7,51 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.commands.terminal import say, write_files
+from analyzer.commands.help import command, complete_files, complete_from
+from analyzer.commands.options import parse_size
+from analyzer.commands.run import print_text, write_files
+from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.answer import Answer
 
-__all__ = ["sql"]
+
+def _list_questions() -> list[str]:
+    from analyzer.fleet.sql import load_questions
+
+    return [*load_questions(), "list"]
 
 
-@click.command()
-@click.argument("lake", metavar="LAKE")
+@command(
+    short="Ask the tables that survey has written.",
+    examples=(
+        "onnxledger sql lake 'SELECT model, parameters FROM models ORDER BY 2 DESC'",
+        "onnxledger sql lake --question duplicates",
+        "onnxledger sql lake -o lake.html",
+    ),
+)
+@click.argument("lake", metavar="LAKE", shell_complete=complete_files)
 @click.argument("query", required=False, metavar="[QUERY]")
 @click.option(
     "--question",
     metavar="NAME",
-    help="A ready question: duplicates, largest, growth, operators, ...; `list` lists them.",
+    shell_complete=complete_from(_list_questions),
+    help="Ask a ready question: duplicates, largest, growth, operators, ...; `list` lists them.",
 )
-@click.option("--baseline", metavar="LAKE", help="An earlier lake: its tables are old.models and so on.")
-@click.option("--memory", metavar="SIZE", help="What `fits` asks for, as 8GiB.  [8GiB]")
-@click.option("-n", "rows", type=click.IntRange(0), default=20, help="Rows shown; 0 shows all.  [20]")
+@click.option(
+    "--baseline", metavar="LAKE", help="Compare with an earlier lake, whose tables are old.models and so on."
+)
+@click.option("--memory", metavar="SIZE", help="Let the question `fits` ask for this much memory.  [8GiB]")
+@click.option(
+    "-n", "rows", type=click.IntRange(0), default=20, metavar="N", help="Show N rows; 0 shows all.  [20]"
+)
 @click.option(
     "--format",
     "style",
     type=click.Choice(["text", "json", "markdown", "csv"]),
     default="text",
-    help="Form of stdout.",
+    help="Print the answer in this form.",
 )
 @click.option(
     "-o",
@@ -40,10 +59,10 @@ __all__ = ["sql"]
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="PATH",
-    help="Also write the answer here: .csv .html .json .md .parquet .txt. Repeatable.",
+    help="Also write the answer to PATH: .csv .html .json .md .parquet .txt. Repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print no answer.")
-@click.option("--verbose", "-v", is_flag=True, help="Tracebacks.")
+@click.option("--verbose", "-v", is_flag=True, help="Print a traceback where an error has one.")
 def sql(
     lake: str,
     query: str | None,
@@ -63,8 +82,7 @@ def sql(
     Without one, -o PAGE.html is a page of the whole lake.
     """
     from analyzer.fleet.lake import open_lake
-    from analyzer.fleet.questions import answer_question, list_questions
-    from analyzer.fleet.sql import ask_lake
+    from analyzer.fleet.sql import answer_question, ask_lake, list_questions
 
     is_page = bool(outputs) and all(path.suffix == ".html" for path in outputs)
     if query is None and question is None and is_page:
@@ -86,19 +104,17 @@ def sql(
         answer = ask_lake(opened, query or "", earlier=baseline, variables=variables)
     write_files([(path, _content(answer, path.suffix, question or query or "")) for path in outputs])
     if not quiet:
-        click.echo(_shown(answer, style, rows), nl=False)
+        print_text(_shown(answer, style, rows))
 
 
 def _write_page(lake: str, outputs: tuple[Path, ...]) -> None:
-    from analyzer.fleet.page import render_lake
+    from analyzer.fleet.sql import render_lake
 
     page = render_lake(lake)
     write_files([(path, page) for path in outputs])
 
 
 def _variables(memory: str | None) -> dict[str, int | str]:
-    from analyzer.commands.options import parse_size
-
     return {} if memory is None else {"memory": parse_size("--memory", memory)}
 
 
@@ -113,7 +129,7 @@ def _check_suffix(path: Path) -> None:
 
 
 def _shown(answer: Answer, style: str, rows: int) -> str:
-    from analyzer.render.answer import answer_as_csv, answer_as_json, answer_as_markdown, answer_as_text
+    from analyzer.render.lake import answer_as_csv, answer_as_json, answer_as_markdown, answer_as_text
 
     if style == "json":
         return answer_as_json(answer)
@@ -135,10 +151,10 @@ def _content(answer: Answer, suffix: str, title: str) -> str | bytes:
         from analyzer.render import FORMATS
 
         FORMATS["html"].check()
-        from analyzer.render.html.lake import page_of_answer  # after the check: it needs jinja2
+        from analyzer.render.lake import answer_as_html
 
-        return page_of_answer(title, answer)
-    from analyzer.fleet.parquet import answer_as_parquet
+        return answer_as_html(answer, title)
+    from analyzer.fleet.sql import answer_as_parquet
 
     if suffix == ".parquet":
         return answer_as_parquet(answer)

@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.commands.help import command
 from analyzer.commands.options import parse_size
-from analyzer.commands.terminal import write_files
-from analyzer.commands.watching import watching
+from analyzer.commands.run import print_text, write_files
+from analyzer.commands.terminal import watching
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode
     from analyzer.fleet.record import Survey
 
-__all__ = ["survey"]
 
-
-@click.command()
+@command(
+    short="Read thousands of models into tables that sql asks.",
+    examples=(
+        "onnxledger survey models/ -o lake",
+        "onnxledger survey hf://onnx-community/* -o lake",
+        "find /srv -name '*.onnx' | onnxledger survey - -o lake",
+    ),
+)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option(
     "-o",
@@ -28,45 +34,56 @@ __all__ = ["survey"]
     multiple=True,
     required=True,
     metavar="LAKE",
-    help="The folder of the tables; also a page, .html, or the summary, .json. Repeatable.",
+    help="Write the tables to the folder LAKE; also write a page, .html, or the summary, .json. Repeatable.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["local", "ray", "dask"]),
     default="local",
-    help="What reads the models: processes here, or a cluster.  [local]",
+    help="Read models in processes here, or on a cluster.  [local]",
 )
-@click.option("--address", help="Of the cluster.  [RAY_ADDRESS, DASK_SCHEDULER_ADDRESS]")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Shards read at once.  [processors]")
 @click.option(
-    "--shard", type=click.IntRange(1), default=64, metavar="N", help="Models of a shard, about.  [64]"
+    "--address", metavar="ADDRESS", help="Find the cluster here.  [RAY_ADDRESS, DASK_SCHEDULER_ADDRESS]"
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Read N shards at once.  [one for each processor]"
+)
+@click.option(
+    "--shard", type=click.IntRange(1), default=64, metavar="N", help="Put about N models into a shard.  [64]"
 )
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="How far values are read, to find copies and kin.  [sampled; of a URL none]",
+    help="Read this much of the values, to find copies and kin.  [sampled; of a URL none]",
 )
 @click.option(
     "--max-objects",
     type=click.IntRange(1),
     metavar="N",
-    help="Nodes and tensors that a model may hold.  [250000]",
+    help="Refuse a model with more than N nodes and tensors.  [250000]",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
     default=300.0,
     metavar="S",
-    help="Seconds a model may take.  [300]",
+    help="Give up on a model after S seconds.  [300]",
 )
 @click.option(
-    "--memory-limit", default="2GiB", metavar="SIZE", help="Memory of a process that reads models.  [2GiB]"
+    "--memory-limit",
+    default="2GiB",
+    metavar="SIZE",
+    help="Give up on a model above this much memory.  [2GiB]",
 )
 @click.option(
-    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the summary."
+    "--format",
+    "style",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Print the summary in this form.",
 )
 @click.option("--quiet", is_flag=True, help="Print no summary and no progress.")
-@click.option("--verbose", "-v", is_flag=True, help="Tracebacks.")
+@click.option("--verbose", "-v", is_flag=True, help="Print a traceback where an error has one.")
 def survey(
     sources: tuple[str, ...],
     outputs: tuple[Path, ...],
@@ -104,7 +121,7 @@ def survey(
         )
     write_files([(path, _summary(done, path)) for path in files])
     if not quiet:
-        click.echo((summary_as_json if style == "json" else summary_as_text)(done), nl=False)
+        print_text((summary_as_json if style == "json" else summary_as_text)(done))
 
 
 def _split(outputs: tuple[Path, ...]) -> tuple[Path, list[Path]]:
@@ -125,7 +142,7 @@ _SUFFIXES = (".html", ".json", ".txt")
 
 def _summary(done: Survey, path: Path) -> str:
     if path.suffix == ".html":
-        from analyzer.fleet.page import render_lake
+        from analyzer.fleet.sql import render_lake
 
         return render_lake(done.lake)
     from analyzer.render.lake import summary_as_json, summary_as_text

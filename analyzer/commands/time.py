@@ -1,4 +1,4 @@
-"""`onnxledger time`: milliseconds per group on an execution provider; two saved reports of it side by side."""
+"""`onnxledger time`: milliseconds per group on an execution provider."""
 
 from __future__ import annotations
 
@@ -10,28 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.options import (
-    Grouped,
-    Output,
-    Written,
-    bundle,
-    grouping,
-    parse_size,
-    reporting,
-    stamping,
-    time_stamp,
-    writing,
-)
-from analyzer.commands.reading import audit, group_ledger, list_inputs
-from analyzer.commands.terminal import check_outputs, emit, stages
+from analyzer.commands.help import command, complete_files
+from analyzer.commands.options import Grouped, bundle, grouping, parse_size, stamping, time_stamp
+from analyzer.commands.run import Run, answering, group_ledger, list_inputs
 from analyzer.errors import UsageError
 from analyzer.timing.request import Optimization, Schedule
 
 if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
     from analyzer.process.child import Limits
     from analyzer.timing.record import TimingSettings
-
-__all__ = ["compare_saved", "time"]
 
 _USUAL = Schedule()
 
@@ -46,7 +33,7 @@ class _Fed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _Measured:
     """Where it runs, how often, and what it may take."""
 
     provider: str
@@ -101,17 +88,17 @@ feeding = bundle(
         "shapes",
         multiple=True,
         metavar="AXIS=N",
-        help="Sizes, as batch=8,sequence=128; a sweep: sequence=16:512:x2.",
+        help="Set sizes of axes: batch=8,sequence=128; sweep over one: sequence=16:512:x2.",
     ),
     click.option(
-        "--past", type=click.IntRange(0), metavar="N", help="Tokens in a decoder's key-value cache."
+        "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
     ),
     click.option(
         "--input",
         "npz",
         type=click.Path(path_type=Path),
         metavar="FILE.npz",
-        help="Arrays by input; what it lacks is made.",
+        help="Read inputs from FILE.npz, an array for each name; make the others.",
     ),
 )
 
@@ -131,25 +118,30 @@ def _seconds(name: str, most: float, text: str) -> Callable[[Any], Any]:
 _MOST_SEED = (1 << 63) - 1
 """What onnxruntime takes."""
 
-running = bundle(
-    "run",
-    _Run,
+measuring = bundle(
+    "measured",
+    _Measured,
     click.option(
-        "--provider", default="cpu", metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...  [cpu]"
+        "--provider",
+        default="cpu",
+        metavar="NAME",
+        help="Run on this execution provider: cpu, cuda, tensorrt, openvino, ...  [cpu]",
     ),
     click.option(
         "--provider-option",
         "provider_options",
         multiple=True,
         metavar="K=V",
-        help="An option of the provider. Repeatable.",
+        help="Set an option of the provider. Repeatable.",
     ),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads.  [one for each core]"),
+    click.option(
+        "--threads", type=click.IntRange(1), metavar="N", help="Compute in N threads.  [one for each core]"
+    ),
     click.option(
         "--optimization",
         type=click.Choice([level.value for level in Optimization]),
         default="all",
-        help="What onnxruntime does to the graph.  [all]",
+        help="Let onnxruntime optimize the graph this far.  [all]",
     ),
     click.option(
         "--custom-ops",
@@ -157,57 +149,67 @@ running = bundle(
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="LIB",
-        help="A library of custom operators, which is run. Repeatable.",
+        help="Load and run a library of custom operators. Repeatable.",
     ),
     click.option(
-        "--runs", type=click.IntRange(1), metavar="N", help="Of each measurement.  [until it settles]"
+        "--runs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Time N runs for each measurement.  [until the median is stable]",
     ),
     click.option(
         "--warmup",
         type=click.IntRange(0),
         default=_USUAL.warmup,
         metavar="N",
-        help="Runs that do not count.  [3]",
+        help="Run N times first, untimed.  [3]",
     ),
-    _seconds("--seconds", _USUAL.seconds, "Of each measurement of a length, at most.  [10]"),
+    _seconds("--seconds", _USUAL.seconds, "Measure for at most S seconds at each size.  [10]"),
     click.option(
-        "--seed", type=click.IntRange(0, _MOST_SEED), default=0, metavar="N", help="Of the inputs.  [0]"
+        "--seed", type=click.IntRange(0, _MOST_SEED), default=0, metavar="N", help="Seed of the inputs.  [0]"
     ),
-    _seconds("--timeout", 600.0, "Of everything, in seconds.  [600]"),
-    click.option("--memory-limit", "memory", metavar="SIZE", help="As 8GiB.  [nine tenths of what is free]"),
+    _seconds("--timeout", 600.0, "Give up after S seconds.  [600]"),
+    click.option(
+        "--memory-limit",
+        "memory",
+        metavar="SIZE",
+        help="Give up above this much memory, as 8GiB.  [nine tenths of what is free]",
+    ),
 )
 
 
-@click.command()
-@click.argument("model")
+@command(
+    short="How many milliseconds does each group of MODEL take?",
+    examples=(
+        "onnxledger time model.onnx --shape batch=1,sequence=128",
+        "onnxledger time model.onnx --shape sequence=16:512:x2 -o growth.svg",
+        "onnxledger time model.onnx --provider cuda --format json -o after.json",
+    ),
+)
+@click.argument("model", shell_complete=complete_files)
 @feeding
-@running
+@measuring
 @grouping
 @stamping
-@writing
-@reporting
-def time(
-    model: str, fed: _Fed, run: _Run, grouped: Grouped, stamp: bool, written: Written, output: Output
-) -> None:
+@answering("Timing")
+def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bool, run: Run) -> None:
     """How many milliseconds does each group of MODEL take?
 
-    onnxruntime runs MODEL, in turns as it is and with its profiler, which tells
+    onnxruntime runs MODEL, by turns as it is and with its profiler, which tells
     how long each kernel takes. Each kernel's time goes to the group whose nodes
-    it computes. A sweep also tells how the groups grow. -o also draws, as .svg
-    or .png.
+    it computes. A sweep over an axis also tells how the groups grow. -o draws
+    .svg and .png too.
     """
-    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
-    settings, limits, shapes = run.settings(), run.limits(), parse_shapes(fed.shapes)
+    settings, limits, shapes = measured.settings(), measured.limits(), parse_shapes(fed.shapes)
     path = find_model(model)
-    read = [*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *run.libraries]
-    check_outputs(written, read, report="Timing")
-    ledger = audit(path, quiet=output.quiet)
-    check_outputs(written, ledger.model.paths, report="Timing")
+    run.guard(*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *measured.libraries)
+    ledger = run.audit(path)
     from analyzer.timing.timer import time_model
 
-    with stages(f"timing {path.name}", output.quiet) as tell:
+    with run.stages(f"timing {path.name}") as tell:
         timing = time_model(
             ledger,
             group_ledger(ledger, grouped),
@@ -216,12 +218,12 @@ def time(
             shapes=shapes,
             past=fed.past,
             npz=fed.npz,
-            libraries=run.libraries,
+            libraries=measured.libraries,
             limits=limits,
             progress=tell,
             stamp=time_stamp() if stamp else None,
         )
-    emit(timing, output, written)
+    run.emit(timing)
 
 
 def find_model(model: str) -> Path:
@@ -246,24 +248,3 @@ def find_model(model: str) -> Path:
     if len(files) > 1:
         raise UsageError(f"{model}: holds {len(files)} models; name one of {', '.join(files.values())}")
     return path / next(iter(files.values()))
-
-
-def compare_saved(a: str, b: str, grouped: Grouped, written: Written, output: Output) -> None:
-    """Set two saved timings side by side, by the groups that they were timed in.
-
-    Raises:
-        UsageError: one of them is something else, or cannot be compared with the other.
-    """
-    from analyzer.saved.timing import is_saved_timing, load_timing
-    from analyzer.timing.compare import compare_timings
-
-    for side, other in ((a, b), (b, a)):
-        if not is_saved_timing(side):
-            raise UsageError(
-                f"{side}: no timing, and {other} is one; compare it with what `onnxledger time --format json` wrote"
-            )
-    if grouped.by or grouped.depth or grouped.groups or grouped.preset:
-        raise UsageError(
-            "saved timings have the groups that they were timed in; leave --by, --depth, --group out"
-        )
-    emit(compare_timings(load_timing(a), load_timing(b), (a, b)), output, written)

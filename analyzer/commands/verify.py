@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.options import (
-    Output,
-    Sourced,
-    Written,
-    reporting,
-    sourcing,
-    stamping,
-    time_stamp,
-    writing,
+from analyzer.commands.help import command, complete_files
+from analyzer.commands.options import Sourced, sourcing, stamping, time_stamp
+from analyzer.commands.pytorch import import_exporter, reconcile_with, require_beside
+from analyzer.commands.run import Run, answering, list_inputs
+from analyzer.errors import SourceError, UsageError
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.ledger import Ledger
+    from analyzer.process.child import Limits
+    from analyzer.verify.record import VerifyReport
+
+_PURPOSE = "running PyTorch's side"
+
+
+@command(
+    short="Does MODEL compute what PyTorch, or another file, computes?",
+    examples=(
+        "onnxledger verify build/model.onnx",
+        "onnxledger verify int8.onnx --against fp32.onnx",
+        "onnxledger verify model.onnx --against mine:factory",
+    ),
 )
-from analyzer.commands.pytorch import require_beside
-from analyzer.commands.reading import audit, list_inputs
-from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER, check_outputs, emit
-from analyzer.errors import UsageError
-
-__all__ = ["verify"]
-
-
-@click.command()
-@click.argument("model")
+@click.argument("model", shell_complete=complete_files)
 @click.option(
     "--against",
     metavar="SOURCE|MODEL",
-    help="PyTorch's side, or another .onnx file.  [manifest.json, else config.json, beside MODEL]",
+    help="Hold MODEL against PyTorch's side or another file.  [manifest.json, else config.json, beside MODEL]",
 )
 @click.option(
-    "--shape", "shapes", multiple=True, metavar="AXIS=N", help="Sizes, as batch=2,sequence=32.  [as time]"
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="AXIS=N",
+    help="Set sizes of axes: batch=2,sequence=32.  [small ones, as time sets them]",
 )
 @click.option(
     "--seed",
@@ -40,21 +50,20 @@ __all__ = ["verify"]
     type=click.IntRange(0),
     multiple=True,
     metavar="N",
-    help="Of inputs. Repeatable.  [0, 1, 2]",
+    help="Draw inputs from this seed. Repeatable.  [0, 1, 2]",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
     metavar="S",
-    help="Of all runs, in seconds.  [600]",
+    help="Give up after S seconds.  [600]",
 )
 @sourcing
-@click.option("--random-weights", is_flag=True, help="SOURCE has weights made up from --weights-seed.")
-@click.option("--weights-seed", type=int, default=0, metavar="N", help="Of --random-weights.  [0]")
+@click.option("--random-weights", is_flag=True, help="Give SOURCE random weights, made from --weights-seed.")
+@click.option("--weights-seed", type=int, default=0, metavar="N", help="Seed of the random weights.  [0]")
 @stamping
-@writing
-@reporting
+@answering()
 def verify(
     model: str,
     against: str | None,
@@ -65,34 +74,122 @@ def verify(
     random_weights: bool,
     weights_seed: int,
     stamp: bool,
-    written: Written,
-    output: Output,
+    run: Run,
 ) -> None:
-    """Does MODEL compute what PyTorch, or another file, does?
+    """Does MODEL compute what PyTorch, or another file, computes?
 
     Both run on the same inputs. Outputs that are further apart than rounding
     differ; then the first module, or inner value, that parts is told, and what
     it differs in. The exit code is 1 where they differ, 2 where nobody knows.
     """
-    from analyzer.commands.verifying import Weights, verify_source
     from analyzer.process.child import Limits
-    from analyzer.timing.inputs.shapes import parse_shapes
+    from analyzer.timing.inputs.sizes import parse_shapes
     from analyzer.verify.verify import verify_files
 
     if Path(model).is_dir() or not model.endswith(".onnx"):
         raise UsageError(f"{model}: verify runs one .onnx file; name the file")
     source = against if against is not None else require_beside(model)
     wanted, drawn, told = parse_shapes(shapes), seeds or (0, 1, 2), time_stamp() if stamp else None
-    check_outputs(written, [*list_inputs(model), Path(source)])
+    run.guard(*list_inputs(model), source)
     if source.endswith(".onnx"):
-        ours, theirs = (audit(side, content="none", quiet=output.quiet) for side in (model, source))
+        ours, theirs = (run.audit(side, content="none") for side in (model, source))
         report = verify_files(ours, theirs, wanted, drawn, Limits(timeout), stamp=told)
     else:
         if shapes:
             raise UsageError("--shape: sizes are those of PyTorch's example inputs; leave it out")
-        weights = Weights(random_weights, weights_seed)
-        ledger = audit(model, quiet=output.quiet)
-        report = verify_source(ledger, source, sourced, weights, drawn, Limits(timeout), output, told)
-    emit(report, output, written)
-    if not report.same:
-        raise click.exceptions.Exit(EXIT_FINDING if report.is_answered else EXIT_NO_ANSWER)
+        weights = _Weights(random_weights, weights_seed)
+        ledger = run.audit(model)
+        report = _verify_source(ledger, source, sourced, weights, drawn, Limits(timeout), run, told)
+    run.finish(
+        report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Which weights a SOURCE without any is given."""
+
+    random: bool
+    seed: int
+
+
+def _verify_source(
+    ledger: Ledger,
+    source: str,
+    sourced: Sourced,
+    weights: _Weights,
+    seeds: Sequence[int],
+    limits: Limits,
+    run: Run,
+    stamp: str | None,
+) -> VerifyReport:
+    """Run PyTorch's module beside the file.
+
+    Where the file holds other numbers than the module, as quantized ones, or SOURCE has none, the module computes with
+    what is recovered from the file.
+
+    Raises:
+        SourceError: SOURCE names nothing that can be built.
+        UsageError: the weights cannot be recovered, or which input is which cannot be told.
+        ExportError: forward fails.
+        TimingError: the file does not run, or not within the limits.
+        MissingExtraError: torch is not installed.
+    """
+    exporter = import_exporter(_PURPOSE)
+    from analyzer.checkpoints import Original
+    from analyzer.verify.against import verify_module
+    from analyzer.verify.weights import check_whole, give_back, known_of
+    from exporter.running import run_beside
+
+    resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.tell)
+    graph = ledger.model.graphs[0]
+    side = run_beside(resolved, [(value.name, value.dims or ()) for value in graph.signature])
+    manifest = exporter.take_census(resolved.model, {}, evidence=False)
+    values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
+    result = reconcile_with(ledger, Original(manifest, values), None, run)
+    notes = [] if result.balanced else [f"the weights of {source}: the file does not balance against them"]
+    if is_made_up:
+        check_whole(result, source)
+    if give_back(result, side, is_all=is_made_up):
+        notes.append(
+            f"what weights cost: PyTorch computes with those of the file, not with those of {source}"
+        )
+    run.tell("running both sides")
+    against = f"{resolved.class_name}, {source}"
+    return verify_module(ledger, side, against, seeds, limits, notes, known_of(result), stamp)
+
+
+def _resolve(exporter: Any, source: str, sourced: Sourced, weights: _Weights, told: Any) -> tuple[Any, bool]:
+    """The module, and whether its weights are made up."""
+    from analyzer.manifest import MANIFEST_FILE, is_manifest, load_manifest
+
+    path = Path(source)
+    found = path / MANIFEST_FILE if (path / MANIFEST_FILE).is_file() else path
+    options: dict[str, Any] = {
+        "model_class": sourced.model_class,
+        "random_weights": weights.random,
+        "seed": weights.seed,
+        "trust_remote_code": sourced.trust_remote_code,
+    }
+    if found.is_file() and is_manifest(found):
+        made = load_manifest(found).source
+        if "source" not in made:
+            raise UsageError(
+                f"{source}: does not say what it was exported from; name that with --against SOURCE"
+            )
+        source = made["source"]
+        is_class = made.get("kind") != "factory"
+        options |= {
+            "model_class": sourced.model_class or (made.get("class") if is_class else None),
+            "random_weights": made.get("weights") == "random",
+            "fresh_init": made.get("weights") == "fresh",
+            "seed": int(made.get("seed", "0")),
+            "dtype": made.get("dtype", "fp32"),
+        }
+    try:
+        return exporter.resolve_source(source, exporter.SourceOptions(**options), told), False
+    except SourceError as error:
+        if "without weights" not in str(error):
+            raise
+        options["random_weights"] = True
+        return exporter.resolve_source(source, exporter.SourceOptions(**options), told), True

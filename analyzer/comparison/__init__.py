@@ -14,8 +14,7 @@ from analyzer.comparison.record import (
     WiringPair,
     count_statuses,
 )
-from analyzer.comparison.tensors import compare_values, pair_tensors
-from analyzer.comparison.wiring import compare_wiring
+from analyzer.comparison.tensors import compare_values, compare_wiring, pair_tensors
 from analyzer.content import ContentMode
 from analyzer.errors import UsageError
 from analyzer.group import group_by
@@ -44,7 +43,8 @@ def group_alike(
 ) -> tuple[Grouping, Grouping]:
     """Group both by the same keys at the same depth, the lesser of what each would take by default.
 
-    Where `by` is None the key is the one that both would take; if they differ blocks, where both have those.
+    Where `by` is None the key is the one that both would take; if they differ blocks, where both have those; else
+    operators where neither would take scopes.
 
     Raises:
         UsageError: as of `analyzer.group.group_by`.
@@ -59,10 +59,11 @@ def group_alike(
 
 
 def _agree_on_key(a: Ledger, b: Ledger) -> str:
-    if choose_key(a) == choose_key(b):
-        return choose_key(a)
+    keys = choose_key(a), choose_key(b)
+    if keys[0] == keys[1]:
+        return keys[0]
     has_blocks = all(side.blocks is not None and side.blocks.count > 0 for side in (a, b))
-    return "block" if has_blocks else "scope"
+    return "block" if has_blocks else "scope" if "scope" in keys else "op"
 
 
 def compare_ledgers(
@@ -155,11 +156,11 @@ def _place(pair: TensorPair) -> tuple[tuple[bool, str], tuple[bool, str], bool]:
 
 def _by_label(grouping: Grouping) -> dict[Label, Group]:
     """Groups without those of nodes alone, which have nothing to compare: a saved report has no nodes."""
-    return {group.label: group for group in grouping.groups if _holds(group, grouping.by)}
-
-
-def _holds(group: Group, by: str) -> bool:
-    return by in ("group", ACCOUNTS) or group.tensors > 0
+    return {
+        group.label: group
+        for group in grouping.groups
+        if (grouping.by in ("group", ACCOUNTS) or group.tensors > 0)
+    }
 
 
 def _pair(a: Group | None, b: Group | None) -> GroupPair:

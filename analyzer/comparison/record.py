@@ -13,19 +13,6 @@ from analyzer.ledger import Entry, Match
 from analyzer.notebook import to_html
 from analyzer.units import printable
 
-__all__ = [
-    "Change",
-    "Comparison",
-    "GroupPair",
-    "MatchedBy",
-    "Pair",
-    "Status",
-    "TensorPair",
-    "ValueCounts",
-    "WiringPair",
-    "count_statuses",
-]
-
 
 class Status(enum.StrEnum):
     """What happened on the way from A to B. Unchanged means the same counts and bytes, not the same values."""

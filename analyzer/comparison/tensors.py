@@ -1,4 +1,4 @@
-"""Entries of A and of B -> pairs of one tensor each, and what differs between its two sides."""
+"""Entries of A and of B -> pairs of one tensor each, and what differs between its two sides, wiring and all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from analyzer.comparison.record import Change, MatchedBy, Status, TensorPair, ValueCounts
+from analyzer.comparison.record import Change, MatchedBy, Status, TensorPair, ValueCounts, WiringPair
 from analyzer.content import ContentMode
 from analyzer.dtypes import DType
-from analyzer.ledger import Entry
-from analyzer.model import Carrier, StoredTensor
-
-__all__ = ["compare_values", "pair_tensors"]
+from analyzer.errors import ModelReadError
+from analyzer.fingerprint import Fingerprint, take_fingerprint
+from analyzer.ledger import Entry, Ledger, Role
+from analyzer.model import Carrier, Key, StoredTensor
 
 Grouped = tuple[Entry, str]
 """An entry, and its group."""
@@ -174,3 +174,36 @@ def _digest(tensor: StoredTensor) -> bytes | None:
 def _sample(tensor: StoredTensor, salt: str) -> bytes | None:
     found = tensor.payload.sample(salt)
     return None if found is None else found.tobytes()
+
+
+def compare_wiring(a: Ledger, b: Ledger) -> WiringPair | None:
+    """Whether the outputs have one digest with each weight under its PyTorch name, as far as both files tell names.
+
+    None where a side is a saved report, is remote, or calls too much for one look.
+    """
+    is_named = all(_tells_names(side) for side in (a, b))
+    ours, theirs = (_take(side, is_named=is_named) for side in (a, b))
+    if ours is None or theirs is None:
+        return None
+    if ours.outputs == theirs.outputs:
+        return WiringPair(alike=True)
+    return WiringPair(alike=False, first=ours.first_difference(theirs))
+
+
+def _tells_names(ledger: Ledger) -> bool:
+    """Whether each learned tensor has a PyTorch name."""
+    return all(entry.sources for entry in ledger.entries if entry.role is Role.PARAMETER)
+
+
+def _take(ledger: Ledger, *, is_named: bool) -> Fingerprint | None:
+    if ledger.live is None or ledger.model.traffic is not None:
+        return None
+    weights: dict[Key, str] = {
+        entry.tensor.key: f"{entry.tensor.shape} {entry.sources if is_named else ''}"
+        for entry in ledger.entries
+        if entry.role in (Role.PARAMETER, Role.BUFFER)
+    }
+    try:
+        return take_fingerprint(ledger.model, ledger.wiring, ledger.live, weights, ledger.traced_scopes)
+    except ModelReadError:  # the file is not any more what was counted
+        return None

@@ -13,9 +13,17 @@ from types import MappingProxyType
 from typing import Any
 
 from analyzer.budget.record import Rule
-from analyzer.config.groups import read_groups, read_match
-from analyzer.config.page import Page, kind_of, nearest, short
-from analyzer.config.rules import read_baseline, read_baseline_any, read_rules
+from analyzer.config.rules import (
+    Page,
+    kind_of,
+    nearest,
+    read_baseline,
+    read_baseline_any,
+    read_groups,
+    read_match,
+    read_rules,
+    short,
+)
 from analyzer.errors import ConfigError
 from analyzer.group.patterns import Searcher
 from analyzer.ledger import Match

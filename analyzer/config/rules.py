@@ -1,20 +1,132 @@
-"""What a config says of budgets -> the rules of `check`, and the baseline that they are held against."""
+"""What a config says of groups, budgets and baselines -> patterns and rules; every mistake is kept for its line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.budget.record import Among, AtLeast, Limit, Over, Rule, Unit
 from analyzer.config import toml_lines
-from analyzer.config.page import Page, kind_of, nearest, short
+from analyzer.group.patterns import MATCHES, AnyOf, Searcher, check_name, compile_pattern
+from analyzer.ledger import Match
 from analyzer.ranges import is_url
 
-if TYPE_CHECKING:  # which a config without rules does not need
-    from analyzer.budget.metrics import Metric
+if TYPE_CHECKING:
+    from analyzer.budget.measuring import Metric
 
-__all__ = ["FLAWS", "KEYS", "read_baseline", "read_baseline_any", "read_rules"]
+
+_MAX_SHOWN = 100
+"""Mistakes that are listed, and characters of a name."""
+
+_MAX_LISTED = 400
+"""Characters of a list of what there is."""
+
+
+class Page:
+    """A config while it is read: mistakes are noted, and told together at the end."""
+
+    def __init__(self, path: Path, text: str, root: tuple[str, ...]) -> None:
+        self.path, self.text, self.root = path, text, root
+        self.needs_baseline = False
+        """Whether a limit that speaks of growth is wrong where nothing says over what."""
+        self._lines: Mapping[toml_lines.Path, int] | None = None
+        self._mistakes: list[tuple[toml_lines.Path, str]] = []
+
+    def refuse(self, where: toml_lines.Path, message: str) -> None:
+        """Note a mistake in what stands at `where`, seen from the section."""
+        self._mistakes.append((where, message))
+
+    def place(self, where: toml_lines.Path) -> str:
+        """The file, and the line of what stands at `where`."""
+        return f"{self.path}:{self._line(where)}"
+
+    def tell(self) -> list[str]:
+        """The mistakes in the order of their lines; nothing where there are none."""
+        numbered = sorted((self._line(where), message) for where, message in self._mistakes)
+        told = [f"{self.path}:{line}: {message}" for line, message in numbered[:_MAX_SHOWN]]
+        left = len(numbered) - len(told)
+        return [*told, f"{self.path}: and {left:,} mistakes more"] if left else told
+
+    def _line(self, where: toml_lines.Path) -> int:
+        if self._lines is None:
+            self._lines = toml_lines.find_lines(self.text)
+        path: toml_lines.Path = (*self.root, *where)
+        while path and path not in self._lines:
+            path = path[:-1]
+        return self._lines.get(path, 1)
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """What to write instead.
+
+    >>> nearest("limits", ("limit", "match")), nearest("x", ("limit", "match"))
+    ("did you mean 'limit'?", 'there are limit, match')
+    """
+    near = difflib.get_close_matches(word[:_MAX_SHOWN], words := tuple(words), 1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(words)}"[:_MAX_LISTED]
+
+
+def short(name: str) -> str:
+    """A name in quotes, of one that is long its beginning."""
+    return repr(name if len(name) <= _MAX_SHOWN else name[:_MAX_SHOWN] + "...")
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in TOML's words."""
+    kinds = {dict: "a table", list: "an array", str: "a string", bool: "a boolean", int: "a number"}
+    return kinds.get(type(value), "a number" if isinstance(value, float) else "a date or a time")
+
+
+def read_groups(value: object, page: Page) -> dict[str, Searcher]:
+    """The groups, in the order of the file."""
+    groups: dict[str, Searcher] = {}
+    if not isinstance(value, dict):
+        page.refuse(("groups",), f"groups: must be a table of NAME = 'REGEX', not {kind_of(value)}")
+        return groups
+    for name, expressions in value.items():
+        try:
+            check_name(name)
+        except ValueError as error:
+            page.refuse(("groups", name), f"groups, {short(name)}: {error}")
+        is_list = isinstance(expressions, list)
+        patterns = [
+            _read_pattern(expression, name, ("groups", name, *([i] if is_list else [])), page)
+            for i, expression in enumerate(expressions if is_list else [expressions])
+        ]
+        if not patterns:
+            page.refuse(("groups", name), f"groups, {short(name)}: has no pattern")
+        groups[name] = AnyOf(tuple(pattern for pattern in patterns if pattern is not None))
+    return groups
+
+
+def _read_pattern(
+    expression: object, name: str, where: toml_lines.Path, page: Page
+) -> re.Pattern[str] | None:
+    if not isinstance(expression, str):
+        page.refuse(
+            where, f"groups, {short(name)}: must be a regex or a list of them, not {kind_of(expression)}"
+        )
+        return None
+    try:
+        return compile_pattern(expression)
+    except ValueError as error:
+        page.refuse(where, f"groups, {short(name)}: {error}")
+        return None
+
+
+def read_match(value: object, page: Page) -> Match | None:
+    """Who has what several groups match."""
+    for match in MATCHES:
+        if value == match:
+            return match
+    hint = nearest(value, MATCHES) if isinstance(value, str) else f"not {kind_of(value)}"
+    page.refuse(("match",), f"match: must be 'all' or 'first'; {hint}")
+    return None
+
 
 KEYS: Mapping[str, str] = {
     "name": "what the rule is called, once in a file",
@@ -138,7 +250,7 @@ class _Reader:
         return value
 
     def _read_metric(self) -> Metric | None:
-        from analyzer.budget.metrics import METRICS
+        from analyzer.budget.measuring import METRICS
 
         name = self._read_text("metric")
         if name is None:
@@ -151,7 +263,7 @@ class _Reader:
         value = self._table["limit"]
         if metric.kind == "among":
             return self._read_names(value, metric)
-        from analyzer.budget.limits import parse_limit
+        from analyzer.budget.amounts import parse_limit
 
         if isinstance(value, list):
             self._refuse("limit", f"limit: {metric.name} is a number; names are for metrics that list some")
@@ -180,7 +292,7 @@ class _Reader:
         return limit
 
     def _read_names(self, value: object, metric: Metric) -> Limit | None:
-        from analyzer.budget.limits import parse_names
+        from analyzer.budget.amounts import parse_names
 
         if not isinstance(value, list) or not value:
             said = "an empty array allows nothing" if value == [] else f"not {_told(value)}"

@@ -6,8 +6,6 @@ import contextlib
 import re
 import tomllib
 
-__all__ = ["Path", "find_lines"]
-
 Path = tuple[str | int, ...]
 """Keys and positions that lead to a value: `("rules", 0, "limit")` is `limit` of the first `[[rules]]`."""
 

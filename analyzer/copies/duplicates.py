@@ -18,8 +18,6 @@ from analyzer.ledger import Entry, Role
 from analyzer.model import Extent, GraphPath, Key, Model
 from analyzer.scopes import is_dotted
 
-__all__ = ["Names", "Same", "either_way", "find_named", "find_shared", "follow"]
-
 _Sources = tuple[str, ...]
 
 

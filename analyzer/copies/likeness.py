@@ -26,8 +26,6 @@ from analyzer.ledger import Entry, Role
 from analyzer.model import Key
 from analyzer.wiring import Wiring
 
-__all__ = ["find_alike"]
-
 Reals = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 Sources = tuple[str, ...]

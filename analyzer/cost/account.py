@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzer.cost.algebra import Hidden, Size, add, evaluate, hidden_in, multiply, symbol, total
+from analyzer.cost.algebra import (
+    Hidden,
+    Size,
+    add,
+    evaluate,
+    hidden_in,
+    multiply,
+    subtract,
+    symbol,
+    text_of,
+    total,
+)
 from analyzer.cost.record import AxisBound, CostReport, GroupCost, OperatorCost, Sums, UnknownNode
 from analyzer.cost.values import UnshapedError, Value
 from analyzer.cost.walk import Visit, Walk
@@ -24,6 +35,9 @@ _ALIASES = frozenset(
 )
 """Operators that hand a buffer on, or read none."""
 
+_CHOOSING = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
+"""Operators that read of their first input no more than they write."""
+
 
 def measure_cost(
     ledger: Ledger,
@@ -37,7 +51,7 @@ def measure_cost(
 
     Args:
         ledger: the account of one model.
-        by: keys of groups that nodes have: scope, block, op; None chooses.
+        by: keys of groups that nodes have: scope, block, stage, op; None chooses.
         depth: leading parts of a name that make a group; None chooses.
         sizes: sizes of axes, in elements: by the name that the file gives an axis, or by `input.position`.
         labels: groups of the user's, in place of `by`.
@@ -48,13 +62,17 @@ def measure_cost(
     """
     labels = labels or label_members(ledger, by or choose_key(ledger), depth)
     if labels.nodes is None:
-        raise UsageError(f"--by {by}: says nothing of nodes; use scope, block or op")
+        raise UsageError(f"--by {by}: says nothing of nodes; use scope, block, stage or op")
     walk = Walk(ledger.model)
-    books = _Books(labels)
-    for visit in _chosen(list(walk.run()), books):
-        books.enter(visit)
+    visits = list(walk.run())
     axes = _bind(walk, dict(sizes or {}))
     bounds = {axis.name: axis.bound for axis in axes if axis.bound is not None}
+    if walk.is_contradicted(bounds):
+        walk = Walk(ledger.model, is_strict=True)
+        visits = list(walk.run())
+    books = _Books(labels)
+    for visit in _chosen(visits, books):
+        books.enter(visit)
     return CostReport(
         path=str(ledger.model.path),
         by=labels.by,
@@ -67,6 +85,7 @@ def measure_cost(
         ),
         operators=_operators(books, bounds),
         unknown=tuple(books.unknown),
+        assumed=tuple(f"{text_of(a)} = {text_of(b)}" for a, b in walk.assumed if not hidden_in(b)),
         bounds=bounds,
         stamp=stamp,
     )
@@ -79,6 +98,7 @@ def _whole(sums: Iterable[Sums]) -> Sums:
         total(each.flops for each in known),
         total(each.read for each in known),
         total(each.written for each in known),
+        total(each.useful for each in known),
     )
 
 
@@ -90,6 +110,7 @@ class _Account:
     flops: list[Size] = field(default_factory=list)
     read: list[Size] = field(default_factory=list)
     written: list[Size] = field(default_factory=list)
+    useful: list[Size] = field(default_factory=list)
     nodes: int = 0
 
     def add(self, sums: Sums) -> None:
@@ -97,10 +118,11 @@ class _Account:
         self.flops.append(sums.flops)
         self.read.append(sums.read)
         self.written.append(sums.written)
+        self.useful.append(sums.useful)
         self.nodes += 1
 
     def sums(self) -> Sums:
-        return Sums(total(self.macs), total(self.flops), total(self.read), total(self.written))
+        return Sums(*map(total, (self.macs, self.flops, self.read, self.written, self.useful)))
 
 
 @dataclass(slots=True)
@@ -115,11 +137,15 @@ class _Books:
     def enter(self, visit: Visit) -> None:
         node = visit.step.node
         work, why = _work(visit)
-        sums = Sums(
-            multiply(work.macs, visit.times),
-            multiply(add(work.flops, multiply(work.macs, 2)), visit.times),
-            *(multiply(each, visit.times) for each in _traffic(visit)),
+        read, written = _traffic(visit)
+        each = (
+            work.macs,
+            add(work.flops, multiply(work.macs, 2)),
+            read,
+            written,
+            subtract(work.macs, work.masked),
         )
+        sums = Sums(*(multiply(amount, visit.times) for amount in each))
         why = why or _reason(sums)
         if why:
             self.tell(node, why)
@@ -161,8 +187,15 @@ def _traffic(visit: Visit) -> tuple[Size, Size]:
     """Bytes that a node reads, and that it writes."""
     if visit.step.node.op_type in _ALIASES:
         return 0, 0
-    read = total(_nbytes(value) for value in visit.step.inputs if value.shape is not None or value.why)
-    return read, total(_nbytes(value) for value in visit.made)
+    written = total(_nbytes(value) for value in visit.made)
+    inputs = visit.step.inputs
+    if visit.step.node.op_type in _CHOOSING:  # of a table, what is chosen
+        return add(written, total(_nbytes(value) for value in inputs[1:] if _is_there(value))), written
+    return total(_nbytes(value) for value in inputs if _is_there(value)), written
+
+
+def _is_there(value: Value) -> bool:
+    return value.shape is not None or bool(value.why)
 
 
 def _nbytes(value: Value) -> Size:

@@ -279,7 +279,7 @@ def _compare(a: Size, b: Size) -> int:
     """1 where a is never less than b whatever sizes of 0 or more the axes have, -1 the other way round, else 0."""
     difference = subtract(a, b)
     factors = [factor for _, factor in _terms(difference)]
-    signed = any(isinstance(atom, Hidden) or _may_be_negative(atom) for atom in atoms_of(difference))
+    signed = any(_may_be_negative(atom) for atom in atoms_of(difference))
     if signed or not factors:
         return 0
     return 1 if min(factors) > 0 else -1 if max(factors) < 0 else 0
@@ -291,7 +291,7 @@ def sign_of(size: Size) -> int | None:
         return (size > 0) - (size < 0)
     number = dict(size.terms).get((), 0)
     factors = [factor for _, factor in size.terms]
-    if any(isinstance(atom, Hidden) or _may_be_negative(atom) for atom in atoms_of(size)):
+    if any(_may_be_negative(atom) for atom in atoms_of(size)):
         return None
     if min(factors) > 0 and number > 0:
         return 1
@@ -299,7 +299,20 @@ def sign_of(size: Size) -> int | None:
 
 
 def _may_be_negative(atom: Atom) -> bool:
-    return isinstance(atom, Call) and atom.name != "%"
+    """Whether it may be below 0; axes and what is counted are not."""
+    if not isinstance(atom, Call):
+        return False
+    first, second = map(_is_natural, atom.args)
+    if atom.name == "%":
+        return not second
+    if atom.name == "max":
+        return not (first or second)
+    return not (first and second)
+
+
+def _is_natural(size: Size) -> bool:
+    """Whether it is 0 or more whatever sizes the axes have; False also where that is not plain."""
+    return all(factor > 0 for _, factor in _terms(size)) and not any(map(_may_be_negative, atoms_of(size)))
 
 
 def atoms_of(size: Size) -> Iterable[Atom]:

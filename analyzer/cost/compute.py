@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from analyzer.cost.algebra import Poly, Size, add, ceil_div, floor_div, multiply, subtract, total
-from analyzer.cost.layout import axis_of, broadcast, fold
+import numpy as np
+
+from analyzer.cost.algebra import Poly, Size, add, ceil_div, floor_div, multiply, smallest, subtract, total
+from analyzer.cost.layout import axis_of, fold
 from analyzer.cost.values import NOTHING, Element, Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 
@@ -21,13 +23,13 @@ def _like(step: Step) -> list[Value]:
 
 
 def _elementwise(step: Step) -> list[Value]:
-    shape = broadcast([step.shape(slot) for slot in range(len(step.inputs)) if step.has(slot)])
+    shape = step.broadcast([step.shape(slot) for slot in range(len(step.inputs)) if step.has(slot)])
     known = [value for value in step.inputs if value is not NOTHING]
     return [Value(known[0].dtype, shape, fold(step.node.op_type, known))]
 
 
 def _truth(step: Step) -> list[Value]:
-    shape = broadcast([step.shape(slot) for slot in range(len(step.inputs))])
+    shape = step.broadcast([step.shape(slot) for slot in range(len(step.inputs))])
     return [Value(DType.BOOL, shape, fold(step.node.op_type, step.inputs))]
 
 
@@ -68,12 +70,12 @@ _NUMBERS: dict[str, Callable[[float], float]] = {
 }
 
 
-def _matmul(a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...]:
+def _matmul(step: Step, a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...]:
     if not a or not b:
         raise UnshapedError("MatMul of a number")
     left = [1, *a] if len(a) == 1 else list(a)
     right = [*b, 1] if len(b) == 1 else list(b)
-    dims = [*broadcast([tuple(left[:-2]), tuple(right[:-2])]), left[-2], right[-1]]
+    dims = [*step.broadcast([tuple(left[:-2]), tuple(right[:-2])]), left[-2], right[-1]]
     if len(a) == 1:
         del dims[-2]
     if len(b) == 1:
@@ -87,15 +89,16 @@ def _turned(dims: tuple[Size, ...], flag: int) -> tuple[Size, ...]:
 
 def operands(step: Step) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
     """The two matrices of a product as they are multiplied."""
-    second = 3 if step.node.op_type == "QLinearMatMul" else 1
-    a, b = step.shape(0), step.shape(second)
-    if step.number("transBatchA", 0) or step.number("transBatchB", 0):
-        raise UnshapedError("a product with its batch axes turned")
+    second = 3 if step.node.op_type in ("QLinearMatMul", "QGemm") else 1
+    a, b = (
+        (*dims[1:-1], dims[0], dims[-1]) if step.number(f"transBatch{name}", 0) else dims
+        for name, dims in (("A", step.shape(0)), ("B", step.shape(second)))
+    )
     return _turned(a, step.number("transA", 0)), _turned(b, step.number("transB", 0))
 
 
 def _product(step: Step) -> list[Value]:
-    return [Value(_PRODUCTS.get(step.node.op_type, step.value(0).dtype), _matmul(*operands(step)))]
+    return [Value(_PRODUCTS.get(step.node.op_type, step.value(0).dtype), _matmul(step, *operands(step)))]
 
 
 _PRODUCTS = {
@@ -107,7 +110,8 @@ _PRODUCTS = {
 
 def _gemm(step: Step) -> list[Value]:
     a, b = operands(step)
-    return [Value(step.value(0).dtype, (a[0], b[-1]))]
+    is_float = step.node.op_type == "QGemm" and not step.has(7)  # without a scale of what it makes
+    return [Value(DType.FLOAT if is_float else step.value(0).dtype, (a[0], b[-1]))]
 
 
 def _block_product(step: Step) -> list[Value]:
@@ -136,12 +140,13 @@ def window(step: Step, dims: Sequence[Size], kernel: Sequence[Size]) -> tuple[Si
             continue
         before, after = (0, 0) if auto == "VALID" else (pads[place], pads[place + rank])
         room = total((dim, before, after, multiply(reach, -1)))
-        count = add(floor_div(room, stride), 1)
-        if is_up:
+        if is_up:  # a window that begins in the pads behind is left out
+            begins = ceil_div(add(dim, before), stride)
             count = add(ceil_div(room, stride), 1)
-            if isinstance(count, int) and isinstance(dim, int) and (count - 1) * stride >= dim + before:
-                count -= 1  # a window that begins in the pads behind is left out
-        made.append(count)
+            is_inside = isinstance(reach, int) and after + stride <= reach
+            made.append(count if is_inside else smallest(count, begins))
+        else:
+            made.append(add(floor_div(room, stride), 1))
     return tuple(made)
 
 
@@ -283,7 +288,9 @@ def _resize(step: Step) -> list[Value]:
     axes = step.numbers("axes") or tuple(range(len(x)))
     wanted = step.sizes(sizes) if sizes > 0 and step.has(sizes) else None
     if wanted is not None:
-        for axis, size in zip(axes, wanted, strict=True):
+        kept = step.text("keep_aspect_ratio_policy", "stretch")
+        made = list(wanted) if kept == "stretch" else _in_ratio(kept, [x[axis] for axis in axes], wanted)
+        for axis, size in zip(axes, made, strict=True):
             x[axis] = size
         return [Value(step.value(0).dtype, tuple(x))]
     factors = step.inputs[scales].data if step.has(scales) else step.node.settings.get("scales")
@@ -295,9 +302,21 @@ def _resize(step: Step) -> list[Value]:
     return [Value(step.value(0).dtype, tuple(x))]
 
 
+def _in_ratio(policy: str, dims: Sequence[Size], wanted: Sequence[Size]) -> list[Size]:
+    """Sizes of which the one is as wanted, and the others go with it."""
+    ratios = [
+        b / a for a, b in zip(dims, wanted, strict=True) if isinstance(a, int) and isinstance(b, int) and a
+    ]
+    if len(ratios) != len(dims):
+        raise UnshapedError("Resize in the ratio of free axes")
+    factor = min(ratios) if policy == "not_larger" else max(ratios)
+    return [int(factor * dim + 0.5) for dim in dims if isinstance(dim, int)]
+
+
 def _scaled(size: Size, factor: float) -> Size:
+    """In single precision, as runtimes multiply."""
     if isinstance(size, int):
-        return math.floor(size * factor)
+        return math.floor(np.float32(size) * np.float32(factor))
     top, bottom = factor.as_integer_ratio()
     if bottom > 1 << 12:
         raise UnshapedError("Resize of a free axis by a factor that is no simple fraction")
@@ -330,28 +349,36 @@ def _unknown_length(step: Step) -> list[Value]:
 
 
 def einsum_axes(step: Step) -> tuple[list[str], str, dict[str, Size]]:
-    """Letters of each operand, of the result, and their sizes; an ellipsis stands for no axis here.
+    """Letters of each operand, of the result, and their sizes; for axes of an ellipsis stand figures.
 
     Raises:
-        UnshapedError: the equation has an ellipsis, or does not fit.
+        UnshapedError: the equation does not fit.
     """
     equation = step.text("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
-    if "." in equation or len(terms) != len(step.inputs):
-        raise UnshapedError("Einsum with an ellipsis")
+    if len(terms) != len(step.inputs):
+        raise UnshapedError("Einsum whose equation does not fit")
+    shapes = [step.shape(slot) for slot in range(len(terms))]
+    hidden = [len(dims) - len(term.replace("...", "")) for term, dims in zip(terms, shapes, strict=True)]
+    most = max((count for term, count in zip(terms, hidden, strict=True) if "..." in term), default=0)
+    figures = "".join(chr(0x2460 + place) for place in range(max(most, 0)))  # no letters of an equation
+    terms = [
+        term.replace("...", figures[most - count :] if count > 0 else "")
+        for term, count in zip(terms, hidden, strict=True)
+    ]
     sizes: dict[str, Size] = {}
-    for slot, term in enumerate(terms):
-        dims = step.shape(slot)
+    for term, dims in zip(terms, shapes, strict=True):
         if len(dims) != len(term):
             raise UnshapedError("Einsum whose equation does not fit")
         for letter, dim in zip(term, dims, strict=True):
-            if sizes.get(letter, 1) == 1 or isinstance(dim, int):
-                sizes[letter] = dim if dim != 1 else sizes.get(letter, 1)
+            sizes[letter] = step.broadcast([(sizes.get(letter, 1),), (dim,)])[0]
     if not arrow:
         letters = "".join(terms)
-        right = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-    return terms, right, sizes
+        right = figures + "".join(
+            sorted(letter for letter in set(letters) - set(figures) if letters.count(letter) == 1)
+        )
+    return terms, right.replace("...", figures), sizes
 
 
 def _einsum(step: Step) -> list[Value]:

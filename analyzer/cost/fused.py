@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzer.cost.algebra import Size, add, floor_div, multiply
-from analyzer.cost.layout import axis_of, broadcast
+from analyzer.cost.algebra import Size, add, floor_div, largest, multiply, smallest, subtract
+from analyzer.cost.layout import axis_of
 from analyzer.cost.values import Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 
-__all__ = ["FUSED", "Heads", "attention_of"]
+__all__ = ["FUSED", "Heads", "attention_of", "seen_twice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,39 @@ def attention_of(step: Step) -> Heads:
         UnshapedError: the sizes are not known.
     """
     return _ATTENTIONS[step.node.op_type](step)
+
+
+def seen_twice(step: Step, found: Heads) -> Size:
+    """Twice the pairs of a query and a key, of one head, that no causal mask or window of the operator hides."""
+    queries, keys = found.queries, found.keys
+    op_type = step.node.op_type
+    is_causal = (
+        op_type in _CAUSAL or step.number("unidirectional", 0) == 1 or step.number("is_causal", 0) == 1
+    )
+    if not is_causal:
+        return multiply(multiply(queries, keys), 2)
+    before = subtract(keys, queries)  # what stands before the first query
+    if _has_no_past(step) and before != 0:  # a square mask, from the first key on
+        square = smallest(queries, keys)
+        rest = multiply(subtract(queries, square), keys)
+        return add(multiply(square, add(square, 1)), multiply(rest, 2))
+    width = step.number("local_window_size", -1)
+    if width <= 0:
+        return add(multiply(multiply(queries, before), 2), multiply(queries, add(queries, 1)))
+    growing = smallest(
+        largest(subtract(width - 1, before), 0), queries
+    )  # queries that see less than the window
+    full = multiply(subtract(queries, growing), width)
+    part = add(multiply(multiply(growing, before), 2), multiply(growing, add(growing, 1)))
+    return add(multiply(full, 2), part)
+
+
+_CAUSAL = frozenset({"GroupQueryAttention", "SparseAttention"})
+"""Operators whose masks are causal in any case."""
+
+
+def _has_no_past(step: Step) -> bool:
+    return step.node.op_type == "Attention" and step.node.domain != "com.microsoft" and not step.has(4)
 
 
 def _packed(step: Step) -> Heads:
@@ -157,7 +190,7 @@ def _skip_group_norm(step: Step) -> list[Value]:
 
 def _q_elementwise(step: Step) -> list[Value]:
     """`QLinearAdd`, `QLinearMul`: A, its scale and zero point, B, its scale and zero point, those of the result."""
-    return [Value(step.value(0).dtype, broadcast([step.shape(0), step.shape(3)]))]
+    return [Value(step.value(0).dtype, step.broadcast([step.shape(0), step.shape(3)]))]
 
 
 def _q_concat(step: Step) -> list[Value]:
@@ -171,7 +204,7 @@ def _q_concat(step: Step) -> list[Value]:
 
 
 def _q_where(step: Step) -> list[Value]:
-    return [Value(step.value(1).dtype, broadcast([step.shape(0), step.shape(1), step.shape(4)]))]
+    return [Value(step.value(1).dtype, step.broadcast([step.shape(0), step.shape(1), step.shape(4)]))]
 
 
 def _moe(step: Step) -> list[Value]:

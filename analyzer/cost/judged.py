@@ -12,7 +12,7 @@ from analyzer.cost.record import CostReport
 from analyzer.cost.sizing import resolve_sizes
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.ledger import Ledger
-from analyzer.timing.inputs.shapes import Shapes, parse_shapes
+from analyzer.timing.inputs.sizes import Shapes, parse_shapes
 from analyzer.units import format_many, short_count
 from analyzer.wording import shown
 

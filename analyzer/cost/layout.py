@@ -27,7 +27,7 @@ from analyzer.cost.algebra import (
 from analyzer.cost.values import MOST, Element, Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 
-__all__ = ["LAYOUT", "axis_of", "broadcast", "fold"]
+__all__ = ["LAYOUT", "axis_of", "fold"]
 
 
 Grid: TypeAlias = "npt.NDArray[Any]"
@@ -43,25 +43,6 @@ def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
         raise UnshapedError(f"axis {axis} of {rank} axes")
     return axis + rank if axis < 0 else axis
-
-
-def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
-    """The shape that several have together (ONNX docs/Broadcasting.md); a size beside an unequal one is not 1."""
-    rank = max(map(len, shapes), default=0)
-    result: list[Size] = []
-    for place in range(-rank, 0):
-        dims = [shape[place] for shape in shapes if -place <= len(shape)]
-        numbers = [dim for dim in dims if isinstance(dim, int) and dim != 1]
-        named = list(dict.fromkeys(dim for dim in dims if not isinstance(dim, int)))
-        if numbers:
-            result.append(numbers[0])
-        elif not named:
-            result.append(1)
-        elif len(named) == 1:
-            result.append(named[0])
-        else:
-            result.append(min(named, key=lambda dim: (len(str(dim)), str(dim))))  # equal, or one is 1
-    return tuple(result)
 
 
 def _grid(value: Value) -> Grid | None:
@@ -245,8 +226,23 @@ def _slice(step: Step) -> list[Value]:
             continue
         start, end = _bound(starts[at], dims[place], stride), _bound(ends[at], dims[place], stride)
         grid = _cut(grid, place, start, end, stride)
-        dims[place] = _steps(start, end, stride)
+        first, last = (start, end) if stride > 0 else (end, start)
+        edge = 0 if stride > 0 else -1
+        is_ordered = first == edge or last == (dims[place] if stride > 0 else subtract(dims[place], 1))
+        is_ordered |= (
+            isinstance(starts[at], int)
+            and isinstance(ends[at], int)
+            and _follow(starts[at], ends[at], stride)
+        )
+        dims[place] = _steps(start, end, stride, is_ordered=is_ordered)
     return [Value(value.dtype, tuple(dims), _flat(grid))]
+
+
+def _follow(start: Size, end: Size, stride: int) -> bool:
+    """Whether two places that are counted from one side are in the order of the steps."""
+    if not isinstance(start, int) or not isinstance(end, int) or (start < 0) != (end < 0):
+        return False
+    return start <= end if stride > 0 else end <= start
 
 
 def _cut(grid: Grid | None, place: int, start: Size, end: Size, stride: int) -> Grid | None:
@@ -297,11 +293,13 @@ def _within(value: Size, low: int, high: Size) -> Size:
     return largest(value, low) if value != high else value
 
 
-def _steps(start: Size, end: Size, stride: int) -> Size:
+def _steps(start: Size, end: Size, stride: int, *, is_ordered: bool = False) -> Size:
+    """How many steps lie between two places; none where the end is before the start, which `is_ordered` excludes."""
     length = subtract(end, start) if stride > 0 else subtract(start, end)
+    if not is_ordered:
+        length = largest(length, 0)
     stride = abs(stride)
-    counted = length if stride == 1 else floor_div(add(length, stride - 1), stride)
-    return max(counted, 0) if isinstance(counted, int) else counted
+    return length if stride == 1 else floor_div(add(length, stride - 1), stride)
 
 
 def _gather(step: Step) -> list[Value]:
@@ -332,7 +330,7 @@ def _expand(step: Step) -> list[Value]:
     sizes = step.sizes(1)
     if sizes is None:
         raise UnshapedError("Expand to sizes that are computed from values")
-    shape = broadcast([step.shape(0), sizes])
+    shape = step.broadcast([step.shape(0), sizes])
     value = step.value(0)
     data = None
     if value.data is not None and len(value.data) == 1 and all(isinstance(dim, int) for dim in shape):
@@ -400,7 +398,7 @@ def _range(step: Step) -> list[Value]:
 
 
 def _where(step: Step) -> list[Value]:
-    shape = broadcast([step.shape(slot) for slot in range(3)])
+    shape = step.broadcast([step.shape(slot) for slot in range(3)])
     dtype = step.value(1).dtype
     grids = [_grid(step.inputs[slot]) for slot in range(3)]
     known = [grid for grid in grids if grid is not None]
@@ -454,6 +452,19 @@ def _cast(step: Step) -> list[Value]:
         data = tuple(int(bool(each)) if isinstance(each, (int, float)) else each for each in data)
         data = data if all(isinstance(each, int) for each in data) else None
     return [Value(dtype, value.shape, data, value.why)]
+
+
+def _constant(step: Step) -> list[Value]:
+    """A number that the caller of a function gives it."""
+    for name, dtype in (("value_int", DType.INT64), ("value_float", DType.FLOAT)):
+        found = step.setting(name)
+        if isinstance(found, (int, float)):
+            return [Value(dtype, (), (found,))]
+    for name, dtype in (("value_ints", DType.INT64), ("value_floats", DType.FLOAT)):
+        found = step.setting(name)
+        if isinstance(found, tuple):
+            return [Value(dtype, (len(found),), found)]
+    raise UnshapedError("a Constant whose value the caller gives")
 
 
 def _eye_like(step: Step) -> list[Value]:
@@ -571,6 +582,7 @@ LAYOUT: dict[str, Rule] = {
     "SpaceToDepth": _space_to_depth,
     "Cast": _cast,
     "CastLike": _cast,
+    "Constant": _constant,
     "EyeLike": _eye_like,
     "OneHot": _one_hot,
 }

@@ -10,6 +10,7 @@ from analyzer.cost.algebra import Size, evaluate
 from analyzer.units import format_many, printable
 
 if TYPE_CHECKING:  # it loads the inputs of timings
+    from analyzer.cost.measured import Measured
     from analyzer.memory.answer import MemoryAnswer
 
 __all__ = ["AxisBound", "CostReport", "GroupCost", "OperatorCost", "Sums", "UnknownNode"]
@@ -27,6 +28,8 @@ class Sums:
     """Bytes of weights and activations that nodes read."""
     written: Size = 0
     """Bytes that nodes write."""
+    useful: Size = 0
+    """Of `macs`, those that no causal mask or window throws away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class CostReport:
     path: str
     by: str
     depth: int | None
+    """Of the groups, where they are scopes."""
     axes: tuple[AxisBound, ...]
     total: Sums
     groups: tuple[GroupCost, ...]
@@ -89,11 +93,15 @@ class CostReport:
     operators: tuple[OperatorCost, ...]
     """The most multiply-accumulates first, as far as these can be compared."""
     unknown: tuple[UnknownNode, ...]
+    assumed: tuple[str, ...] = ()
+    """Sizes that meet in one axis and were taken to be equal: `a = b`."""
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Sizes of axes, in elements, by the names in expressions."""
     stamp: str | None = None
     memory: MemoryAnswer | None = None
     """What a run takes, where it was asked for."""
+    measured: Measured | None = None
+    """What a run made, where it was asked for."""
 
     def __repr__(self) -> str:
         unknown = format_many(len(self.unknown), "node")
@@ -103,6 +111,16 @@ class CostReport:
     def is_complete(self) -> bool:
         """Whether the work of every node is known."""
         return not self.unknown
+
+    @property
+    def has_parted(self) -> bool:
+        """Whether a run was made, and was not as it is said."""
+        return self.measured is not None and self.measured.verdict == "differs"
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a run could be compared, where one was asked for."""
+        return self.measured is None or self.measured.verdict != "not-compared"
 
     def at(self, size: Size) -> int | None:
         """The number that an expression is at the sizes that were given; None where they do not tell."""

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from analyzer.errors import UsageError
 from analyzer.ledger import Ledger
 from analyzer.model import Graph
-from analyzer.timing.inputs.lookups import look_up
-from analyzer.timing.inputs.naming import Names, Slot
-from analyzer.timing.inputs.roles import assign_roles
-from analyzer.timing.inputs.shapes import Shapes
+from analyzer.timing.inputs.roles import assign_roles, look_up
+from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot
 from analyzer.units import printable
 
 __all__ = ["resolve_sizes"]
@@ -38,7 +36,7 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
             roles[own].append((number, position))
             if isinstance(dim, str):
                 symbols[dim].append((number, position))
-    names = Names(parts, symbols, roles)
+    names = AxisNames(parts, symbols, roles)
     sizes: dict[str, int] = {}
     for key, size in shapes.sizes:
         slots, role = names.find(key)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from analyzer.cost.algebra import Hidden, Poly, Size, product, symbol
+from analyzer.cost.algebra import Hidden, Poly, Size, largest, product, symbol
 from analyzer.dtypes import DType
 from analyzer.model import Node
 
@@ -33,6 +33,8 @@ class Value:
     """Whether the file holds it."""
     bits: int | None = None
     """Of an element as it is stored, where that is not what its type says."""
+    items: tuple[Value, ...] | None = None
+    """Of a sequence, the tensors in it, where they are known."""
 
     @property
     def rank(self) -> int | None:
@@ -74,6 +76,8 @@ class Step:
     """Attributes of the caller, in the body of a function."""
     fresh: Callable[[str], Poly] = field(default=lambda reason: symbol(Hidden("unknown", reason)))
     """Makes a size that only running tells."""
+    meet: Callable[[Size, Size], Size] = largest
+    """What two sizes make that meet in one axis, where neither is known to be 1."""
     attached: Mapping[str, Value] = field(default_factory=dict)
     """Tensors in its attributes, by name."""
 
@@ -102,12 +106,30 @@ class Step:
             raise UnshapedError(value.why or f"the rank of input {slot} is not known")
         return value.shape
 
+    def broadcast(self, shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
+        """The shape that several have together (ONNX docs/Broadcasting.md); a size beside an unequal one is 1."""
+        rank = max(map(len, shapes), default=0)
+        result: list[Size] = []
+        for place in range(-rank, 0):
+            dims = [shape[place] for shape in shapes if -place <= len(shape)]
+            numbers = [dim for dim in dims if isinstance(dim, int) and dim != 1]
+            named = list(dict.fromkeys(dim for dim in dims if not isinstance(dim, int)))
+            if numbers or not named:
+                result.append(numbers[0] if numbers else 1)
+                continue
+            size: Size = named[0]
+            for other in named[1:]:
+                size = self.meet(size, other)
+            result.append(size)
+        return tuple(result)
+
     def sizes(self, slot: int) -> tuple[Size, ...] | None:
         """The numbers of an input that says sizes or axes; None where they are not known."""
         value = self.inputs[slot] if self.has(slot) else NOTHING
         return sizes_of(value)
 
-    def _setting(self, name: str) -> object:
+    def setting(self, name: str) -> object:
+        """An attribute, the caller's where a function hands it on; None where there is none."""
         if name in self.node.integers:
             return self.node.integers[name]
         found: object = self.node.settings.get(name)
@@ -117,22 +139,22 @@ class Step:
 
     def number(self, name: str, default: int) -> int:
         """A whole-number attribute."""
-        found = self._setting(name)
+        found = self.setting(name)
         return int(found) if isinstance(found, (int, float)) else default
 
     def real(self, name: str, default: float) -> float:
         """A number."""
-        found = self._setting(name)
+        found = self.setting(name)
         return float(found) if isinstance(found, (int, float)) else default
 
     def text(self, name: str, default: str) -> str:
         """A text."""
-        found = self._setting(name)
+        found = self.setting(name)
         return found if isinstance(found, str) else default
 
     def numbers(self, name: str) -> tuple[int, ...] | None:
         """A list of whole numbers; None where there is none."""
-        found = self._setting(name)
+        found = self.setting(name)
         if isinstance(found, tuple) and all(isinstance(each, (int, float)) for each in found):
             return tuple(int(each) for each in found)
         return None
@@ -140,7 +162,7 @@ class Step:
     def named(self) -> Mapping[str, object]:
         """All attributes, as the body of a function sees them."""
         names = (*self.node.integers, *self.node.settings)
-        return {name: self._setting(name) for name in names}
+        return {name: self.setting(name) for name in names}
 
 
 Rule: TypeAlias = "Callable[[Step], Sequence[Value]]"

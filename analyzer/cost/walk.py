@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from analyzer.cost.algebra import Hidden, Poly, Size, multiply, symbol
+from analyzer.cost.algebra import Hidden, Poly, Size, evaluate, hidden_in, largest, multiply, symbol
 from analyzer.cost.compute import COMPUTE
 from analyzer.cost.fused import FUSED
 from analyzer.cost.layout import LAYOUT
+from analyzer.cost.others import OTHERS
 from analyzer.cost.values import MOST, NOTHING, Element, Step, UnshapedError, Value
 from analyzer.dtypes import DType
 from analyzer.functions import called_bodies
@@ -65,6 +66,10 @@ class Walk:
     axes: list[Axis] = field(default_factory=list)
     values: dict[tuple[GraphPath, str], Value] = field(default_factory=dict)
     """What is known of each value, of a body the last time that it was walked."""
+    is_strict: bool = False
+    """Whether axes that meet may differ, one of them being 1; else they are taken to be equal."""
+    assumed: dict[tuple[Size, Size], None] = field(default_factory=dict)
+    """Sizes that were taken to be equal, since they meet in one axis."""
     _names: set[str] = field(default_factory=set)
     _fresh: int = 0
 
@@ -113,6 +118,25 @@ class Walk:
         self.axes.append(Axis(said, told or None, name, position))
         return symbol(said)
 
+    def meet(self, a: Size, b: Size) -> Size:
+        """What two sizes that are not known to be equal make together: one size, unless one of them is 1."""
+        if self.is_strict:
+            hidden = hidden_in(a) or hidden_in(b)
+            return largest(a, b) if hidden is None else self.fresh(hidden.reason)
+        first, second = sorted(
+            (a, b), key=lambda size: (hidden_in(size) is not None, len(str(size)), str(size))
+        )
+        self.assumed[first, second] = None
+        return first
+
+    def is_contradicted(self, at: Mapping[str, int]) -> bool:
+        """Whether axes of these sizes are not equal that were taken to be."""
+        for a, b in self.assumed:
+            ours, theirs = evaluate(a, at), evaluate(b, at)
+            if ours is not None and (ours == 1 if theirs is None else ours != theirs):
+                return True
+        return False
+
     def fresh(self, reason: str) -> Poly:
         """A size that only running tells."""
         self._fresh += 1
@@ -148,7 +172,7 @@ class Walk:
         if node.op_type == "Constant" and node.outputs and node.outputs[0] in scope:
             return
         inputs = tuple(scope.get(name, _LOST) if name else NOTHING for name in node.inputs)
-        step = Step(node, inputs, where.opset, where.given, self.fresh, attached)
+        step = Step(node, inputs, where.opset, where.given, self.fresh, self.meet, attached)
         place = where.place or node.place
         body = self._bodies.get(node.place)
         if body is not None and body in self._graphs and where.depth < _DEEPEST:
@@ -270,13 +294,16 @@ _DEEPEST, _ROUNDS = 100, 4
 _LOST = Value(DType.UNDEFINED, None, None, "made by nothing that is known")
 
 
+_RULES = (FUSED, LAYOUT, COMPUTE, OTHERS)
+
+
 def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
     """What a node makes; where that is not known, why."""
     node = step.node
     count = max(len(node.outputs), 1)
     rule = None
     if is_own(node) or node.is_standard:
-        rule = FUSED.get(node.op_type) or LAYOUT.get(node.op_type) or COMPUTE.get(node.op_type)
+        rule = next((rules[node.op_type] for rules in _RULES if node.op_type in rules), None)
     if rule is None:
         why = f"no rule knows {node.domain + '.' if node.domain not in ('', 'ai.onnx') else ''}{node.op_type}"
         return (Value(DType.UNDEFINED, None, None, why),) * count, why

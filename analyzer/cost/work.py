@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analyzer.cost.algebra import Size, add, floor_div, multiply, product, total
+from analyzer.cost.algebra import Size, add, floor_div, multiply, product, subtract, total
 from analyzer.cost.compute import einsum_axes, operands, weight_slot
-from analyzer.cost.fused import attention_of
+from analyzer.cost.fused import attention_of, seen_twice
 from analyzer.cost.values import Step, UnshapedError, Value
 
-__all__ = ["CONVENTION", "FREE", "Work", "work_of"]
+__all__ = ["CONVENTION", "FREE", "WITHOUT_MACS", "Work", "work_of"]
 
 CONVENTION = (
     "macs: multiply-accumulates of products, convolutions, attention and recurrences, masked ones too; "
@@ -31,6 +31,8 @@ class Work:
     macs: Size = 0
     flops: Size = 0
     """Without those of `macs`."""
+    masked: Size = 0
+    """Of `macs`, those whose products a causal mask or a window throws away."""
 
 
 def _numel(value: Value) -> Size:
@@ -47,7 +49,7 @@ def _matmul(step: Step, made: Sequence[Value]) -> Work:
 
 def _gemm(step: Step, made: Sequence[Value]) -> Work:
     a, _ = operands(step)
-    bias = _numel(made[0]) if step.has(2) else 0
+    bias = _numel(made[0]) if step.has(6 if step.node.op_type == "QGemm" else 2) else 0
     return Work(multiply(_numel(made[0]), a[-1]), bias)
 
 
@@ -69,26 +71,35 @@ def _conv_transpose(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _einsum(step: Step, made: Sequence[Value]) -> Work:
-    """Operands are multiplied two at a time from the left; what no later one has is summed at once."""
+    """Operands are multiplied two at a time from the left; what only one of them has is summed before."""
     terms, result, sizes = einsum_axes(step)
+    macs: Size = 0
+    flops: Size = 0
+    held = terms[0]
     if len(terms) == 1:
         return Work(0, _numel(step.value(0)))
-    macs: Size = 0
-    held = terms[0]
     for at, term in enumerate(terms[1:], 1):
-        letters = dict.fromkeys(held + term)
-        macs = add(macs, product(sizes[letter] for letter in letters))
         later = "".join(terms[at + 1 :]) + result
+        ours = [letter for letter in dict.fromkeys(held) if letter in later or letter in term]
+        theirs = [letter for letter in dict.fromkeys(term) if letter in later or letter in held]
+        for before, after in ((held, ours), (term, theirs)):
+            if len(after) < len(set(before)):
+                flops = add(flops, product(sizes[letter] for letter in set(before)))
+        letters = dict.fromkeys([*ours, *theirs])
+        macs = add(macs, product(sizes[letter] for letter in letters))
         held = "".join(letter for letter in letters if letter in later)
-    return Work(macs)
+    return Work(macs, flops)
 
 
 def _attention(step: Step, made: Sequence[Value]) -> Work:
     """Scores and their product with the values; projections where they are part of the operator."""
     found = attention_of(step)
-    pairs = product((found.batch, found.heads, found.queries, found.keys))
-    macs = add(multiply(pairs, found.head), multiply(pairs, found.value_head))
-    return Work(add(macs, found.projected), multiply(pairs, _SOFTMAX + 1))
+    each = product((found.batch, found.heads, add(found.head, found.value_head)))
+    seen = seen_twice(step, found)
+    every = multiply(found.queries, found.keys)
+    masked = subtract(multiply(each, every), floor_div(multiply(each, seen), 2))
+    pairs = product((found.batch, found.heads, every))
+    return Work(add(multiply(each, every), found.projected), multiply(pairs, _SOFTMAX + 1), masked)
 
 
 def _recurrent(step: Step, made: Sequence[Value]) -> Work:
@@ -103,17 +114,57 @@ def _recurrent(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _moe(step: Step, made: Sequence[Value]) -> Work:
-    """The experts that each token is sent to, each two or three products."""
+    """The experts that each token is sent to, each two or three products; of all that are there these are `k`."""
     x = step.shape(0)
-    tokens, width = product(x[:-1]), x[-1]
-    active = step.number("k", 1)
-    first = step.shape(2)
-    if step.node.op_type == "QMoE":
-        raise UnshapedError("QMoE: the width of its experts is not known from packed codes")
-    inner = floor_div(product(first[1:]), width)
-    second = floor_div(product(step.shape(4)[1:]), width) if step.has(4) else inner
-    third = floor_div(product(step.shape(6)[1:]), width) if step.has(6) else 0
-    return Work(product((tokens, active, width, total((inner, second, third)))))
+    tokens = product(x[:-1])
+    is_packed = step.node.op_type == "QMoE"
+    codes = 8 // step.number("expert_weight_bits", 4) if is_packed else 1
+    slots = (2, 5, 8) if is_packed else (2, 4, 6)
+    matrices = total(product((*step.shape(slot)[1:], codes)) for slot in slots if step.has(slot))
+    return Work(product((tokens, step.number("k", 1), matrices)))
+
+
+def _causal_conv(step: Step, made: Sequence[Value]) -> Work:
+    return Work(multiply(_numel(made[0]), step.shape(1)[-1]), _numel(made[0]) if step.has(2) else 0)
+
+
+def _linear_attention(step: Step, made: Sequence[Value]) -> Work:
+    """Each step: what the state is asked by every query, and what every key adds; by a delta rule, takes off before."""
+    query, key, value = step.shape(0), step.shape(1), step.shape(2)
+    heads, groups = step.number("q_num_heads", 1), step.number("kv_num_heads", 1)
+    cells = multiply(floor_div(key[-1], groups), floor_div(value[-1], groups))
+    rule = step.text("update_rule", "gated_delta")
+    visits = heads + groups * (2 if "delta" in rule else 1)
+    return Work(product((query[0], query[1], cells, visits)))
+
+
+def _transform(step: Step, made: Sequence[Value]) -> Work:
+    """DFT and STFT by a fast transform: 5 N log2 N for each of N."""
+    dims = step.shape(0)
+    if step.node.op_type == "STFT":
+        lengths = step.sizes(3) if step.has(3) else step.shape(2)
+        count = multiply(made[0].shape[0], made[0].shape[1]) if made[0].shape else None
+    else:
+        axis = step.sizes(2) if step.has(2) else (step.number("axis", 1 if step.opset < 20 else -2),)
+        place = axis[0] if axis else None
+        lengths = step.sizes(1) if step.has(1) else (dims[place],) if isinstance(place, int) else None
+        rest = [
+            dim for at, dim in enumerate(dims[:-1]) if not isinstance(place, int) or at != place % len(dims)
+        ]
+        count = product(rest)
+    length = lengths[0] if lengths else None
+    if not isinstance(length, int) or count is None:
+        raise UnshapedError(f"{step.node.op_type}: the logarithm of a free length")
+    return Work(0, multiply(count, 5 * length * max(length - 1, 1).bit_length()))
+
+
+def _linear_model(step: Step, made: Sequence[Value]) -> Work:
+    """Each row times all coefficients."""
+    coefficients = step.attached.get("coefficients")
+    if coefficients is None:
+        raise UnshapedError(f"{step.node.op_type} without coefficients")
+    dims = step.shape(0)
+    return Work(multiply(dims[0] if len(dims) > 1 else 1, _numel(coefficients)), _numel(made[-1]))
 
 
 _FUNCTION, _SOFTMAX, _NORM = 4, 4, 7
@@ -141,16 +192,18 @@ _Rule = Callable[[Step, Sequence[Value]], Work]
 _MATMULS = """
 MatMul MatMulInteger FusedMatMul TransposeMatMul QLinearMatMul MatMulIntegerToFloat DynamicQuantizeMatMul
 """
-_CONVS = "Conv FusedConv ConvInteger QLinearConv NhwcFusedConv DeformConv"
+_CONVS = "Conv FusedConv ConvInteger QLinearConv NhwcFusedConv NhwcConv DeformConv"
 _CHEAP = """
 Abs Neg Not Add Sub Mul Div Mod Max Min Sum Mean PRelu Relu LeakyRelu Clip Where Equal Less Greater LessOrEqual
 GreaterOrEqual And Or Xor Ceil Floor Round Sign Reciprocal ThresholdedRelu HardSigmoid HardSwish IsNaN IsInf CumSum
 BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearAdd
-QLinearMul BiasAdd Resize Upsample GridSample Shrink ImageScaler Scaler QLinearLeakyRelu QLinearWhere
+QLinearMul BiasAdd CumProd Affine Imputer Binarizer Det AffineGrid ParametricSoftplus
+Resize Upsample GridSample Shrink ImageScaler Scaler QLinearLeakyRelu QLinearWhere
 """
 _COSTLY = """
 Sqrt Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Tanh Sigmoid Erf Gelu FastGelu QuickGelu BiasGelu
-Softplus Softsign Mish Elu Selu Celu Swish Pow RotaryEmbedding QLinearSigmoid
+Softplus Softsign Mish Elu Selu Celu Swish SwiGLU ScaledTanh HannWindow HammingWindow
+BlackmanWindow MelWeightMatrix Pow RotaryEmbedding QLinearSigmoid
 """
 _SOFTMAXES = "Softmax LogSoftmax BiasSoftmax Hardmax QLinearSoftmax"
 _NORMS = """
@@ -162,7 +215,7 @@ _REDUCTIONS = """
 ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare
 ArgMax ArgMin TopK GlobalAveragePool GlobalMaxPool GlobalLpPool QLinearGlobalAveragePool QLinearReduceMean
 """
-_POOLS = "MaxPool AveragePool LpPool QLinearAveragePool NhwcMaxPool RoiAlign"
+_POOLS = "MaxPool AveragePool LpPool QLinearAveragePool NhwcMaxPool RoiAlign MaxRoiPool"
 _ATTENTIONS = "Attention QAttention MultiHeadAttention GroupQueryAttention DecoderMaskedMultiHeadAttention"
 
 WORK: dict[str, _Rule] = {
@@ -182,10 +235,18 @@ WORK: dict[str, _Rule] = {
     "Einsum": _einsum,
     **dict.fromkeys(_ATTENTIONS.split(), _attention),
     **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _recurrent),
-    "MoE": _moe,
-    "QMoE": _moe,
+    **dict.fromkeys(("MoE", "QMoE"), _moe),
+    "CausalConvWithState": _causal_conv,
+    "LinearAttention": _linear_attention,
+    **dict.fromkeys(("DFT", "STFT"), _transform),
+    **dict.fromkeys(("LinearRegressor", "LinearClassifier"), _linear_model),
 }
 """By operator."""
+
+WITHOUT_MACS = frozenset(
+    "\n".join([_CHEAP, _COSTLY, _SOFTMAXES, _NORMS, _SKIPPING, _REDUCTIONS, _POOLS]).split()
+)
+"""Operators that work, and never by products that are summed."""
 
 FREE = frozenset(
     """
@@ -193,7 +254,9 @@ Constant ConstantOfShape Identity Shape Size Reshape Flatten Squeeze Unsqueeze T
 GatherND GatherElements Expand Tile Pad Range Trilu DepthToSpace SpaceToDepth Cast CastLike EyeLike OneHot Dropout
 NonZero Compress Unique NonMaxSuppression ScatterND ScatterElements Scatter TensorScatter RandomNormalLike
 RandomUniformLike RandomNormal RandomUniform Bernoulli ReverseSequence QLinearConcat GatherBlockQuantized ReorderInput
-ReorderOutput If Loop Scan
+ReorderOutput If Loop Scan BitCast CenterCropPad Col2Im MaxUnpool Multinomial Optional OptionalGetElement
+OptionalHasElement SplitToSequence SequenceAt SequenceConstruct SequenceEmpty SequenceInsert SequenceErase
+SequenceLength ConcatFromSequence StringConcat StringNormalizer
 """.split()  # noqa: SIM905 - a list of names, one below the other, would be longer than the rules
 )
 """Operators that only move, make or choose values."""

@@ -1,4 +1,4 @@
 """What each command answers, as typed records: one a kind of report, whose fields are the keys of its JSON.
 
-JSON, its schemas, the tables of docs/report-format.md and the reader of saved reports all follow from them.
+JSON, its schemas, the tables of docs/reference/report-format.md and the reader of saved reports all follow from them.
 """

@@ -66,7 +66,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     model: Text | None
     """The model that it was asked of, as in `models`; null where it was asked of none."""
     metric: Text
-    """What is measured: one of the metrics of docs/check.md."""
+    """What is measured: one of the metrics of docs/budgets.md."""
     group: Text | None
     """What of the model is measured, as the rule names it; null for all of it."""
     match: Text | None

@@ -7,17 +7,20 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from analyzer.documents.base import NodeKeys, Nodes, Parts, Record, Share, Stamped, Text
-from analyzer.documents.memory import FittingSize, MemoryLine, MemoryPeak, MemoryRoom
+from analyzer.documents.memory import FittingSize, MeasuredMemory, MemoryLine, MemoryPeak, MemoryRoom
 
 __all__ = [
     "Amount",
     "CostAxis",
+    "CostDiffering",
     "CostDocument",
     "CostGroup",
+    "CostMeasured",
     "CostModel",
     "CostOperator",
     "CostTotals",
     "CostUnknown",
+    "MeasuredMacs",
 ]
 
 
@@ -57,6 +60,10 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     """Whether a run fits; null where no memory was given."""
     fits: list[FittingSize]
     """The largest sizes that fit; empty where no memory was given."""
+    assumed: list[Text]
+    """Sizes that meet in one axis and were taken to be equal, as `a = b`; sizes that contradict one make it fall."""
+    measured: CostMeasured | None
+    """A run by onnxruntime beside it; null without `--measured`."""
 
 
 class CostModel(Record, frozen=True, kw_only=True):
@@ -99,6 +106,8 @@ class CostTotals(Record, frozen=True, kw_only=True):
     """What nodes read: weights as they are stored, and activations."""
     written_bytes: Annotated[Amount, Meta(extra={"unit": "bytes"})]
     """What nodes write."""
+    useful_macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
+    """Of `macs`, those that no causal mask or window of an attention operator throws away."""
     intensity: Annotated[float, Meta(ge=0, extra={"unit": "flops a byte"})] | None
     """`flops` by `read_bytes` and `written_bytes`, at the sizes that were given."""
 
@@ -118,6 +127,8 @@ class CostGroup(Record, frozen=True, kw_only=True):
     """What its nodes read."""
     written_bytes: Annotated[Amount, Meta(extra={"unit": "bytes"})]
     """What its nodes write."""
+    useful_macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
+    """Of its `macs`, those that no causal mask or window throws away."""
     share: Share | None
     """Its `macs` as a fraction of all, at the sizes that were given, or where the fraction is the same at all sizes;
     else null."""
@@ -151,3 +162,58 @@ class CostUnknown(Record, frozen=True, kw_only=True):
     """The operator set of that."""
     reason: Text
     """Why its work is not known."""
+
+
+class CostMeasured(Record, frozen=True, kw_only=True):
+    """One run by onnxruntime, with optimizations off, beside what is said without it."""
+
+    verdict: Literal["agrees", "differs", "not-compared"]
+    """`differs` where a shape is another, multiply-accumulates are, or more memory was asked for than is modelled."""
+    version: Text
+    """Of onnxruntime."""
+    at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
+    """The sizes of the axes."""
+    calls: Annotated[int, Meta(ge=0, extra={"unit": "calls"})]
+    """Kernels that ran, each time that one did."""
+    shapes: Annotated[int, Meta(ge=0, extra={"unit": "values"})]
+    """Values whose shapes were compared, each time that they were made."""
+    unknown_shapes: Annotated[int, Meta(ge=0, extra={"unit": "values"})]
+    """Values of which nothing but the run tells the shape."""
+    differing: list[CostDiffering]
+    """Values that ran in another shape than is said, in the order of the run."""
+    macs: MeasuredMacs
+    """Multiply-accumulates."""
+    memory: list[MeasuredMemory]
+    """What was asked for beside what is modelled; empty without `--memory`, and where the profile does not say."""
+
+
+class CostDiffering(Record, frozen=True, kw_only=True):
+    """A value that ran in another shape than is said."""
+
+    value: str
+    """Its name."""
+    node: str
+    """The node that made it."""
+    op_type: Text
+    """The operator of that."""
+    expression: Text
+    """The shape that is said, as a list in Python."""
+    said: list[int]
+    """That, at the sizes of the run."""
+    found: list[int]
+    """The shape that ran."""
+
+
+class MeasuredMacs(Record, frozen=True, kw_only=True):
+    """Multiply-accumulates of a run, counted from its own shapes, beside what is said."""
+
+    verdict: Literal["agrees", "differs", "not-compared"]
+    """`not-compared` where the work of a node is not known, with the run or without."""
+    said: Annotated[int, Meta(extra={"unit": "multiply-accumulates"})] | None
+    """What is said of all nodes; null where it is not a number at these sizes."""
+    measured: Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})] | None
+    """What ran; null where a call cannot be counted."""
+    why: str
+    """Why one cannot; empty where all were."""
+    operators: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})]]
+    """What ran by operator, the most first."""

@@ -9,7 +9,7 @@ from msgspec import Meta
 from analyzer.documents.base import Bytes, Record, Text
 from analyzer.memory.account import Basis
 
-__all__ = ["FittingSize", "LiveTensor", "MemoryLine", "MemoryPeak", "MemoryRoom"]
+__all__ = ["FittingSize", "LiveTensor", "MeasuredMemory", "MemoryLine", "MemoryPeak", "MemoryRoom"]
 
 _Position = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
 _Elements = Annotated[int, Meta(ge=0, extra={"unit": "elements"})]
@@ -88,3 +88,16 @@ class MemoryRoom(Record, frozen=True, kw_only=True):
     """Whether `needed` is no more than `memory`; null where nobody knows."""
     line: str
     """The line with which it is more, going through them in order; where it fits the largest."""
+
+
+class MeasuredMemory(Record, frozen=True, kw_only=True):
+    """What onnxruntime asked for of one kind of memory, beside what is modelled."""
+
+    line: Text
+    """What it is for."""
+    modelled: Bytes | None
+    """What is modelled; null where nobody knows before a run."""
+    measured: Bytes
+    """What was asked for."""
+    unexplained: Annotated[int, Meta(extra={"unit": "bytes"})] | None
+    """`measured` - `modelled`; null where nothing is modelled."""

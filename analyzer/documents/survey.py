@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from analyzer.documents.base import (
@@ -39,6 +41,17 @@ class SurveyDocument(Stamped, frozen=True, kw_only=True):
     """The models in the order in which they were named; those of a folder in natural order."""
     totals: SurveyTotals
     """Sums over the readable models."""
+
+    def __post_init__(self) -> None:
+        """Make rows of objects that were read: which record one is, `readable` says."""
+        rows = [_row(each) if isinstance(each, Mapping) else each for each in self.models]
+        msgspec.structs.force_setattr(self, "models", rows)
+
+
+def _row(found: Mapping[str, Any]) -> Surveyed | Unreadable:
+    if found.get("readable") is False:
+        return msgspec.convert(found, Unreadable)
+    return msgspec.convert(found, Surveyed)
 
 
 class SurveyFinding(Record, frozen=True, kw_only=True):

@@ -24,8 +24,8 @@ from analyzer.documents.base import (
     Text,
 )
 from analyzer.ledger import Match
-from analyzer.timing.growth import Order
 from analyzer.timing.request import Clock, Fill, MeasuringOrder, Optimization
+from analyzer.timing.rows import Order
 
 __all__ = [
     "AxisSize",

@@ -13,8 +13,6 @@ from types import MappingProxyType
 
 from analyzer.errors import UsageError
 
-__all__ = ["EXPLANATIONS", "Explanation", "explain", "list_paragraphs", "load_explanations"]
-
 _NEAREST = 3
 """Ids that are offered in the place of one that is not there."""
 

@@ -15,9 +15,7 @@ from analyzer.errors import UsageError
 from analyzer.fleet.record import Found
 from analyzer.ledger import natural_order
 from analyzer.ranges import is_url
-from analyzer.read.listing import is_many, list_models, mark_of
-
-__all__ = ["STDIN", "find_sources", "list_names"]
+from analyzer.read.remote import is_many, list_models, mark_of
 
 STDIN = "-"
 """The source that is a list on stdin."""

@@ -23,8 +23,6 @@ from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Role
 from analyzer.wiring import Wiring
 
-__all__ = ["LEAST", "WIDTH", "Print", "take_print"]
-
 LEAST = 32
 """Elements below which a tensor says nothing of where it comes from."""
 

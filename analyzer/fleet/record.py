@@ -11,7 +11,6 @@ from analyzer.content import ContentMode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLES", "Engine", "FleetSettings", "Found", "Survey", "Tables", "Task", "Wanted"]
 
 TABLES = ("models", "files", "tensors", "groups", "operators", "findings")
 """The tables of a lake."""
@@ -39,9 +38,9 @@ class FleetSettings:
     max_objects: int | None = None
     """As `audit_model` takes it."""
     seconds: float = 300.0
-    """Wall time that one model may take."""
+    """Seconds of wall time that one model may take."""
     nbytes: int = 2 << 30
-    """Memory that the process that reads a model may have of its own."""
+    """Bytes of memory that the process that reads a model may have of its own."""
     version: str = ""
     """Of the program that asks; one that answers must be the same."""
 

@@ -2,20 +2,217 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from analyzer.errors import UsageError
-from analyzer.fleet.earlier import Earlier, Part, plain_name
 from analyzer.fleet.find import find_sources
-from analyzer.fleet.lake import Lake, need_arrow
-from analyzer.fleet.record import TABLES, Engine, FleetSettings, Found, Survey, Task
+from analyzer.fleet.lake import Lake, joined, need_arrow
+from analyzer.fleet.record import TABLES, Engine, FleetSettings, Found, Survey, Tables, Task, Wanted
+from analyzer.ranges import is_url
+from analyzer.read.remote import shown
+from analyzer.render.json.parts import utf8
 from analyzer.version import version
 
-__all__ = ["SHARD", "survey_fleet"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def plain_name(model: str) -> str:
+    """A model's name as the tables have it: a URL without what may be secret, a path in UTF-8."""
+    return shown(model) if is_url(model) else utf8(model)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierShard:
+    """Models of an earlier shard."""
+
+    shard: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What an earlier run says of a model."""
+
+    shard: str
+    mark: str
+    """As `Found.mark`; "" where it cannot be known again."""
+    places: tuple[tuple[str, int | None, int | None], ...]
+    """Path, bytes and time of change of its other files."""
+    digests: tuple[tuple[str, str], ...]
+    """(file, SHA-256) of all its files; none where not all are known."""
+    lacks_data: bool
+    """Whether external data was not there when a URL was read: it may be now."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a file that it refers to has changed, or come."""
+        return self.lacks_data or any(_stat(place) != (size, time) for place, size, time in self.places)
+
+
+class Earlier:
+    """The shards that were there when a run began, as far as they were read as the run is to read.
+
+    Args:
+        lake: where they are.
+        tag: what names of shards begin with that were read so.
+    """
+
+    def __init__(self, lake: Lake, tag: str) -> None:
+        self._lake = lake
+        self._shards = [shard for shard in lake.present if shard.startswith(f"{tag}-")]
+        self._by_key: dict[str, list[str]] = defaultdict(list)
+        for shard in self._shards:
+            self._by_key[shard.rpartition("-")[0]].append(shard)
+        self._load = functools.lru_cache(maxsize=8)(self._load_shard)
+
+    def whole(self, key: str, models: Sequence[Found]) -> str | None:
+        """The shard that holds just these models, as they are now; None where there is none."""
+        if not all(each.mark for each in models):
+            return None
+        for shard in self._by_key.get(key, ()):
+            if not any(known.is_stale for known in self._load(shard).values()):
+                return shard
+        return None
+
+    def lacks(self, models: Sequence[Found]) -> tuple[tuple[Wanted, ...], tuple[EarlierShard, ...]]:
+        """Which of the models have to be read, and where earlier rows of the others, and of some of these, are."""
+        wanted: list[Wanted] = []
+        parts: dict[str, list[str]] = defaultdict(list)
+        for each in models:
+            name = plain_name(each.model)
+            known = self._find(name) if self._shards else None
+            if known is None:
+                wanted.append(Wanted(each.model))
+                continue
+            parts[known.shard].append(name)
+            if not each.mark or each.mark != known.mark or known.is_stale:
+                wanted.append(Wanted(each.model, () if known.lacks_data else known.digests))
+        return tuple(wanted), tuple(EarlierShard(shard, tuple(names)) for shard, names in parts.items())
+
+    def complete(self, names: Sequence[str], parts: Sequence[EarlierShard], read: Tables) -> Tables:
+        """The tables of a shard: what was read now, and of the others what was known, in the order of the models."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        models = read["models"]
+        is_same = pc.and_(pc.is_null(models["content"]), pc.is_null(models["error"]))
+        same = set(models["model"].filter(is_same).to_pylist())
+        fresh = set(models["model"].to_pylist()) - same
+        pieces = [_only(read, fresh)]
+        for part in parts:
+            old = {table: self._lake.read(table, part.shard) for table in TABLES}
+            pieces.append(_only(old, set(part.names) - fresh))
+        whole = joined(pieces)
+        if same:
+            whole = {**whole, "files": _retimed(whole["files"], _only(read, same)["files"])}
+        order = pa.array(names, pa.string())
+        return {table: _sorted(rows, order) for table, rows in whole.items()}
+
+    def _find(self, name: str) -> _Known | None:
+        hashes, shards = self._index
+        key = _hash(name)
+        at = int(np.searchsorted(hashes, key))
+        while at < len(hashes) and hashes[at] == key:
+            found = self._load(self._shards[shards[at]]).get(name)
+            if found is not None:
+                return found
+            at += 1
+        return None
+
+    @functools.cached_property
+    def _index(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+        """Hashes of all models, sorted, and the number of the shard of each: 12 bytes a model."""
+        hashes: list[npt.NDArray[np.uint64]] = []
+        numbers: list[npt.NDArray[np.int32]] = []
+        for number, shard in enumerate(self._shards):
+            names = self._lake.read("models", shard, ["model"])["model"].to_pylist()
+            hashes.append(np.fromiter(map(_hash, names), np.uint64, len(names)))
+            numbers.append(np.full(len(names), number, np.int32))
+        joined_hashes, joined_numbers = np.concatenate(hashes), np.concatenate(numbers)
+        order = np.argsort(joined_hashes, kind="stable")
+        return joined_hashes[order], joined_numbers[order]
+
+    def _load_shard(self, shard: str) -> dict[str, _Known]:
+        files = self._lake.read(
+            "files", shard, ["model", "place", "bytes", "mtime_ns", "sha256", "etag"]
+        ).to_pylist()
+        findings = self._lake.read("findings", shard, ["model", "id"]).to_pylist()
+        lacking = {row["model"] for row in findings if row["id"] == "external-missing"}
+        by_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in files:
+            by_model[row["model"]].append(row)
+        names = self._lake.read("models", shard, ["model"])["model"].to_pylist()
+        return {
+            name: _known(shard, by_model.get(name, []), name in lacking and is_url(name)) for name in names
+        }
+
+
+def _known(shard: str, files: list[dict[str, Any]], lacks_data: bool) -> _Known:
+    if not files:
+        return _Known(shard, "missing", (), (), lacks_data)
+    main, others = files[0], files[1:]
+    told = main["etag"] if main["place"] is None else main["mtime_ns"]
+    is_whole = all(row["place"] is not None and row["sha256"] is not None for row in files)
+    return _Known(
+        shard=shard,
+        mark="" if told is None else f"{main['bytes']}:{told}",
+        places=tuple((row["place"], row["bytes"], row["mtime_ns"]) for row in others if row["place"]),
+        digests=tuple((row["place"], row["sha256"]) for row in files) if is_whole else (),
+        lacks_data=lacks_data,
+    )
+
+
+def _stat(place: str) -> tuple[int | None, int | None]:
+    try:
+        status = Path(place).stat()
+    except OSError:
+        return None, None
+    return status.st_size, status.st_mtime_ns
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def _only(tables: Tables, names: Iterable[str]) -> Tables:
+    """The rows of some models."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(names), pa.string())
+    return {table: rows.filter(pc.is_in(rows["model"], value_set=wanted)) for table, rows in tables.items()}
+
+
+def _sorted(rows: pa.Table, order: pa.Array) -> pa.Table:
+    """Rows in the order of their models; those of one model stay as they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    places = pc.index_in(rows["model"], value_set=order).to_numpy()
+    taken = rows.take(pa.array(np.argsort(places, kind="stable")))
+    return taken.combine_chunks()
+
+
+def _retimed(files: pa.Table, told: pa.Table) -> pa.Table:
+    """Rows of files with the times of change that some of them have now."""
+    import pyarrow as pa
+
+    times = {(row["model"], row["place"]): row["mtime_ns"] for row in told.to_pylist()}
+    old = zip(*(files[name].to_pylist() for name in ("model", "place", "mtime_ns")), strict=True)
+    column = pa.array([times.get((model, place), time) for model, place, time in old], pa.int64())
+    return files.set_column(files.schema.get_field_index("mtime_ns"), files.schema.field("mtime_ns"), column)
+
 
 SHARD = 64
 """Models of a shard, about."""
@@ -63,7 +260,7 @@ class _Batch:
 
     key: str
     names: tuple[str, ...]
-    earlier: tuple[Part, ...]
+    earlier: tuple[EarlierShard, ...]
 
 
 class _Run:

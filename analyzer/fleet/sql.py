@@ -1,26 +1,52 @@
-"""A lake and a query -> the rows that answer it: DuckDB, which may read the lake's tables and nothing else."""
+"""A lake and a query, or the name of a ready question -> its answer; DuckDB may read the lake and nothing else."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import functools
+import io
 import math
+import tomllib
 import uuid
 from collections.abc import Iterable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.answer import Answer
 from analyzer.errors import MissingExtraError, UsageError
-from analyzer.fleet.columns import schemas
-from analyzer.fleet.lake import Lake, open_lake
+from analyzer.fleet.families import find_families
+from analyzer.fleet.lake import Lake, open_lake, schemas
 from analyzer.fleet.record import TABLES
+from analyzer.render import FORMATS
+from analyzer.render.lake import tables_as_html
 from analyzer.units import shorten
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["OLD", "ask_lake", "connect"]
+
+def answer_as_parquet(answer: Answer) -> bytes:
+    """All rows, with the types that their values have.
+
+    Raises:
+        UsageError: the values of a column have no type in common.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        columns = {name: pa.array([row[at] for row in answer.rows]) for at, name in enumerate(answer.columns)}
+        table = pa.table(columns)
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise UsageError(
+            f"QUERY: cannot be written as Parquet: {error}; cast the column, or write .csv"
+        ) from error
+    stream = io.BytesIO()
+    pq.write_table(table, stream, compression="zstd")
+    return stream.getvalue()
+
 
 OLD = "old"
 """The schema in which an earlier lake's tables are."""
@@ -163,3 +189,96 @@ def _plain(value: Any) -> Any:
             return str(value)
         case _:
             return str(value)
+
+
+FAMILIES = "families"
+_SAYS = "Which models hold the same weights, or are cast, quantized, fine-tuned or merged from which; what copies cost."
+_MEMORY = 8 << 30
+
+
+@functools.cache
+def load_questions() -> Mapping[str, Mapping[str, str]]:
+    """The ready questions by name: what each `says`, its `sql`, and what it `needs`."""
+    text = resources.files("analyzer.fleet").joinpath("questions.toml").read_text(encoding="utf-8")
+    return {**tomllib.loads(text), FAMILIES: {"says": _SAYS}}
+
+
+def list_questions() -> Answer:
+    """The questions that there are."""
+    return Answer(("question", "says"), [(name, each["says"]) for name, each in load_questions().items()])
+
+
+def answer_question(
+    lake: Path | str | Lake,
+    name: str,
+    *,
+    earlier: Path | str | None = None,
+    variables: Mapping[str, int | str] | None = None,
+) -> Answer:
+    """Ask a lake a ready question.
+
+    Args:
+        lake: its folder.
+        name: one of `load_questions`.
+        earlier: another lake, for `growth`.
+        variables: `memory` in bytes, for `fits`.
+
+    Raises:
+        UsageError: there is no such question or lake, or it needs an earlier one.
+        MissingExtraError: duckdb or pyarrow is not installed.
+    """
+    found = load_questions().get(name)
+    if found is None:
+        raise UsageError(f"--question {name}: there is none; there are {', '.join(load_questions())}")
+    if found.get("needs") == "baseline" and earlier is None:
+        raise UsageError(f"--question {name}: over what? Name an earlier lake with --baseline LAKE")
+    if name == FAMILIES:
+        from analyzer.fleet.families import find_families
+
+        return find_families(lake, says=found["says"])
+    answer = ask_lake(lake, found["sql"], earlier=earlier, variables={"memory": _MEMORY, **(variables or {})})
+    return Answer(answer.columns, answer.rows, found["says"])
+
+
+_MODELS = """
+WITH found AS (
+    SELECT model, string_agg(id || CASE WHEN n > 1 THEN ' (' || n || ')' ELSE '' END, ', ' ORDER BY id) AS findings
+    FROM (SELECT model, id, count(*) AS n FROM findings GROUP BY model, id) GROUP BY model
+)
+SELECT model, parameters, file_bytes, nodes,
+       [each.dtype FOR each IN dtypes IF each.bytes > 0] AS dtypes,
+       wasted_bytes, findings, replace(error, model || ': ', '') AS error
+FROM models LEFT JOIN found USING (model)
+ORDER BY models.error IS NULL, file_bytes DESC NULLS LAST, model
+"""
+
+_TOTALS = """
+SELECT count(*) AS models, count(error) AS unreadable, sum(parameters) AS parameters, sum(file_bytes) AS file_bytes
+FROM models
+"""
+
+_BESIDE = ("findings", "duplicates", "precision", "operators")
+"""The ready questions that stand there too."""
+
+
+def render_lake(lake: Path | str | Lake) -> str:
+    """One page of a lake that needs nothing but itself.
+
+    Raises:
+        UsageError: there is no such lake.
+        MissingExtraError: what makes pages or reads lakes is not installed.
+    """
+    FORMATS["html"].check()
+    opened = lake if isinstance(lake, Lake) else open_lake(lake)
+    families = find_families(opened, says=load_questions()["families"]["says"])
+    copied = sum(row["copied_bytes"] for row in families.records)
+    totals = ask_lake(opened, _TOTALS)
+    totals = Answer((*totals.columns, "copied_bytes"), [(*totals.rows[0], copied)])
+    models = ask_lake(opened, _MODELS)
+    return tables_as_html(
+        str(opened.path),
+        totals,
+        Answer(models.columns, models.rows, "Models"),
+        families,
+        [answer_question(opened, name) for name in _BESIDE],
+    )

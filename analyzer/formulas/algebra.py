@@ -1,4 +1,4 @@
-"""Formula -> its expressions as polynomials: gathered for reading; as text, LaTeX and Python; proved by their values.
+"""Formula -> its expressions as polynomials, gathered for reading: text, LaTeX and Python, proved by their values.
 
 Expressions are taken apart node by node into sympy: no text is ever given to sympy to parse.
 """
@@ -7,19 +7,131 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import sympy
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
 from analyzer.errors import LedgerError
-from analyzer.formulas.arranging import Summand, Symbolic, arrange
 from analyzer.formulas.language import Expression, Value
 from analyzer.formulas.record import CacheSize, Formula, PartCount, TermCount
 
-__all__ = ["Algebra", "Layout", "to_latex"]
+Symbolic: TypeAlias = Any
+"""A sympy expression; sympy ships no types."""
+
+Summand: TypeAlias = "tuple[Symbolic, Symbolic]"
+"""How many there are, and what one of them counts."""
+
+
+def arrange(summands: Iterable[Summand], *, gather: bool = False) -> Symbolic:
+    """One product for what each kind of repetition has, then what is there once: `N*(12*D**2 + 13*D) + 2*D`.
+
+    Higher degrees come first, then the alphabet decides; nothing depends on the order of a set.
+
+    Args:
+        summands: what is added.
+        gather: whether what is there once is put in brackets with the symbol that most of it has.
+    """
+    one = sympy.Integer(1)
+    groups: dict[Symbolic, Symbolic] = {}
+    for count, each in summands:
+        times = sympy.expand(count)
+        key, factor = (one, times) if times.is_Integer else (times, one)
+        groups[key] = groups.get(key, sympy.Integer(0)) + factor * each
+    once = sympy.expand(groups.pop(one, sympy.Integer(0)))
+    products = [(times, sympy.expand(each)) for times, each in groups.items()]
+    repeated = [_product(times, each) for times, each in products if each != 0]
+    if not any(_shared(once)):
+        return _add([*repeated, *_summands(once, gather=gather)])
+    return _add([*repeated, _product(one, once)])
+
+
+def _symbols(polynomial: Symbolic) -> list[Symbolic]:
+    found: list[Symbolic] = sorted(polynomial.free_symbols, key=lambda symbol: str(symbol.name))
+    return found
+
+
+def _monomials(polynomial: Symbolic) -> list[tuple[tuple[int, ...], int]]:
+    """Exponents and coefficients: higher degrees first, then by the alphabet."""
+    symbols = _symbols(polynomial)
+    if not symbols:
+        return [((), int(polynomial))] if polynomial else []
+    terms = sympy.Poly(polynomial, *symbols).terms(order="grlex")
+    return [(tuple(exponents), int(coefficient)) for exponents, coefficient in terms]
+
+
+def _shared(polynomial: Symbolic) -> list[int]:
+    """Of each symbol, the exponent that all summands have; 0 where some have more or less."""
+    columns = zip(*(exponents for exponents, _ in _monomials(polynomial)), strict=True)
+    return [min(column) if min(column) == max(column) else 0 for column in columns]
+
+
+def _product(times: Symbolic, polynomial: Symbolic) -> Symbolic:
+    """`times` of a sum, with what all its summands share before the bracket."""
+    monomials, symbols, shared = _monomials(polynomial), _symbols(polynomial), _shared(polynomial)
+    numbers = {coefficient for _, coefficient in monomials}
+    outer = numbers.pop() if len(numbers) == 1 and (any(shared) or len(monomials) == 1) else 1
+    before = _monomial(1, symbols, shared)
+    count, repeated = _repetition(times)
+    bracket = _add(_summands(sympy.expand(polynomial / (outer * before))))
+    return _multiply([sympy.Integer(outer * count), repeated, before, bracket])
+
+
+def _repetition(times: Symbolic) -> tuple[int, Symbolic]:
+    """The number and the symbols of a count of repetitions; a sum is a bracket."""
+    monomials, symbols = _monomials(times), _symbols(times)
+    if len(monomials) != 1:
+        return 1, _add(_summands(times))
+    ((exponents, coefficient),) = monomials
+    return coefficient, _monomial(1, symbols, exponents)
+
+
+_WORTH_GATHERING = 3
+"""Summands with the same symbol that are put in a bracket; one less where all is gathered."""
+
+
+def _summands(polynomial: Symbolic, *, gather: bool = False) -> list[Symbolic]:
+    """What a sum is printed as: `E*(D + V + 2)` and `D`, where most have an E.
+
+    Args:
+        gather: whether that is also done with a symbol that is then in the bracket again: `D*(D + V + 2)`.
+    """
+    monomials, symbols = _monomials(polynomial), _symbols(polynomial)
+    having = [[exponents for exponents, _ in monomials if exponents[at]] for at in range(len(symbols))]
+    for at in sorted(range(len(symbols)), key=lambda at: -len(having[at])):
+        is_linear = all(exponents[at] == 1 for exponents in having[at])
+        least = _WORTH_GATHERING - gather
+        if least <= len(having[at]) < len(monomials) + gather and (gather or is_linear):
+            left = polynomial.xreplace({symbols[at]: sympy.Integer(0)})
+            inner = sympy.expand((polynomial - left) / symbols[at])
+            return [_multiply([symbols[at], _add(_summands(inner))]), *_summands(left)]
+    return [_monomial(coefficient, symbols, exponents) for exponents, coefficient in monomials]
+
+
+def _monomial(coefficient: int, symbols: Sequence[Symbolic], exponents: Sequence[int]) -> Symbolic:
+    powers = [
+        symbol if exponent == 1 else sympy.Pow(symbol, exponent, evaluate=False)
+        for symbol, exponent in zip(symbols, exponents, strict=True)
+        if exponent
+    ]
+    return _multiply([sympy.Integer(coefficient), *powers])
+
+
+def _multiply(factors: Iterable[Symbolic]) -> Symbolic:
+    flat = [each for factor in factors for each in (factor.args if factor.is_Mul else (factor,))]
+    kept = [factor for factor in flat if factor != 1]
+    if len(kept) < 2:
+        return kept[0] if kept else sympy.Integer(1)
+    return sympy.Mul(*kept, evaluate=False)
+
+
+def _add(summands: Sequence[Symbolic]) -> Symbolic:
+    if len(summands) < 2:
+        return summands[0] if summands else sympy.Integer(0)
+    return sympy.Add(*summands, evaluate=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +144,7 @@ class _Meaning:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Arranged:
     """An expression in the order in which it is read."""
 
     tree: Symbolic
@@ -80,17 +192,17 @@ class Algebra:
             if each.usual is not None and type(each.value) is int
         }
 
-    def expression(self, expression: Expression) -> Layout:
+    def expression(self, expression: Expression) -> Arranged:
         """Any expression over the fields, which the config has settled."""
         return self._lay_out(
             [(sympy.Integer(1), self._convert(expression.tree))], expression.count(self._values)
         )
 
-    def part(self, part: PartCount) -> Layout | None:
+    def part(self, part: PartCount) -> Arranged | None:
         """What a part counts, as its source has it; None of a derived one."""
         return self._sum((part,))
 
-    def term(self, term: TermCount, *, usual: bool = False) -> Layout | None:
+    def term(self, term: TermCount, *, usual: bool = False) -> Arranged | None:
         """What a term counts; None of a derived one.
 
         Args:
@@ -99,25 +211,27 @@ class Algebra:
         """
         return self._sum(term.parts, usual=usual)
 
-    def total(self, *, usual: bool = False) -> Layout | None:
+    def total(self, *, usual: bool = False) -> Arranged | None:
         """What the model counts: what repeats, then what is there once, gathered; None of a derived one."""
         return self._sum(self._formula.parts, usual=usual, gather=True)
 
-    def active(self) -> Layout | None:
+    def active(self) -> Arranged | None:
         """What one token uses of that; None of a derived one."""
         return self._sum(tuple(map(_only_active, self._formula.parts)), gather=True)
 
-    def token_cache(self, cache: CacheSize) -> Layout:
+    def token_cache(self, cache: CacheSize) -> Arranged:
         """Elements of the cache for each token."""
         return self.expression(cache.token_expression)
 
-    def source_cache(self, cache: CacheSize) -> Layout | None:
+    def source_cache(self, cache: CacheSize) -> Arranged | None:
         """Elements of the cache for each position of the encoder; None where there are none."""
         if cache.source_token_expression is None or not cache.source_token:
             return None
         return self.expression(cache.source_token_expression)
 
-    def _sum(self, parts: Sequence[PartCount], *, usual: bool = False, gather: bool = False) -> Layout | None:
+    def _sum(
+        self, parts: Sequence[PartCount], *, usual: bool = False, gather: bool = False
+    ) -> Arranged | None:
         summands: list[Summand] = []
         for part in parts:
             if part.expression is None:
@@ -131,7 +245,7 @@ class Algebra:
             summands = [(times.xreplace(self._usual), each.xreplace(self._usual)) for times, each in summands]
         return self._lay_out(summands, sum(part.value for part in parts), gather=gather)
 
-    def _lay_out(self, summands: Sequence[Summand], value: int, *, gather: bool = False) -> Layout:
+    def _lay_out(self, summands: Sequence[Summand], value: int, *, gather: bool = False) -> Arranged:
         """Put the sum in order, and prove that it is still the same.
 
         Raises:
@@ -139,7 +253,7 @@ class Algebra:
         """
         tree = arrange(summands, gather=gather)
         values = {symbol: sympy.Integer(meaning.value) for symbol, meaning in self._meanings.items()}
-        layout = Layout(tree, self._meanings)
+        layout = Arranged(tree, self._meanings)
         found = tree.xreplace(values)
         if found != value:
             raise LedgerError(
@@ -190,7 +304,7 @@ class Algebra:
             above, below = (
                 arrange([(sympy.Integer(1), self._convert(each))]) for each in (node.left, node.right)
             )
-            over, under = (Layout(each, self._meanings).latex for each in (above, below))
+            over, under = (Arranged(each, self._meanings).latex for each in (above, below))
             latex = rf"\left\lfloor \frac{{{over}}}{{{under}}} \right\rfloor"
         value = Expression(node).evaluate(self._values)
         form = "({})" if isinstance(node, ast.BinOp) else "{}"

@@ -2,25 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from analyzer.formulas.derived import part_finder
-from analyzer.formulas.family import load_family
+from analyzer.formulas.family import Family, load_family
 from analyzer.formulas.reasons import find_reasons
-from analyzer.formulas.record import Checked, Formula, Side
-from analyzer.formulas.sides import (
-    Finder,
-    family_finder,
-    settle_ties,
-    side_of_ledger,
-    side_of_manifest,
-    side_of_reconciliation,
-)
-from analyzer.ledger import Ledger
-from analyzer.manifest import Manifest
-from analyzer.reconciliation import Reconciliation, reconcile_ledger
+from analyzer.formulas.record import Checked, Formula, MatchedBy, Side
+from analyzer.ledger import Entry, Ledger, Severity
+from analyzer.manifest import Manifest, Parameter
+from analyzer.model import Key
+from analyzer.reconciliation import reconcile_ledger
+from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Reconciliation
+from analyzer.scopes import float_name
+from analyzer.units import format_count
 
-__all__ = ["check_formula"]
+# A parameter belongs to the part whose scope fits its PyTorch name. Of a ledger that was reconciled these names are
+# PyTorch's own; of one that was not they are what the exporter left in the file.
+
+
+Finder = Callable[[Iterable[str]], str | None]
+"""The names of one parameter, the likeliest first -> the key of its part; None where it has none."""
+
+
+def family_finder(family: Family) -> Finder:
+    """Looks parameters up among all parts of a family, also those that a class lacks."""
+
+    def find(names: Iterable[str]) -> str | None:
+        part = family.find_part(names)
+        return None if part is None else part.key
+
+    return find
+
+
+class _Books:
+    """Sums by part while they are made."""
+
+    def __init__(self, find: Finder) -> None:
+        self.find = find
+        self.counts: Counter[str] = Counter()
+        self.vectors: Counter[str] = Counter()
+        self.unmatched: Counter[str] = Counter()
+
+    def enter(self, names: Sequence[str], numel: int, shape: tuple[int, ...]) -> None:
+        """One parameter under the part that its names tell."""
+        key = self.find(names)
+        if key is None:
+            self.unmatched[names[0] if names else ""] += numel
+            return
+        self.counts[key] += numel
+        if len(shape) < 2:
+            self.vectors[key] += numel
+
+    def close(
+        self,
+        name: str,
+        kind: Literal["census", "model"],
+        absent: Mapping[str, Counter[str]] | None = None,
+        *,
+        matched_by: MatchedBy = MatchedBy.NAMES,
+    ) -> Side:
+        """What was entered, of a side of this name."""
+        counts, vectors, unmatched = dict(self.counts), dict(self.vectors), dict(self.unmatched)
+        return Side(name, kind, counts, vectors, unmatched, absent or {}, matched_by)
+
+
+def settle_ties(side: Side, formula: Formula, family: Family) -> Side:
+    """Give a shared matrix to the part that the class ties it to: a file may know it by its other name only."""
+    counts, vectors = dict(side.counts), dict(side.vectors)
+    counted = {part.key for part in formula.parts}
+    keys = {part.name: part.key for part in family.parts}
+    for part in family.parts:
+        target = keys.get(part.tied_to or "")
+        if target and part.key not in counted and target not in counts and part.key in counts:
+            counts[target] = counts.pop(part.key)
+            vectors.pop(part.key, None)
+    return replace(side, counts=counts, vectors=vectors)
+
+
+def side_of_manifest(manifest: Manifest, find: Finder, name: str) -> Side:
+    """PyTorch's own count: every parameter under the part of its first name that has one."""
+    books = _Books(find)
+    for parameter in manifest.parameters:
+        books.enter(parameter.names, parameter.numel, parameter.shape)
+    return books.close(name, "census")
+
+
+def side_of_ledger(ledger: Ledger, find: Finder) -> Side:
+    """A file's count by the names that it has in itself; copies count nowhere."""
+    books = _Books(find)
+    for entry in ledger.entries:
+        if entry.parameters:
+            _enter_entry(books, entry, _own_names(entry))
+    return replace(books.close(str(ledger.model.path), "model"), errors=_errors(ledger))
+
+
+def _errors(ledger: Ledger) -> tuple[str, ...]:
+    """Findings that make an account incomplete: data that is missing, cut, or elsewhere; of each kind one in full."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for finding in ledger.findings:
+        if finding.severity is Severity.ERROR:
+            kinds[finding.id].append(finding.message)
+    return tuple(
+        f"{messages[0]}{f'; and {format_count(len(messages) - 1)} more' if len(messages) > 1 else ''} [{kind}]"
+        for kind, messages in kinds.items()
+    )
+
+
+def _own_names(entry: Entry) -> tuple[str, ...]:
+    """What the exporter noted, then what the tensor is called, then the module that reads it."""
+    scope = (entry.scope,) if entry.has_scope else ()
+    return (*entry.sources, float_name(entry.tensor.name), *scope)
+
+
+def _enter_entry(books: _Books, entry: Entry, names: Sequence[str]) -> None:
+    """One stored tensor; one that packs parameters of several parts belongs to none of them."""
+    keys = {key for source in entry.sources if (key := books.find([source])) is not None}
+    if len(keys) > 1:
+        books.unmatched[entry.tensor.name] += entry.parameters
+        return
+    books.enter(names, entry.parameters, entry.tensor.shape)
+
+
+def side_of_reconciliation(result: Reconciliation, find: Finder) -> Side:
+    """A file's count by PyTorch's names, and what PyTorch has that the file does not hold by itself."""
+    books = _Books(find)
+    learned = {line.key: line.learned for line in result.entries}
+    parameters = {parameter.name: parameter for parameter in result.manifest.parameters}
+    held: dict[Key, list[Parameter]] = defaultdict(list)
+    for line in result.parameters:
+        for key in line.entries if MEANINGS[line.line].has_tensor else ():
+            held[key].append(parameters[line.name])
+    own: Counter[str] = Counter()
+    for entry in result.ledger.entries:
+        count, holders = (
+            learned[entry.tensor.key],
+            _holders(held[entry.tensor.key], learned[entry.tensor.key]),
+        )
+        for parameter in holders if count else ():
+            share = parameter.numel if len(holders) > 1 else count
+            own[parameter.name] += share
+            books.enter(parameter.names, share, parameter.shape)
+        if count and not holders:
+            books.enter(_own_names(entry), count, entry.tensor.shape)
+    absent: dict[str, Counter[str]] = defaultdict(Counter)
+    for line in result.parameters:
+        parameter = parameters[line.name]
+        if own[line.name] < parameter.numel:
+            part = find(parameter.names) or line.name
+            absent[_why(line).value][part] += parameter.numel - own[line.name]
+    matched_by = MatchedBy.CONTENTS if result.balanced else MatchedBy.UNBALANCED
+    if result.content == "none":
+        matched_by = MatchedBy.SHAPES
+    side = books.close(str(result.ledger.model.path), "model", absent, matched_by=matched_by)
+    return replace(side, errors=_errors(result.ledger))
+
+
+def _why(line: ParameterLine) -> Line:
+    """The line that says why a parameter counts less in the file."""
+    return next((each for each in line.chain if MEANINGS[each].is_cut), line.line)
+
+
+def _holders(held: Sequence[Parameter], learned: int) -> Sequence[Parameter]:
+    """Those of which a tensor is made: all that are packed in it, else the one that others were multiplied into."""
+    if sum(parameter.numel for parameter in held) == learned:
+        return held
+    return [parameter for parameter in held if parameter.numel == learned][:1] or held[:1]
 
 
 def check_formula(
@@ -37,7 +186,7 @@ def check_formula(
     Raises:
         LedgerError: the bridge to `manifest` does not lead to the file, a defect of onnxledger.
     """
-    find = _finder(formula)
+    find = part_finder(formula) if formula.key is None else family_finder(load_family(formula.key))
     census = None if manifest is None else _settle(formula, side_of_manifest(manifest, find, _name(manifest)))
     file = None
     if isinstance(model, Ledger):
@@ -48,10 +197,6 @@ def check_formula(
         file = _settle(formula, side_of_reconciliation(model, find))
     judged = file or census
     return Checked(formula, census, file, () if judged is None else find_reasons(formula, judged))
-
-
-def _finder(formula: Formula) -> Finder:
-    return part_finder(formula) if formula.key is None else family_finder(load_family(formula.key))
 
 
 def _settle(formula: Formula, side: Side) -> Side:

@@ -1,16 +1,268 @@
-"""Family + fields + class -> Formula: every expression settled by the config, and computed."""
+"""config.json + Family -> every field that the formula reads and where it comes from -> Formula; no transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from analyzer.errors import FormulaError
-from analyzer.formulas.closed_form import Cache, Family, ModelClass, Part, Term
-from analyzer.formulas.configs import Config, check_names, choose_class, choose_family, settle_fields
+from analyzer.errors import FormulaError, UsageError
+from analyzer.formulas.family import (
+    Cache,
+    Family,
+    Field,
+    ModelClass,
+    Term,
+    TermPart,
+    find_family,
+    load_families,
+)
 from analyzer.formulas.language import Expression, Value, Values
-from analyzer.formulas.record import CacheSize, Formula, Kind, PartCount, TermCount
+from analyzer.formulas.record import CacheSize, FieldOrigin, FieldValue, Formula, Kind, PartCount, TermCount
+from analyzer.wording import shown
 
-__all__ = ["count_config", "count_parts"]
+# The defaults are those of transformers' config classes, which the tests compare.
+
+
+Config = Mapping[str, Any]
+
+_LONGEST = 1 << 24
+"""Bytes of a `config.json`."""
+
+_LARGEST = 1 << 53
+"""A number that every reader of JSON still has exactly; whatever is larger is no size of a model."""
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The content of a `config.json`.
+
+    Raises:
+        FormulaError: it cannot be read, or is no JSON object.
+    """
+    try:
+        if path.is_file() and path.stat().st_size > _LONGEST:
+            raise FormulaError(f"{path}: is too large to be a config")
+        if not path.is_file():
+            raise FormulaError(f"{path}: no such file, or none that can be read")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FormulaError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise FormulaError(f"{path}: not JSON ({error}); save_pretrained() writes a config.json") from error
+    if not isinstance(document, dict):
+        raise FormulaError(f"{path}: holds no JSON object, and so no config")
+    return document
+
+
+def check_names(config: Config) -> None:
+    """Refuse a config whose model type or architecture is no name: nothing can be chosen by it.
+
+    Raises:
+        FormulaError: as said.
+    """
+    model_type, named = config.get("model_type"), config.get("architectures")
+    if model_type is not None and not isinstance(model_type, str):
+        raise FormulaError(f"model_type is {shown(model_type)}, where 'bert' is of the right kind")
+    if named is None or (isinstance(named, (list, tuple)) and all(isinstance(each, str) for each in named)):
+        return
+    raise FormulaError(f"architectures is {shown(named)}, where ['BertModel'] is of the right kind")
+
+
+def choose_family(config: Config) -> Family | None:
+    """The closed form of a config's `model_type`, or of its architecture where it says no type; None without one."""
+    model_type = config.get("model_type")
+    if model_type is not None:
+        return find_family(model_type)
+    named = _architecture(config)
+    return next((family for family in load_families().values() if named in family.classes), None)
+
+
+def _architecture(config: Config) -> str | None:
+    named = config.get("architectures")
+    first = named[0] if isinstance(named, (list, tuple)) and named else None
+    return first if isinstance(first, str) else None
+
+
+_FRAMEWORKS = ("TF", "Flax")
+"""What transformers put before the classes of other frameworks; they have the same parameters."""
+
+
+def choose_class(family: Family, config: Config, asked: str | None = None) -> ModelClass | None:
+    """The class that is counted: the one asked for, else the config's architecture, else the base class.
+
+    None where transformers may have the class, and the closed form does not.
+    """
+    wanted = asked or _architecture(config) or "AutoModel"
+    for name in (wanted, *(wanted.removeprefix(other) for other in _FRAMEWORKS if wanted.startswith(other))):
+        for each in family.classes.values():
+            if name == each.name or name in each.auto or name in each.aliases:
+                return each
+    return None
+
+
+def settle_fields(
+    family: Family, config: Config, model_class: ModelClass, changes: Mapping[str, Value] | None = None
+) -> tuple[FieldValue, ...]:
+    """Every field and computed value of the family, in its order.
+
+    Raises:
+        FormulaError: a field is of the wrong kind, or stands there twice with two values.
+    """
+    given: dict[str, tuple[Value, FieldOrigin]] = {}
+    for field in family.fields.values():
+        if field.name in model_class.fixed:
+            given[field.name] = model_class.fixed[field.name], FieldOrigin.CLASS
+        elif changes and field.name in changes:
+            given[field.name] = changes[field.name], FieldOrigin.SET
+        else:
+            given[field.name] = _given(field, config)
+    values: dict[str, Value] = {name: value for name, (value, _) in given.items()}
+    settled = {}
+    for field in family.fields.values():
+        value, origin = given[field.name]
+        if value is None and field.otherwise is not None:
+            value, origin = field.otherwise.evaluate(values), FieldOrigin.COMPUTED
+            values[field.name] = value
+        _check_kind(field, value)
+        settled[field.name] = value, origin
+    described = [_describe(field, *settled[field.name], values) for field in family.fields.values()]
+    for computed in family.values:
+        values[computed.name] = computed.expression.evaluate(values)
+        described.append(
+            FieldValue(
+                computed.name,
+                computed.symbol,
+                values[computed.name],
+                FieldOrigin.COMPUTED,
+                computed.expression.text,
+                meaning=computed.meaning,
+            )
+        )
+    return tuple(described)
+
+
+def _given(field: Field, config: Config) -> tuple[Value, FieldOrigin]:
+    names = [name for name in (field.name, *field.aliases) if config.get(name) is not None]
+    said = {name: _plain(config[name]) for name in names}
+    if len(set(map(shown, said.values()))) > 1:
+        both = " and ".join(f"{name} = {shown(value)}" for name, value in said.items())
+        raise FormulaError(f"says {both}, which are one field; keep the one that is meant")
+    if names:
+        return said[names[0]], FieldOrigin.CONFIG
+    if field.length_of is not None and config.get(field.length_of) is not None:
+        return _length(field.length_of, config[field.length_of]), FieldOrigin.CONFIG
+    is_null = any(name in config for name in (field.name, *field.aliases))
+    if is_null and field.otherwise is None and field.default is not None:
+        raise FormulaError(f"{field.name} is null; give it a value, or leave it out for {field.default!r}")
+    return (None if is_null else field.default), FieldOrigin.DEFAULT
+
+
+def _length(name: str, value: Any) -> int:
+    if not isinstance(value, (dict, list)):
+        raise FormulaError(f"{name} is {shown(value)}, and no map")
+    return len(value)
+
+
+def _plain(value: Any) -> Value:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_kind(field: Field, value: Value) -> None:
+    """Refuse a size that is none."""
+    if field.symbol is None:
+        if field.default is not None and type(value) is not type(field.default) and value is not None:
+            raise FormulaError(
+                f"{field.name} is {shown(value)}, where {field.default!r} is of the right kind"
+            )
+        if type(value) is int and abs(value) > _LARGEST:
+            raise FormulaError(f"{field.name} is {shown(value)}, which is too large")
+        return
+    if isinstance(value, tuple) and len(value) != 2:
+        raise FormulaError(f"{field.name} is {shown(value)}, which is no size")
+    sizes = value if isinstance(value, tuple) else (value,)
+    for size in sizes:
+        if size is None and field.default is None and field.otherwise is None:
+            continue
+        if type(size) is not int or not 0 <= size <= _LARGEST:
+            raise FormulaError(f"{field.name} is {shown(value)}, which is no size")
+
+
+def _describe(field: Field, value: Value, origin: FieldOrigin, values: Mapping[str, Value]) -> FieldValue:
+    is_usual = field.usual is not None and field.usual.evaluate(values) == value
+    is_computed = origin is FieldOrigin.COMPUTED and field.otherwise is not None
+    return FieldValue(
+        name=field.name,
+        symbol=field.symbol,
+        value=value,
+        origin=origin,
+        expression=field.otherwise.text if is_computed and field.otherwise is not None else None,
+        usual=field.usual if is_usual else None,
+    )
+
+
+def parse_changes(family: Family, texts: Sequence[str], class_name: str) -> dict[str, Value]:
+    """`--set key=value` options as values of the family's fields.
+
+    Raises:
+        UsageError: one is malformed, names no field of the formula or one that the class decides, or stands twice.
+    """
+    names = {name: field.name for field in family.fields.values() for name in (field.name, *field.aliases)}
+    fixed = family.classes[class_name].fixed
+    changes: dict[str, Value] = {}
+    for key, value in _parse_pairs(texts, names, f"The count of {family.name} depends on"):
+        name = names[key]
+        if name in fixed:
+            raise UsageError(f"--set {key}: {class_name} takes {fixed[name]} whatever the config says")
+        if name in changes:
+            raise UsageError(f"--set {key} is given twice")
+        changes[name] = value
+    return changes
+
+
+def parse_config_changes(known: Iterable[str], texts: Sequence[str]) -> dict[str, Value]:
+    """`--set key=value` options as values of a config's fields, where no family says which of them count.
+
+    Raises:
+        UsageError: one is malformed, names no field of the config, or stands twice.
+    """
+    pairs = list(_parse_pairs(texts, known, "The config has"))
+    changes = dict(pairs)
+    if len(changes) < len(pairs):
+        raise UsageError("--set: a field is given twice")
+    return changes
+
+
+def _parse_pairs(texts: Sequence[str], known: Iterable[str], there_are: str) -> Iterator[tuple[str, Value]]:
+    known = list(known)
+    for text in texts:
+        key, equals, value = (piece.strip() for piece in text.partition("="))
+        if not key or not equals or not value:
+            raise UsageError(f"--set {text!r}: write key=value, as in num_hidden_layers=6")
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise UsageError(f"--set {key}: {hint}{there_are} {', '.join(known)}")
+        yield key, parse_value(value)
+
+
+_WORDS: Mapping[str, Value] = {"true": True, "false": False, "null": None, "none": None}
+
+
+def parse_value(text: str) -> Value:
+    """A value as JSON has it; what is no JSON is text.
+
+    >>> parse_value("6"), parse_value("true"), parse_value("gated-gelu"), parse_value("[224, 192]")
+    (6, True, 'gated-gelu', (224, 192))
+    """
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _plain(value)
 
 
 def count_config(
@@ -91,11 +343,11 @@ def count_parts(family: Family, values: Values, model_class: ModelClass) -> dict
     return counts
 
 
-def _applies(term: Term, part: Part, values: Values) -> bool:
+def _applies(term: Term, part: TermPart, values: Values) -> bool:
     return all(condition is None or condition.holds(values) for condition in (term.when, part.when))
 
 
-def _count_part(family: Family, term: Term, part: Part, values: Values) -> PartCount:
+def _count_part(family: Family, term: Term, part: TermPart, values: Values) -> PartCount:
     times = part.times or term.times
     count = 1 if times is None else times.count(values)
     each = part.count.count(values)

@@ -15,8 +15,6 @@ from analyzer.errors import LedgerError
 from analyzer.formulas.record import Formula, Kind, PartCount, TermCount
 from analyzer.manifest import Manifest, Parameter, split_name
 
-__all__ = ["derive_formula", "part_finder"]
-
 Shape: TypeAlias = tuple[int, ...]
 
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?=\.)")

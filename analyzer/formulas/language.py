@@ -1,4 +1,4 @@
-"""Text of a formula -> Expression: integers, names and arithmetic, checked before anything is computed.
+"""Text of a formula -> Expression: integers, names, arithmetic and functions, checked before anything is computed.
 
 The grammar is a small part of Python's, taken apart by `ast`; nothing is ever executed. Values come from a config,
 which may be anybody's: what has no integer answer is an error, never a guess.
@@ -13,10 +13,52 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from analyzer.errors import FormulaError
-from analyzer.formulas.functions import FUNCTIONS
 from analyzer.wording import shown
 
-__all__ = ["FUNCTIONS", "Expression", "Value", "Values", "parse_expression"]
+
+def height(size: int | tuple[int, int]) -> int:
+    """Of an image or a patch: the side of a square, or the first of (height, width)."""
+    return _side(size, 0)
+
+
+def width(size: int | tuple[int, int]) -> int:
+    """Of an image or a patch: the side of a square, or the second of (height, width)."""
+    return _side(size, 1)
+
+
+def _side(size: int | tuple[int, int], side: int) -> int:
+    if isinstance(size, tuple) and len(size) != 2:
+        raise ValueError("neither a side nor (height, width)")
+    return size[side] if isinstance(size, tuple) else size
+
+
+def starts(text: object, beginning: str) -> bool:
+    """Whether a text begins so."""
+    return isinstance(text, str) and text.startswith(beginning)
+
+
+def sparse_layers(layers: int, step: int, skipped: tuple[int, ...] | None) -> int:
+    """How many layers have experts: every `step`-th, without those that are named.
+
+    >>> sparse_layers(24, 1, ()), sparse_layers(24, 2, (1, 2)), sparse_layers(24, 0, ())
+    (24, 11, 0)
+    """
+    if step <= 0 or layers <= 0:
+        return 0
+    named = {layer for layer in skipped or () if 0 <= layer < layers and (layer + 1) % step == 0}
+    return layers // step - len(named)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "height": height,
+    "width": width,
+    "starts": starts,
+    "sparse_layers": sparse_layers,
+    "min": min,
+    "max": max,
+}
+"""What formulas may call."""
+
 
 Value: TypeAlias = "int | bool | str | float | tuple[Any, ...] | None"
 """What a config says of one field."""

@@ -13,11 +13,9 @@ from typing import Any
 from analyzer.artifact import MODEL_SUFFIX
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind
 from analyzer.errors import UsageError
-from analyzer.formulas.configs import read_config
+from analyzer.formulas.counting import read_config
 from analyzer.formulas.family import family_names, load_family
 from analyzer.manifest import MANIFEST_FILE, is_manifest
-
-__all__ = ["SourceFiles", "family_config", "find_files"]
 
 _LONGEST = 1 << 26
 """Bytes of a JSON file that is looked into to see what it is: ten thousands of parameters take less in a manifest."""

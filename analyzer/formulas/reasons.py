@@ -1,19 +1,338 @@
-"""Formula + Side -> Reasons: why each part differs, in a sentence; what nothing explains is told as it is."""
+"""Formula + counts of a side -> why each part differs: another class, config or size; what nothing explains is told."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from analyzer.formulas.causes import Cause, differing, find_causes, find_size
-from analyzer.formulas.closed_form import Family, Part
-from analyzer.formulas.family import load_families, load_family
-from analyzer.formulas.language import Value
-from analyzer.formulas.record import Certainty, Counts, Formula, MatchedBy, PartCount, Reason, Side
-from analyzer.formulas.siblings import Sibling, find_sibling
+from analyzer.errors import FormulaError
+from analyzer.formulas.counting import count_parts, settle_fields
+from analyzer.formulas.family import Family, Field, ModelClass, TermPart, load_families, load_family
+from analyzer.formulas.language import Value, parse_expression
+from analyzer.formulas.record import (
+    Certainty,
+    Counts,
+    FieldOrigin,
+    FieldValue,
+    Formula,
+    MatchedBy,
+    PartCount,
+    Reason,
+    Side,
+)
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, Line
 from analyzer.units import format_count, format_many
 
-__all__ = ["NO_TERM", "find_reasons"]
+# What-if backwards: a change is taken for a cause only if every part that it touches then agrees exactly.
+
+
+_MOST_CAUSES = 3
+"""Causes that are combined: with more of them almost anything could be explained."""
+
+
+def differing(wanted: Counts, counts: Counts) -> list[str]:
+    """Keys of the parts in which they differ."""
+    keys = dict.fromkeys((*wanted, *counts))
+    return [key for key in keys if wanted.get(key, 0) != counts.get(key, 0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is counted: a class, a config, and fields that are other than it says."""
+
+    family: Family
+    config: Mapping[str, Any]
+    model_class: ModelClass
+    changes: Mapping[str, Value]
+
+    @classmethod
+    def of(cls, formula: Formula) -> Circumstances | None:
+        """Those of a formula; None of a derived one, which cannot be counted again."""
+        if formula.key is None:
+            return None
+        family = load_family(formula.key)
+        return cls(family, formula.config, family.classes[formula.class_name], formula.changes)
+
+    def fields(self) -> tuple[FieldValue, ...]:
+        """Fields and computed values, and where they come from.
+
+        Raises:
+            FormulaError: such a config cannot be.
+        """
+        return settle_fields(self.family, self.config, self.model_class, self.changes)
+
+    def values(self) -> dict[str, Value]:
+        """Their values by name."""
+        return {field.name: field.value for field in self.fields()}
+
+    def count(self) -> dict[str, int] | None:
+        """Elements by part; None where such a model cannot be."""
+        try:
+            return count_parts(self.family, self.values(), self.model_class)
+        except FormulaError:
+            return None
+
+    def change(self, field: Field, value: Value) -> Circumstances:
+        """The same with another value of one field."""
+        return replace(self, changes={**self.changes, field.name: value})
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One change: of the class, or of a field from one value to another; and what it makes of the counts."""
+
+    before: Circumstances
+    after: Circumstances
+    was: Counts
+    wanted: Counts
+    field: Field | None = None
+    value: Value = None
+    other: Value = None
+    """The field's value after the change."""
+
+    @property
+    def touched(self) -> list[str]:
+        """Parts whose count it changes."""
+        return differing(self.was, self.wanted)
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether a part counts less with it."""
+        return any(self.wanted.get(key, 0) < self.was.get(key, 0) for key in self.touched)
+
+
+def find_causes(formula: Formula, counts: Counts, *, may_lack: bool = True) -> list[Cause]:
+    """The changes that bring the formula nearest to the counts, the one that explains most first.
+
+    Each builds on those before it.
+
+    Args:
+        formula: what was expected.
+        counts: what there is, by part.
+        may_lack: whether parts may be smaller than expected, or may just not be known by their names.
+    """
+    circumstances = Circumstances.of(formula)
+    wanted: Counts = {part.key: part.value for part in formula.parts}
+    causes: list[Cause] = []
+    while circumstances is not None and len(causes) < _MOST_CAUSES:
+        differ = set(differing(wanted, counts))
+        best, fewest = None, len(differ)
+        for cause in _single_changes(circumstances, wanted, counts):
+            left = set(differing(cause.wanted, counts))
+            if not may_lack and cause.shrinks:
+                continue
+            if left < differ and left.isdisjoint(cause.touched) and len(left) < fewest:
+                best, fewest = cause, len(left)
+        if best is None:
+            break
+        causes.append(best)
+        circumstances, wanted = best.after, best.wanted
+    return causes
+
+
+_OF_ONE_PART = ("vocabulary", "positions", "experts")
+"""Roles of what a part can have fewer of alone; parts of layers that would be of several numbers are none's."""
+
+
+def find_size(formula: Formula, key: str, count: int) -> tuple[Field, int, int] | None:
+    """The one size, before and after, with which a part alone would have that count; None without one."""
+    now = Circumstances.of(formula)
+    if now is None:
+        return None
+    values = now.values()
+    for field in now.family.fields.values():
+        size = values[field.name]
+        if field.role not in _OF_ONE_PART or type(size) is not int:
+            continue
+        for other in sizes_for(now, field, {key: count}).get(key, ()):
+            if (now.change(field, other).count() or {}).get(key, 0) == count:
+                return field, size, other
+    return None
+
+
+def _single_changes(now: Circumstances, wanted: Counts, counts: Counts) -> Iterator[Cause]:
+    """Every change that might be meant: flags, sizes that a differing part asks for, then classes."""
+    if not differing(wanted, counts):
+        return
+    values = now.values()
+    for field in now.family.fields.values():
+        for other in _other_values(field, values[field.name], now, wanted, counts):
+            after = now.change(field, other)
+            recounted = after.count()
+            if recounted is not None:
+                yield Cause(now, after, wanted, recounted, field, values[field.name], other)
+    for model_class in now.family.classes.values():
+        after = replace(now, model_class=model_class)
+        recounted = after.count()
+        if recounted is not None:
+            yield Cause(now, after, wanted, recounted)
+
+
+def _other_values(
+    field: Field, value: Value, now: Circumstances, wanted: Counts, counts: Counts
+) -> Iterator[Value]:
+    """What a field may be instead."""
+    yield from other_words(field, value, now.family)
+    if type(value) is int and field.symbol is not None:
+        yield from _sizes(field, now, wanted, counts)
+
+
+def other_words(field: Field, value: Value, family: Family) -> Iterator[Value]:
+    """What a flag or a text may be instead; nothing of a size."""
+    if type(value) is bool:
+        yield not value
+    elif type(value) is str:
+        yield from (each for each in _words(field, family) if each != value)
+
+
+def _words(field: Field, family: Family) -> Iterator[str]:
+    """Texts that a field may be: its default, and what the formula's conditions compare it with."""
+    if isinstance(field.default, str):
+        yield field.default
+    for expression in family.expressions:
+        if field.name in expression.names:
+            yield from expression.words
+
+
+def _sizes(field: Field, now: Circumstances, wanted: Counts, counts: Counts) -> Iterator[int]:
+    """Sizes at which a differing part would agree."""
+    keys = differing(wanted, counts)
+    sizes = sizes_for(now, field, {key: counts.get(key, 0) for key in keys})
+    yield from dict.fromkeys(size for each in sizes.values() for size in each)
+
+
+def sizes_for(now: Circumstances, field: Field, counts: Counts) -> dict[str, list[int]]:
+    """Sizes at which each of these parts may have its count: if it grows by as much with each step, or by squares.
+
+    A size of which others are computed, such as that of an image, is searched for.
+    """
+    size, wanted = now.values()[field.name], now.count()
+    more = now.change(field, size + 1).count() if type(size) is int else None
+    if type(size) is not int or wanted is None or more is None:
+        return {}
+    is_stepped = any(field.name in each.expression.names for each in now.family.values)
+    found = {}
+    for key, there in counts.items():
+        part = wanted.get(key, 0)
+        step, need = more.get(key, 0) - part, there - part
+        likely = [size + need // step] if step and need % step == 0 else []
+        if step and part and there:
+            likely.append(round(size * math.sqrt(there / part)))
+        if is_stepped and there:
+            likely.append(_search(now, field, key, there))
+        found[key] = [each for each in dict.fromkeys(likely) if each > 0 and each != size]
+    return found
+
+
+_LARGEST = 1 << 14
+
+
+def _search(now: Circumstances, field: Field, key: str, there: int) -> int:
+    """The least size at which a part that grows with it has so many elements, or more; 0 without one."""
+    low, high = 0, _LARGEST
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if (now.change(field, middle).count() or {}).get(key, 0) < there:
+            low = middle
+        else:
+            high = middle
+    return high if high < _LARGEST else 0
+
+
+# Where several sizes differ at once, none of them alone makes a part agree that depends on two. So parts are solved as
+# equations are: first those with one unknown size, such as a norm's width, then what these leave open.
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """Another model of a family."""
+
+    class_name: str
+    changes: Mapping[str, Value]
+    """Fields in which it differs."""
+
+
+def find_sibling(formula: Formula, counts: Counts) -> Sibling | None:
+    """The model with exactly these counts, of the same class if there is one; None without one."""
+    now = Circumstances.of(formula)
+    if now is None:
+        return None
+    others = (each for each in now.family.classes.values() if each is not now.model_class)
+    classes = (now, *(replace(now, model_class=each) for each in others))
+    candidates = [each for named in classes for each in (named, *_switch(named))]
+    for candidate in sorted(candidates, key=lambda each: _strangers(each, counts))[:_TRIED]:
+        found = _solve(candidate, frozenset(), counts)
+        if found is not None:
+            changes = {name: value for name, value in found.changes.items() if name not in now.changes}
+            return Sibling(found.model_class.name, changes)
+    return None
+
+
+_TRIED = 12
+"""How many classes, each also with one flag or word that is another, are tried: those with the parts that are there."""
+
+
+def _switch(now: Circumstances) -> Iterator[Circumstances]:
+    values = now.values()
+    for field in now.family.fields.values():
+        for other in other_words(field, values[field.name], now.family):
+            yield now.change(field, other)
+
+
+def _strangers(now: Circumstances, counts: Counts) -> int:
+    """Parts that only one of the two has."""
+    return len(_parts(now.count() or {}) ^ _parts(counts))
+
+
+def _parts(counts: Counts) -> set[str]:
+    return {key for key, count in counts.items() if count}
+
+
+def _solve(now: Circumstances, settled: frozenset[str], counts: Counts) -> Circumstances | None:
+    """The circumstances under which all parts agree, with the settled sizes as they are; None without any.
+
+    Of a part with several unknown sizes one is taken for what differs, each in turn, and the others as they stand.
+    """
+    wanted = now.count()
+    if wanted is None:
+        return None
+    shared = [part for part in now.family.parts if wanted.get(part.key) and counts.get(part.key)]
+    unknown = {part.key: _sizes_of(now, part) - settled for part in shared}
+    if any(wanted[key] != counts[key] for key, fields in unknown.items() if not fields):
+        return None
+    key = min((key for key in unknown if unknown[key]), key=lambda key: len(unknown[key]), default=None)
+    if key is None:
+        return None if differing(wanted, counts) else now
+    known = settled | unknown[key]
+    if wanted[key] == counts[key]:
+        return _solve(now, known, counts)
+    for name in sorted(unknown[key]):
+        field = now.family.fields[name]
+        for size in sizes_for(now, field, {key: counts[key]}).get(key, ()):
+            found = _solve(now.change(field, size), known, counts)
+            if found is not None:
+                return found
+    return None
+
+
+def _sizes_of(now: Circumstances, part: TermPart) -> set[str]:
+    """The sizes that a part depends on, of those that a config says: others are computed from them."""
+    fields = {field.name: field for field in now.fields()}
+    term = next(term for term in now.family.terms if term.name == part.term)
+    times = part.times or term.times
+    counted = part.count.settle({name: field.value for name, field in fields.items()})
+    return set(_independent([*counted.names, *(times.names if times is not None else ())], fields))
+
+
+def _independent(names: Iterable[str], fields: Mapping[str, FieldValue]) -> Iterator[str]:
+    for name in names:
+        field = fields[name]
+        if field.origin is FieldOrigin.COMPUTED and field.expression is not None:
+            yield from _independent(parse_expression(field.expression).names, fields)
+        elif type(field.value) is int and field.symbol is not None:
+            yield name
 
 
 NO_TERM = "[no term]"
@@ -178,7 +497,7 @@ def _describe(cause: Cause, key: str) -> str:
     return f"such as with {field}"
 
 
-def _untied(part: Part) -> str:
+def _untied(part: TermPart) -> str:
     return f"the head is untied: its {part.name} is stored beside the {part.tied_to}, with values of its own"
 
 
@@ -242,7 +561,7 @@ def _has_all_matrices(formula: Formula, side: Side) -> bool:
     )
 
 
-def _tied_part(formula: Formula, key: str) -> Part | None:
+def _tied_part(formula: Formula, key: str) -> TermPart | None:
     """The part of the family whose tensor is another's in this class."""
     parts = load_family(formula.key).parts if formula.key is not None else ()
     return next((part for part in parts if part.key == key and part.tied_to is not None), None)

@@ -12,25 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 from analyzer.formulas.language import Expression, Value
 
-__all__ = [
-    "BLOCK",
-    "CacheSize",
-    "Certainty",
-    "Checked",
-    "Counts",
-    "FieldOrigin",
-    "FieldValue",
-    "Formula",
-    "FormulaReport",
-    "Kind",
-    "MatchedBy",
-    "PartCount",
-    "Reason",
-    "Side",
-    "TermCount",
-]
-
-
 BLOCK = 32
 """Elements of a matrix that share a scale, where nothing else is said: as MatMulNBits' usual block_size, and GGUF's."""
 

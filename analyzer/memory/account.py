@@ -22,6 +22,9 @@ __all__ = ["Account", "Basis", "Line", "Live", "Needed", "Peak"]
 _CHUNK = 256
 """Bytes that onnxruntime's arena hands out at least, and of which it hands out whole ones."""
 
+_SMALL = 127
+"""Bytes of a tensor that onnxruntime copies into its arena; larger ones stay where they were read."""
+
 _CACHE = re.compile(r"past|present|cache", re.IGNORECASE)
 
 
@@ -55,6 +58,7 @@ class Live:
     """Of the node that makes it."""
 
     nbytes: int
+    """Bytes in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Peak:
 
     step: Step
     nbytes: int
+    """Bytes in use."""
     polynomial: Polynomial | None
     live: tuple[Live, ...]
     """The largest first."""
@@ -81,6 +86,9 @@ class Needed:
 
     unknown: tuple[str, ...]
     """Values whose sizes are not known."""
+
+    held: int = 0
+    """Bytes that a session asks its arena for before it runs: packed weights, and copies of the smallest tensors."""
 
     @property
     def total(self) -> int | None:
@@ -124,15 +132,32 @@ class Account:
         if refused := self.inference.refused(sizes):
             note = f"the inputs of {refused} do not fit each other at these sizes"
             return Needed(
-                (*fixed, Line("activations", None, Basis.MODELLED, note=note)), None, tuple(unknown)
+                (*fixed, Line("activations", None, Basis.MODELLED, note=note)),
+                None,
+                tuple(unknown),
+                self.held,
             )
         if unknown:
             note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that nobody knows before the run"
             return Needed(
-                (*fixed, Line("activations", None, Basis.MODELLED, note=note)), None, tuple(unknown)
+                (*fixed, Line("activations", None, Basis.MODELLED, note=note)),
+                None,
+                tuple(unknown),
+                self.held,
             )
         peak = self._peak(nbytes, fits)
-        return Needed((*fixed, *self._at_peak(peak, nbytes, fits), *self._untold()), peak, ())
+        return Needed((*fixed, *self._at_peak(peak, nbytes, fits), *self._untold()), peak, (), self.held)
+
+    @property
+    def held(self) -> int:
+        """Bytes that a session asks its arena for before it runs."""
+        sizes = [
+            DType.from_onnx(each.dtype).nbytes(math.prod(each.dims))
+            for name, each in self.described.tensors.items()
+            if name not in self.packed.packed
+        ]
+        small = sum(size for size in sizes if size <= _SMALL)
+        return self.packed.exact + self.packed.modelled + small
 
     def sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int | None]:
         """Return the bytes of every buffer by its owner, None where they are not known.

@@ -15,7 +15,7 @@ from analyzer.memory.fits import Fit, Room, find_fits, find_room
 from analyzer.memory.inplace import reuses_of
 from analyzer.memory.opened import open_account
 from analyzer.timing.inputs.feeds import plan_feeds
-from analyzer.timing.inputs.shapes import Shapes
+from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.record import Axis
 from analyzer.units import printable
 

@@ -22,6 +22,7 @@ class Room:
     """Whether a run at the sizes that were asked for fits."""
 
     memory: int
+    """Bytes to fit into."""
     needed: int | None
     """Bytes; None where somebody would have to guess."""
 
@@ -35,6 +36,7 @@ class Fit:
     """The largest size of an axis that fits, with the others as they are."""
 
     memory: int
+    """Bytes to fit into."""
     axis: str
     at: tuple[tuple[str, int], ...]
     """The sizes of the other axes."""

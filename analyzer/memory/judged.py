@@ -9,7 +9,7 @@ from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, U
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.ledger import Ledger
 from analyzer.memory.answer import Asked, answer_memory
-from analyzer.timing.inputs.shapes import Shapes, parse_shapes
+from analyzer.timing.inputs.sizes import Shapes, parse_shapes
 from analyzer.timing.record import Axis
 from analyzer.units import format_bytes
 from analyzer.wording import shown

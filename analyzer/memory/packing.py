@@ -34,6 +34,9 @@ class Packed:
     modelled: int
     """Bytes of other kernels, as they were measured on one kind of processor."""
 
+    packed: frozenset[str]
+    """The tensors that `exact` is of, which are let go of."""
+
     untold: tuple[str, ...]
     """Operators that read stored weights and may copy them, of which nothing is known."""
 
@@ -42,17 +45,26 @@ def pack(described: Described) -> Packed:
     """Return what the kernels of a graph's nodes copy."""
     exact = modelled = 0
     untold = set()
+    seen = set()
+    packed = set()
     for node in described.nodes:
         weights = [_constant(described, name) for name in node.inputs]
+        names = tuple(name for name, weight in zip(node.inputs, weights, strict=True) if weight is not None)
+        alike = (node.domain, node.op_type, names, node.integers.get("transB"))
+        if alike in seen:  # kernels that pack one tensor in the same way share what they made
+            continue
+        seen.add(alike)
         if (products := _PRODUCTS.get((node.domain, node.op_type))) is not None:
             for place in products:
                 weight = weights[place] if place < len(weights) else None
-                exact += 0 if weight is None else _product_nbytes(node, weight)
+                made = 0 if weight is None else _product_nbytes(node, weight)
+                packed |= {node.inputs[place]} if made else set()
+                exact += made
         elif (rule := _OTHERS.get((node.domain, node.op_type))) is not None:
             modelled += rule(node, weights)
         elif (node.domain, node.op_type) in _UNTOLD and any(each is not None for each in weights[1:]):
             untold.add(node.op_type)
-    return Packed(exact, modelled, tuple(sorted(untold)))
+    return Packed(exact, modelled, frozenset(packed), tuple(sorted(untold)))
 
 
 def _constant(described: Described, name: str) -> DescribedTensor | None:

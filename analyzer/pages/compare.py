@@ -22,7 +22,7 @@ from analyzer.pages.page import (
     Said,
     Table,
 )
-from analyzer.pages.shared import tell_rule
+from analyzer.pages.shared import tell_rule, title_groups
 from analyzer.units import (
     format_bytes,
     format_change,
@@ -218,12 +218,7 @@ _GROUPS = (
 
 
 def _groups(document: CompareDocument) -> Table:
-    keys = document.by.replace(",", ", ")
-    title = (
-        keys
-        if document.depth is None or (document.by, document.depth) == ("block", 1)
-        else f"{keys}, depth {document.depth}"
-    )
+    title = title_groups(document.by, document.depth)
     known = [
         pair
         for pair in document.groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from analyzer.documents.cost import Amount, CostDocument, CostGroup
 from analyzer.pages.memory import memory_answer, memory_blocks
@@ -24,6 +24,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
+from analyzer.pages.shared import title_groups
 from analyzer.units import format_bytes, format_count, format_many, short_count
 
 __all__ = ["describe_cost"]
@@ -37,10 +38,14 @@ def describe_cost(document: CostDocument) -> Page:
         subject=document.model.path,
         about=_at(document),
         answer=_answer(document),
-        tone=Tone.PLAIN if document.complete else Tone.BAD,
+        tone=Tone.PLAIN if document.complete and not _has_parted(document) else Tone.BAD,
         figures=tuple(_figures(document)),
         blocks=tuple(_blocks(document)),
     )
+
+
+def _has_parted(document: CostDocument) -> bool:
+    return document.measured is not None and document.measured.verdict != "agrees"
 
 
 def _at(document: CostDocument) -> str:
@@ -51,11 +56,28 @@ def _at(document: CostDocument) -> str:
 
 
 def _answer(document: CostDocument) -> str:
-    room = memory_answer(document)
+    room = "; ".join(filter(None, (_run_answer(document), memory_answer(document))))
     if document.complete:
         return room
     many = format_many(len(document.unknown), "node")
     return f"NOT COMPLETE: the work of {many} is not known, and is not in the sums{room and '; '}{room}"
+
+
+def _run_answer(document: CostDocument) -> str:
+    """Whether a run was as it is said."""
+    run = document.measured
+    if run is None:
+        return ""
+    if run.verdict == "agrees":
+        shapes = format_many(run.shapes, "shape")
+        macs = f" and {_plain(run.macs.measured)} MACs" if run.macs.verdict == "agrees" else ""
+        return f"a run by onnxruntime {run.version} agrees: {shapes}{macs}"
+    if run.verdict == "not-compared":
+        return "nothing of a run could be compared"
+    parts = [f"{format_many(len(run.differing), 'shape')}"] if run.differing else []
+    parts += ["MACs"] if run.macs.verdict == "differs" else []
+    parts += ["memory"] if any((line.unexplained or 0) > 0 for line in run.memory) else []
+    return f"DIFFERS from a run by onnxruntime {run.version}: {', '.join(parts)}"
 
 
 def _figures(document: CostDocument) -> Iterator[Figure]:
@@ -101,9 +123,13 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
         lines = f"free: {told}; give sizes with --shape {named[0].axis or named[0].input}=N"
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)
+    yield from _measured(document)
     yield from memory_blocks(document)
     yield _groups(document)
     yield _operators(document)
+    if document.assumed:
+        equal = tuple(f"{each}: they meet in one axis" for each in document.assumed)
+        yield Notes(equal, title="Taken to be equal", detail=Detail.MORE)
     yield Facts((Fact("convention", document.convention),), title="What is counted", detail=Detail.MORE)
 
 
@@ -121,6 +147,67 @@ def _unknown(document: CostDocument) -> Table:
     return Table(columns, made, title="not known", detail=Detail.FIRST)
 
 
+def _measured(document: CostDocument) -> Iterator[Block]:
+    """A run beside what is said: work and memory, then each value of another shape."""
+    run = document.measured
+    if run is None:
+        return
+    sizes = ", ".join(f"{axis}={size}" for axis, size in run.at.items())
+    rows = [
+        Row(
+            ("MACs", _plain(run.macs.said), _plain(run.macs.measured), _gap(run.macs.said, run.macs.measured))
+        )
+    ]
+    rows += [
+        Row((line.line, _nbytes(line.modelled), _nbytes(line.measured), _more(line.unexplained)))
+        for line in run.memory
+    ]
+    columns = (
+        Column(f"a run at {sizes}" if sizes else "a run", Kind.NAME),
+        Column("said", Kind.PROSE, room=9),
+        Column("measured", Kind.PROSE, room=9),
+        Column("unexplained", Kind.PROSE, room=8),
+    )
+    yield Table(columns, tuple(rows), title="measured", key="measured")
+    notes = []
+    if run.unknown_shapes:
+        many = format_many(run.unknown_shapes, "value")
+        notes.append(f"the shape of {many} is known from the run alone")
+    if run.macs.measured is None:
+        notes.append(f"MACs of the run cannot be counted: {run.macs.why}")
+    if notes:
+        yield Notes(tuple(notes))
+    shapes = (
+        Column("value", Kind.NAME),
+        Column("operator", room=5),
+        Column("said", Kind.PROSE, room=9),
+        Column("found", Kind.PROSE, room=9),
+    )
+    rows = [Row((row.value, row.op_type, str(row.said), str(row.found))) for row in run.differing]
+    if rows:
+        yield Table(shapes, tuple(rows), title="shapes that differ", is_long=True, key="differing")
+
+
+def _plain(count: int | None) -> str:
+    return "not known" if count is None else format_count(count)
+
+
+def _nbytes(count: int | None) -> str:
+    return "not known" if count is None else format_bytes(count)
+
+
+def _gap(said: int | None, found: int | None) -> str:
+    return "" if said is None or found is None else _signed(found - said, format_count)
+
+
+def _more(unexplained: int | None) -> str:
+    return "" if unexplained is None else _signed(unexplained, lambda count: f"{format_count(count)} B")
+
+
+def _signed(count: int, form: Callable[[int], str]) -> str:
+    return "0" if not count else f"{'+' if count > 0 else '-'}{form(abs(count))}"
+
+
 _COLUMNS = (
     Column("MACs", Kind.COUNT, room=9),
     Column("share", Kind.SHARE, room=6, is_bar=True),
@@ -132,9 +219,7 @@ _COLUMNS = (
 
 
 def _groups(document: CostDocument) -> Table:
-    keys = document.by.replace(",", ", ")
-    plain = document.depth is None or (document.by, document.depth) == ("block", 1)
-    title = keys if plain else f"{keys}, depth {document.depth}"
+    title = title_groups(document.by, document.depth)
     rows = tuple(_row(name, alike, document) for name, alike in _alike(document.groups))
     totals = document.totals
     total = (

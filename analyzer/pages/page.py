@@ -24,6 +24,7 @@ __all__ = [
     "Block",
     "Cell",
     "Chart",
+    "Code",
     "Column",
     "Detail",
     "Fact",
@@ -31,17 +32,23 @@ __all__ = [
     "Figure",
     "Findings",
     "Kind",
+    "Math",
     "Notes",
     "Page",
+    "Piece",
     "Problem",
+    "Prose",
     "Row",
     "Said",
     "Table",
     "Tone",
     "cut_table",
+    "list_verdicts",
     "name_rows",
     "number_of",
+    "pieces_of",
     "say",
+    "say_prose",
 ]
 
 
@@ -51,6 +58,8 @@ class Tone(Enum):
     GOOD = "good"
     BAD = "bad"
     PLAIN = "plain"
+    WARN = "warn"
+    """A doubt that goes with the answer."""
 
 
 class Detail(Enum):
@@ -72,6 +81,8 @@ class Kind(Enum):
     """A name from a file."""
     PROSE = "prose"
     """A sentence, which may be broken over lines."""
+    FORMULA = "formula"
+    """An expression, which may be broken before a summand."""
     COUNT = "count"
     BYTES = "bytes"
     MS = "ms"
@@ -82,6 +93,8 @@ class Kind(Enum):
     ERROR = "error"
     """A difference of values, three digits."""
     DECIBEL = "decibel"
+    AMOUNT = "amount"
+    """A number in the unit of its row, said by who knows it; it does not add up."""
     SIGNED = "signed"
     SIGNED_BYTES = "signed bytes"
     SIGNED_MS = "signed ms"
@@ -89,12 +102,12 @@ class Kind(Enum):
     @property
     def is_number(self) -> bool:
         """Whether cells stand at the right, and are sorted by value."""
-        return self not in (Kind.TEXT, Kind.NAME, Kind.PROSE)
+        return self not in (Kind.TEXT, Kind.NAME, Kind.PROSE, Kind.FORMULA)
 
     @property
     def adds(self) -> bool:
         """Whether the cells of several rows have a sum."""
-        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL)
+        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,28 @@ class Said:
     text: str
 
 
-Cell: TypeAlias = "int | float | str | Said | None"
+@dataclass(frozen=True, slots=True)
+class Math:
+    """An expression."""
+
+    text: str
+    latex: str
+    """The same for LaTeX's mathematics, without dollars around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A name within a sentence."""
+
+    text: str
+
+
+Piece: TypeAlias = "str | Math | Code"
+
+Prose: TypeAlias = "str | tuple[Piece, ...]"
+"""A sentence; text may be anybody's."""
+
+Cell: TypeAlias = "int | float | str | Said | Math | tuple[Piece, ...] | None"
 """Text may be anybody's: each format escapes it. None is what is not known, or makes no sense."""
 
 
@@ -131,6 +165,8 @@ class Row:
     level: int = 0
     """How far the first cell is set in."""
     tone: Tone = Tone.PLAIN
+    stays: bool = False
+    """It is shown wherever the table is cut, below the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +190,10 @@ class Table:
     """What a chart calls it by."""
     others: str = "other"
     """What a row that stands for cut ones counts."""
+    ample: int = 1
+    """So many times the rows of other tables are shown where some are cut."""
+    is_split: bool = False
+    """Columns that have no room go on in a further table, and none is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +202,8 @@ class Fact:
 
     label: str
     value: str
+    pieces: tuple[str, ...] = ()
+    """The parts of a value that is a list, within which text breaks no line where it need not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +219,15 @@ class Facts:
 class Notes:
     """Sentences."""
 
-    lines: tuple[str, ...]
+    lines: tuple[Prose, ...]
     title: str = ""
     detail: Detail = Detail.SHOWN
+    tone: Tone = Tone.PLAIN
+    """Good and bad ones are verdicts, which stand with the answer."""
+
+    @property
+    def is_verdict(self) -> bool:
+        return self.tone in (Tone.GOOD, Tone.BAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +240,8 @@ class Problem:
     subjects: tuple[str, ...] = ()
     nbytes: int | None = None
     model: str = ""
+    short: str = ""
+    """The same in a few words, for a line of a terminal; empty where the message is short, or its beginning says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +249,10 @@ class Findings:
     """What was found, worst first."""
 
     problems: tuple[Problem, ...]
+    title: str = ""
     detail: Detail = Detail.FIRST
+    is_short: bool = False
+    """Whether each is one line of a terminal: the first screen of a model, where `-v` says all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +303,34 @@ class Page:
     blocks: tuple[Block, ...] = ()
 
 
+def list_verdicts(page: Page) -> list[Notes]:
+    """Its good and bad sentences, the bad ones first."""
+    found = [block for block in page.blocks if isinstance(block, Notes) and block.is_verdict]
+    return sorted(found, key=lambda block: block.tone is not Tone.BAD)
+
+
 def number_of(cell: Cell) -> float | None:
     """The number in a cell; None where it holds none."""
     value = cell.value if isinstance(cell, Said) else cell
-    return None if value is None or isinstance(value, str) else value
+    return value if isinstance(value, int | float) else None
+
+
+def pieces_of(prose: Prose) -> tuple[Piece, ...]:
+    """What a sentence is made of."""
+    return (prose,) if isinstance(prose, str) else prose
+
+
+def say_prose(prose: Prose) -> str:
+    """What a sentence reads, not escaped.
+
+    >>> say_prose(("cache: ", Math("2*D", "2 D"), " elements"))
+    'cache: 2*D elements'
+    """
+    return "".join(each if isinstance(each, str) else each.text for each in pieces_of(prose))
+
+
+def _format_amount(value: float) -> str:
+    return format_count(value) if isinstance(value, int) else f"{value:,.4g}"
 
 
 _WRITERS = {
@@ -267,6 +344,7 @@ _WRITERS = {
     Kind.SIGNED: lambda value: format_signed(round(value)),
     Kind.SIGNED_BYTES: lambda value: format_signed_bytes(round(value)),
     Kind.SIGNED_MS: format_signed_ms,
+    Kind.AMOUNT: _format_amount,
 }
 
 
@@ -276,21 +354,25 @@ def say(cell: Cell, kind: Kind) -> str:
     >>> say(1234, Kind.COUNT), say(None, Kind.BYTES), say(0.2177, Kind.SHARE), say(None, Kind.TEXT)
     ('1,234', '-', '21.8 %', '')
     """
-    if isinstance(cell, Said):
+    if isinstance(cell, Said | Math):
         return cell.text
-    if isinstance(cell, str):
-        return cell
+    if isinstance(cell, str | tuple):
+        return say_prose(cell)
     if cell is None:
         return "-" if kind.is_number else ""
     return _WRITERS[kind](cell) if kind in _WRITERS else str(cell)
 
 
-def name_rows(rows: Sequence[Row]) -> list[Cell]:
-    """The first cell of each row; below another it goes without what that one says already.
+def name_rows(table: Table) -> list[Cell]:
+    """The first cell of each row; a name below another goes without what that one says already.
 
-    >>> name_rows([Row(("encoder",)), Row(("encoder.norm",), level=1), Row(("head",))])
+    >>> rows = (Row(("encoder",)), Row(("encoder.norm",), level=1), Row(("head",)))
+    >>> name_rows(Table((Column("scope", Kind.NAME),), rows))
     ['encoder', 'norm', 'head']
     """
+    rows = table.rows
+    if table.columns[0].kind is not Kind.NAME:
+        return [row.cells[0] for row in rows]
     above: list[str] = []
     named: list[Cell] = []
     for row in rows:
@@ -320,8 +402,13 @@ def cut_table(table: Table, rows: int) -> Table:
 
     Where the table has an order, the first of it are kept and stand in it; else the first as they are.
     """
-    if table.is_whole or not rows or len(table.rows) <= rows:
+    rows *= table.ample
+    free = tuple(row for row in table.rows if not row.stays)
+    if table.is_whole or not rows or len(free) <= rows:
         return table
+    if len(free) < len(table.rows):
+        cut = cut_table(replace(table, rows=free, ample=1), rows)
+        return replace(cut, rows=(*cut.rows, *(row for row in table.rows if row.stays)))
     if any(row.level for row in table.rows):
         return _close(table, rows)
     ordered = list(table.rows)

@@ -22,17 +22,6 @@ from typing import IO
 
 from analyzer.process.memory import own_nbytes
 
-__all__ = [
-    "TICK",
-    "Child",
-    "Inbox",
-    "Limits",
-    "OverMemoryError",
-    "OverTimeError",
-    "read_frame",
-    "write_frame",
-]
-
 TICK = 0.1
 """Seconds between looks at the memory of a process, which take less than a thousandth of that."""
 
@@ -45,9 +34,9 @@ class Limits:
     """What running a model may take."""
 
     seconds: float = 600.0
-    """From the start of the first process to the end of the last."""
+    """Seconds from the start of the first process to the end of the last."""
     nbytes: int | None = None
-    """Of memory; None stands for nine tenths of what the machine, or this process's control group, has left."""
+    """Bytes of memory; None stands for nine tenths of what the machine, or this process's control group, has left."""
 
 
 class OverTimeError(Exception):

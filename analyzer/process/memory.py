@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["available", "forget_peak", "limit_growth", "own_nbytes", "peak_rss"]
-
 _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
 _FILES = (

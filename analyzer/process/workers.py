@@ -16,8 +16,6 @@ from typing import Any, Generic, TypeVar
 from analyzer.errors import OnnxLedgerError
 from analyzer.process.child import TICK, Child, Inbox, OverMemoryError, OverTimeError, read_frame, write_frame
 
-__all__ = ["Died", "call_apart", "serve", "usable_processors"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

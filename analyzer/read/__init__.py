@@ -17,8 +17,7 @@ from analyzer.near import model_of_data
 from analyzer.ranges import Source
 from analyzer.read.book import HEADER, METADATA, STRUCTURE, UNKNOWN, Book
 from analyzer.read.graphs import Pending, read_function, read_graphs
-from analyzer.read.kinds import HEAD, describe_kind
-from analyzer.read.source import open_source
+from analyzer.read.source import HEAD, describe_kind, open_source
 from analyzer.read.wire import LENGTH, VARINT, BrokenMessageError, Field, Window
 
 __all__ = ["MAX_OBJECTS", "read_model"]

@@ -11,26 +11,6 @@ from analyzer.model import Key
 from analyzer.ranges import Source
 from analyzer.read.wire import Field, Window
 
-__all__ = [
-    "FUNCTIONS",
-    "GRAPH_STRUCTURE",
-    "HEADER",
-    "INSIDE",
-    "METADATA",
-    "NAMES",
-    "NODES",
-    "NODE_METADATA",
-    "ORPHANED",
-    "STRUCTURE",
-    "TENSORS",
-    "UNKNOWN",
-    "VALUES",
-    "Book",
-    "Names",
-    "shown",
-    "untaken",
-]
-
 NODES = "[node structure]"
 """Operators, attributes and protobuf's own keys and lengths around them."""
 NODE_METADATA = "[node metadata]"
@@ -53,9 +33,6 @@ ORPHANED = "[orphaned]"
 """Payload that no tensor refers to, here or in an external file."""
 
 INSIDE = (NODES, NODE_METADATA, NAMES, VALUES, TENSORS, FUNCTIONS, HEADER, METADATA, UNKNOWN)
-GRAPH_STRUCTURE = "[graph structure]"
-"""All of `INSIDE` in one row, where a report does not tell them apart."""
-
 STRUCTURE = (*INSIDE, ORPHANED)
 """The accounts of a model file's bytes besides payload, in the order of reports."""
 

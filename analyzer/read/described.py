@@ -4,17 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "Asked",
-    "Described",
-    "DescribedNode",
-    "DescribedTensor",
-    "DescribedValue",
-    "Dim",
-    "Optimizing",
-    "Sizes",
-]
-
 Dim = int | str | None
 
 

@@ -11,9 +11,7 @@ from urllib.parse import urlsplit
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from analyzer.read.store import AT_ONCE, DOWNLOAD, STEP, Answer, Meter, Store, Unanswered
-
-__all__ = ["Filesystem", "find"]
+from analyzer.read.remote import AT_ONCE, DOWNLOAD, STEP, Answer, Meter, Store, Unanswered
 
 # What filesystems call the marks of one version of a file, the surest first.
 _MARKS: tuple[str, ...] = (

@@ -11,16 +11,51 @@ from typing import NamedTuple, TypeVar
 import onnx
 from google.protobuf.message import DecodeError
 
+from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor, ValueType
-from analyzer.read.attributes import BIG, GRAPH, GRAPHS, Attribute, discard_unknown, read_attribute
 from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, shown, untaken
-from analyzer.read.nodes import NodeReader, carried, kept_metadata
-from analyzer.read.signature import read_type
+from analyzer.read.nodes import (
+    BIG,
+    GRAPH,
+    GRAPHS,
+    Attribute,
+    NodeReader,
+    carried,
+    discard_unknown,
+    kept_metadata,
+    read_attribute,
+)
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field
 
-__all__ = ["MAX_DEPTH", "Pending", "read_function", "read_graphs"]
+# what a caller has to feed
+
+MAX_RANK = 64
+"""Dimensions that an array of numpy can have; of an input with more, one more than these is kept."""
+
+
+def read_type(name: str, proto: onnx.TypeProto) -> ValueType:
+    """What the file says of an input of this name."""
+    choice = proto.WhichOneof("value") or ""
+    kind = choice.removesuffix("_type")
+    if kind not in ("tensor", "sparse_tensor"):
+        return ValueType(name, kind, DType.UNDEFINED, None)
+    tensor = proto.tensor_type if kind == "tensor" else proto.sparse_tensor_type
+    dims = None
+    if tensor.HasField("shape"):
+        dims = tuple(_read_dim(dim) for dim in itertools.islice(tensor.shape.dim, MAX_RANK + 1))
+    return ValueType(name, kind, DType.from_onnx(tensor.elem_type), dims)
+
+
+def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return dim.dim_value
+    axis: str | bytes = dim.dim_param  # bytes where they are no UTF-8
+    return (axis if isinstance(axis, str) else axis.decode("utf-8", "backslashreplace")) or None
+
+
+# graphs and functions
 
 MAX_DEPTH = 100
 """Graphs nested deeper than this are refused; protobuf's own parsers refuse those nested deeper than 32."""

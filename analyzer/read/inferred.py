@@ -24,8 +24,6 @@ from analyzer.read.described import (
 )
 from analyzer.read.sized import Sizer
 
-__all__ = ["describe", "serve"]
-
 _KEPT = 1024
 """Bytes up to which a stored tensor may hold a shape, and stays in what is inferred from."""
 

@@ -20,8 +20,6 @@ from analyzer.model import Payload
 from analyzer.ranges import Source
 from analyzer.read.wire import decode_varints
 
-__all__ = ["Encoding", "FilePayload", "ListPayload", "read_together"]
-
 Bytes = npt.NDArray[np.uint8]
 
 _PART = 1 << 24

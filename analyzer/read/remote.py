@@ -1,22 +1,104 @@
-"""A URL -> a file of which only the ranges that are asked for are read; fsspec knows the way there."""
+"""A URL -> a file of which only the ranges that are asked for are read, or the URLs of the models that it stands for.
+
+A `Store` keeps remote files: `web` over HTTP, `filesystem` by what fsspec knows; each is loaded when a URL asks for it.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError
+from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError, UsageError
 from analyzer.ranges import Traffic, check_location
-from analyzer.read.store import DOWNLOAD, STEP, Answer, Store, Unanswered, shown
 
-__all__ = ["RemoteFile", "open_remote"]
+# what keeps remote files
+
+AT_ONCE = 8
+"""Requests under way at a time: what browsers allow themselves for one host, within a few."""
+
+STEP = 1 << 11
+
+DOWNLOAD = "download the file and name it"
+
+
+class Unanswered(Exception):  # noqa: N818 - it never leaves analyzer.read, which makes a sentence of it
+    """Why a request brought nothing, and what to do next; whoever asked adds the name of the file."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """What a model file and its siblings have cost so far. Not frozen: this is what counts."""
+
+    requests: int = 0
+    """Every one that was sent, also those that were redirected or refused."""
+
+    bytes_read: int = 0
+    """Of bodies, without headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one request brought."""
+
+    body: bytes
+    total: int | None = None
+    """The size of the whole file; None where the answer does not say."""
+
+    marks: tuple[str, ...] = ()
+    """By which one version of the file is told from the next, the surest first; "" where there is none."""
+
+    url: str = ""
+    """Where it came from in the end."""
+
+
+class Store(Protocol):
+    """Where files are.
+
+    Implementations: `analyzer.read.web.Web`, and `analyzer.read.filesystem.Filesystem`, whose answers say less.
+    """
+
+    @property
+    def meter(self) -> Meter: ...
+
+    def look(self, url: str, length: int) -> Answer:
+        """The size and the marks of a file, and its first `length` bytes if they come for free."""
+        ...
+
+    def ask(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
+        """The bytes of each (offset, length), all of which lie within the file."""
+        ...
+
+    def beside(self, url: str, location: str) -> str:
+        """The URL of a file that is named relative to the folder of another."""
+        ...
+
+
+def shown(url: str) -> str:
+    """A URL without what may be secret: the user, the password, the query.
+
+    >>> shown("https://user:word@host:8080/model.onnx?token=1#part")
+    'https://host:8080/model.onnx'
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
+    user, _, host = host.rpartition("@")
+    # abfs://container@account names a place; a user of the web, or one with a password, does not.
+    is_place = user and ":" not in user and scheme.lower() not in ("http", "https")
+    return f"{scheme}://{user + '@' if is_place else ''}{host}{slash}{path}"
+
+
+# one file
 
 TIMEOUT = 30.0
 
@@ -212,3 +294,93 @@ def _find_on_hub(location: str) -> tuple[str, dict[str, str]] | None:
     if uri is None or not uri.path_in_repo:
         raise Unanswered("is no file on the hub; write hf://<namespace>/<name>/<path>")
     return url, build_hf_headers(token=hub.token)
+
+
+# many files
+
+_SUFFIX = ".onnx"
+_HUB = "hf://"
+
+
+def is_many(url: str) -> bool:
+    """Whether a URL stands for many models: it has a `*`, ends with `/`, or names a repository of the hub.
+
+    >>> is_many("s3://bucket/models/*.onnx"), is_many("hf://org/name"), is_many("hf://org/name/model.onnx")
+    (True, True, False)
+    """
+    path = url.partition("?")[0]
+    is_web = url.lower().startswith(("http://", "https://"))
+    is_repository = url.lower().startswith(_HUB) and not path.lower().endswith(_SUFFIX)
+    return not is_web and ("*" in path or path.endswith("/") or is_repository)
+
+
+def list_models(url: str) -> Iterator[str]:
+    """The URLs of the model files that a URL stands for, folder by folder.
+
+    `hf://org/*` are all repositories of an organization, `hf://org/name` is one, `s3://bucket/prefix/` what is below,
+    `s3://bucket/prefix/*.onnx` what matches, where `*` stands for any part of a path.
+
+    Raises:
+        UsageError: it cannot be listed, or nothing is there.
+        MissingExtraError: what lists it is not installed.
+    """
+    found = False
+    try:
+        for model in _list_hub(url) if url.lower().startswith(_HUB) else _list_store(url):
+            found = True
+            yield model
+    except ImportError as error:
+        raise MissingExtraError("remote", error.name or "fsspec", f"listing {url}") from error
+    except Exception as error:  # noqa: BLE001 - every filesystem has errors of its own
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{url}: cannot be listed: {said}; write the URLs into a list") from None
+    if not found:
+        raise UsageError(f"{url}: no {_SUFFIX} file is there; check the name")
+
+
+def _list_hub(url: str) -> Iterator[str]:
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    owner, _, rest = url[len(_HUB) :].strip("/").partition("/")
+    name, _, pattern = rest.partition("/")
+    if not name or "*" in name:
+        wanted = f"{owner}/{name or '*'}"
+        ids = (info.id for info in api.list_models(author=owner))
+        repositories: Iterator[str] = (each for each in ids if fnmatch.fnmatchcase(each, wanted))
+    else:
+        repositories = iter([f"{owner}/{name}"])
+    for repository in repositories:
+        for path in sorted(api.list_repo_files(repository)):
+            if path.lower().endswith(_SUFFIX) and (not pattern or fnmatch.fnmatchcase(path, pattern)):
+                yield f"{_HUB}{repository}/{path}"
+
+
+def _list_store(url: str) -> Iterator[str]:
+    from fsspec.core import url_to_fs
+
+    scheme = url.partition("://")[0]
+    start = url.partition("*")[0].rpartition("/")[0]
+    filesystem, root = url_to_fs(start)
+    pattern = url_to_fs(url)[1] if "*" in url else ""
+    yield from (f"{scheme}://{path.lstrip('/')}" for path in _walk(filesystem, root, pattern))
+
+
+def _walk(filesystem: Any, root: str, pattern: str) -> Iterator[str]:
+    for folder, _, files in filesystem.walk(root):
+        for name in sorted(files):
+            path = f"{folder.rstrip('/')}/{name}"
+            if name.lower().endswith(_SUFFIX) and (not pattern or fnmatch.fnmatchcase(path, pattern)):
+                yield path
+
+
+def mark_of(url: str) -> str:
+    """What tells this version of a remote file from the next, for one small request; "" where nothing does."""
+    if url.lower().startswith("file://"):
+        return ""
+
+    try:
+        source = open_remote(url, first=1)
+    except (ModelReadError, MissingExtraError):
+        return ""  # who reads it says why
+    return f"{source.nbytes}:{source.mark}" if source.mark else ""

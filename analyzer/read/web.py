@@ -22,9 +22,7 @@ import fsspec
 from fsspec.asyn import sync
 from yarl import URL
 
-from analyzer.read.store import AT_ONCE, DOWNLOAD, Answer, Meter, Unanswered, shown
-
-__all__ = ["Web"]
+from analyzer.read.remote import AT_ONCE, DOWNLOAD, Answer, Meter, Unanswered, shown
 
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _REFUSED = frozenset({401, 403, 404, 410})

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from analyzer.errors import ModelReadError
 from analyzer.ranges import Source
 
-__all__ = ["FIXED32", "FIXED64", "LENGTH", "VARINT", "Field", "Window", "decode_varints", "varint"]
-
 VARINT = 0
 FIXED64 = 1
 LENGTH = 2

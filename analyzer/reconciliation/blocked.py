@@ -18,10 +18,8 @@ from analyzer.ledger import Entry
 from analyzer.manifest import Parameter
 from analyzer.model import Key, Node, StoredTensor
 from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.layouts import Tiles
 from analyzer.reconciliation.lines import MEANINGS, Line, name_of
-from analyzer.reconciliation.tiles import Tiles
-
-__all__ = ["find_tiles", "mark_tiles"]
 
 _DOMAIN = "com.microsoft.nchwc"
 _BLOCKS = (16, 8)

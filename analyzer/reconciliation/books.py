@@ -1,6 +1,6 @@
 """The open books of a reconciliation: which PyTorch tensors and which stored tensors have found their line so far.
 
-Each rule (one file each) takes the books, settles what it can prove, and leaves the rest to the next.
+Each rule takes the books, settles what it can prove, and leaves the rest to the next.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from analyzer.reconciliation.lines import SAMPLED, EntryLine, Line, ParameterLin
 from analyzer.reconciliation.names import Alignment
 from analyzer.scopes import mangle, module_of, read_provenance
 from analyzer.wiring import Reader
-
-__all__ = ["Books", "Holding", "Suspect", "is_inside", "piece_of"]
-
 
 _FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
 """Inputs of recurrent operators and of attention that are weights; other inputs of attention are added, or mask."""
@@ -122,6 +119,16 @@ class Books:
         for entry in self.ledger.entries:
             if entry.tensor.key not in self.entries and entry.tensor.key not in suspected:
                 yield entry
+
+    def open_entries(self, tensor: Parameter | None = None) -> list[Entry]:
+        """The entries of suspects, or of those of one tensor, and the free ones."""
+        suspected = [each.entry for each in self.suspects if tensor is None or each.tensor is tensor]
+        return [*suspected, *self.free_entries()]
+
+    def release(self, *entries: Entry) -> None:
+        """Take entries off the suspects: a formula explains them."""
+        keys = {entry.tensor.key for entry in entries}
+        self.suspects = [suspect for suspect in self.suspects if suspect.entry.tensor.key not in keys]
 
     def readers(self, entry: Entry) -> list[Reader]:
         """The nodes that read a stored tensor."""

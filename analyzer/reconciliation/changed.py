@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from analyzer.content import Array, digest, digest_transposed
 from analyzer.dtypes import DType
@@ -25,14 +24,11 @@ from analyzer.model import Key, Node, Place, StoredTensor
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
 from analyzer.opaque import count_rounded
 from analyzer.reconciliation.books import Books
-from analyzer.reconciliation.leash import is_offset
+from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
+from analyzer.reconciliation.pointwise import is_offset
 from analyzer.tables import is_geometric
 from analyzer.wiring import GraphInput, Reader, Wiring
-
-__all__ = ["settle_changed"]
-
-Reals = npt.NDArray[np.float64]
 
 _PLAIN = re.compile(
     r"Linear|NonDynamicallyQuantizableLinear|Conv1D|(?:Lazy)?Conv(?:Transpose)?[123]d|Embedding"
@@ -195,7 +191,14 @@ def _find_change(books: Books, fixed: _Fixed, tensor: Parameter | Buffer, key: K
         if changes or moved is None:
             arrived[:] = True
             continue
-        places = _track(books, entry, meeting)
+        node = meeting.node
+        places = track(
+            books.ledger.model,
+            books.ledger.wiring,
+            entry.tensor,
+            node.graph_path,
+            node.inputs[meeting.slot],
+        )
         if places is not None and _is_in_order(places, entry.tensor.shape):
             if arrived.size:
                 arrived[places] = True
@@ -309,12 +312,6 @@ def _is_in_tune(books: Books, meeting: _Meeting, value: Array, frequencies: Real
         and bool(np.allclose(one * factor, found, rtol=_SLACK))
         for one, factor in zip(alike, factors, strict=True)
     )
-
-
-def _track(books: Books, entry: Entry, meeting: _Meeting) -> Array | None:
-    """Where in a tensor each element comes from that a node reads."""
-    model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
-    return track(model, wiring, entry.tensor, node.graph_path, node.inputs[meeting.slot])
 
 
 def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:

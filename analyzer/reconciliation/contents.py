@@ -1,26 +1,44 @@
-"""A stored tensor and a PyTorch tensor -> whether and how the one holds the other, in values, each read when asked."""
+"""A stored tensor and a PyTorch tensor -> whether and how the one holds the other, in values, each read when asked.
+
+`Originals` is PyTorch's side: all values of a tensor, or the evidence in the manifest. `Contents` holds the file's
+against it. `Stacks` asks one question of the samples of all tensors of a shape at once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import SAMPLES, Array, ContentMode, cast_digest, digest
+from analyzer.content import (
+    SAMPLES,
+    Array,
+    ContentMode,
+    cast_digest,
+    channel_statistics,
+    decode_values,
+    digest,
+    is_constant_filled,
+    rounded,
+    row_digests,
+    sample,
+    sample_positions,
+)
 from analyzer.decoding.encodings import Encoded, find_encoding
 from analyzer.dtypes import DType, is_exact
 from analyzer.ledger import Entry
-from analyzer.manifest import Buffer, Parameter
+from analyzer.manifest import Buffer, Manifest, Parameter
 from analyzer.model import Key
-from analyzer.reconciliation.axes import is_computed, is_convolved, is_own, is_straight, is_turned
 from analyzer.reconciliation.closeness import (
     BAND,
     Reals,
     compare_arrays,
     compare_codes,
+    compare_sums,
     find_roundings,
     is_like,
     is_rounded,
@@ -28,15 +46,151 @@ from analyzer.reconciliation.closeness import (
     narrow,
     within,
 )
-from analyzer.reconciliation.layouts import Layout, layouts
+from analyzer.reconciliation.layouts import (
+    AxisLayout,
+    Tiles,
+    Use,
+    class_use,
+    find_uses,
+    in_order,
+    is_computed,
+    is_convolved,
+    is_own,
+    is_straight,
+    is_turned,
+    layouts,
+)
 from analyzer.reconciliation.lines import Line
-from analyzer.reconciliation.originals import Originals
-from analyzer.reconciliation.sums import compare_sums
-from analyzer.reconciliation.tiles import Tiles
-from analyzer.reconciliation.uses import Use, class_use, find_uses, in_order
 from analyzer.wiring import Wiring
 
-__all__ = ["ContentMode", "Contents", "Fit"]
+if TYPE_CHECKING:
+    from analyzer.checkpoints import Weights
+
+# what is known of PyTorch's values
+
+
+@dataclass
+class Originals:
+    """PyTorch's side: each question is answered from the values where they are at hand, else from the manifest."""
+
+    manifest: Manifest
+    weights: Weights | None = None
+    salt: str = ""
+    """What picked the elements that the manifest has, or picks them among the values at hand."""
+    _samples: dict[str, Array | None] = field(default_factory=dict)
+    _constant: dict[str, bool] = field(default_factory=dict)
+    _rows: dict[tuple[str, DType], npt.NDArray[np.uint64] | None] = field(default_factory=dict)
+    _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name = {name: tensor for tensor in self.manifest.tensors for name in tensor.names}
+
+    @property
+    def has_content(self) -> bool:
+        return self.weights is not None or self.manifest.has_content
+
+    def named(self, name: str | None) -> Parameter | Buffer | None:
+        return None if name is None else self._by_name.get(name)
+
+    def values(self, tensor: Parameter | Buffer) -> Array | None:
+        """All elements in PyTorch's shape; of a manifest only those of small tensors."""
+        if self.weights is not None:
+            for name in tensor.names:
+                found = self.weights.array(name)
+                if found is not None:
+                    return found if found.shape == tensor.shape else None
+        element = tensor.dtype.to_numpy()
+        for name in tensor.names:
+            if name in self.manifest.values and element is not None:
+                return decode_values(self.manifest.values[name], element).reshape(tensor.shape)
+        is_whole = tensor.numel <= SAMPLES
+        samples = self.samples(tensor) if is_whole and tensor.content is not None else None
+        return None if samples is None else samples.reshape(tensor.shape)
+
+    def vector(self, name: str | None) -> Reals | None:
+        """A small tensor by name, as float64."""
+        tensor = self.named(name)
+        found = None if tensor is None else self.values(tensor)
+        return None if found is None else found.astype(np.float64)
+
+    def has(self, tensor: Parameter | Buffer) -> bool:
+        """Whether anything is known of its values."""
+        return self.samples(tensor) is not None
+
+    def positions(self, numel: int) -> npt.NDArray[np.int64]:
+        """Where in a tensor of so many elements those of `samples` stand, row-major."""
+        return sample_positions(numel, self.salt)
+
+    def samples(self, tensor: Parameter | Buffer) -> Array | None:
+        """The elements at `positions`; None where nothing is known."""
+        if tensor.name not in self._samples:
+            self._samples[tensor.name] = self._sample(tensor)
+        return self._samples[tensor.name]
+
+    def _sample(self, tensor: Parameter | Buffer) -> Array | None:
+        element = tensor.dtype.to_numpy()
+        if tensor.content is not None and element is not None:
+            return decode_values(tensor.content.samples, element)
+        values = self.values(tensor) if self.weights is not None else None
+        return None if values is None else sample(values, self.salt)
+
+    def is_constant(self, tensor: Parameter | Buffer) -> bool:
+        """Whether all elements are the same; where nothing is known, they may be."""
+        if tensor.content is not None:
+            return tensor.content.constant_filled
+        if tensor.name not in self._constant:
+            samples, values = self.samples(tensor), None
+            if samples is not None and is_constant_filled(samples):
+                values = self.values(tensor)
+            self._constant[tensor.name] = samples is None or (
+                values is not None and is_constant_filled(values)
+            )
+        return self._constant[tensor.name]
+
+    def digest(self, tensor: Parameter | Buffer) -> str | None:
+        if tensor.content is not None:
+            return tensor.content.digest
+        values = self.values(tensor)
+        return None if values is None else digest(values)
+
+    def cast_digest(self, tensor: Parameter | Buffer, dtype: DType) -> str | None:
+        """Of the elements cast to another floating-point type, as `analyzer.content.cast_digest` takes it."""
+        if tensor.content is not None and dtype.name in tensor.content.casts:
+            return tensor.content.casts[dtype.name]
+        values = self.values(tensor)
+        return None if values is None else cast_digest(values, dtype)
+
+    def row_digests(self, tensor: Parameter | Buffer) -> npt.NDArray[np.uint64] | None:
+        """Of each row along the last axis."""
+        text = tensor.row_digests if isinstance(tensor, Parameter) else None
+        if text is not None:
+            return decode_values(text, np.dtype("<u8")).astype(np.uint64)
+        return self.cast_row_digests(tensor, tensor.dtype)
+
+    def cast_row_digests(self, tensor: Parameter | Buffer, dtype: DType) -> npt.NDArray[np.uint64] | None:
+        """Of each row in another type, in the form that `analyzer.content.rounded` gives; kept for the next entry."""
+        key = (tensor.name, dtype)
+        if key not in self._rows:
+            values = self.values(tensor) if len(tensor.shape) >= 2 and tensor.numel else None
+            cast = (
+                None
+                if values is None
+                else next(rounded(values, None if dtype is tensor.dtype else dtype), None)
+            )
+            self._rows[key] = None if cast is None else row_digests(cast).astype(np.uint64)
+        return self._rows[key]
+
+    def channel_statistics(self, tensor: Parameter) -> tuple[Reals, Reals] | None:
+        """Projection and norm of each output channel."""
+        if tensor.channel_projections is not None and tensor.channel_norms is not None:
+            both = (tensor.channel_projections, tensor.channel_norms)
+            first, second = (decode_values(text, np.dtype("<f8")).astype(np.float64) for text in both)
+            return first, second
+        values = self.values(tensor) if tensor.shape else None
+        return None if values is None or not values.size else channel_statistics(values)
+
+
+# what the file has, held against that
 
 Positions = npt.NDArray[np.int64]
 
@@ -48,7 +202,7 @@ _FEW = 8
 class Fit:
     """How a stored tensor holds a PyTorch tensor."""
 
-    layout: Layout
+    layout: AxisLayout
     chain: tuple[Line, ...]
     """What became of it, in order; empty where it is as PyTorch has it."""
     evidence: str
@@ -72,7 +226,7 @@ class Contents:
     tiles: dict[Key, Tiles] = field(default_factory=dict)
     """What stands in tiles, and how it gets PyTorch's order of elements."""
     _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
-    _looks: dict[tuple[Key, Layout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
+    _looks: dict[tuple[Key, AxisLayout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
     _arrays: dict[Key, Array | None] = field(default_factory=dict)
     _precisions: dict[Key, DType] = field(default_factory=dict)
     _uses: dict[Key, frozenset[Use]] = field(default_factory=dict)
@@ -115,7 +269,7 @@ class Contents:
             self._uses[key] = find_uses(entry.tensor, stored, self.wiring)
         return in_order(self._uses[key], stored, shape, axes)
 
-    def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
+    def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool | None:
         """Whether the file, by this layout, uses a tensor as its module's class does; None where nothing tells."""
         answers = set()
         for use in self.uses(entry, layout.shape, layout.axes):
@@ -170,7 +324,7 @@ class Contents:
         found = self.layouts(entry, tensor.shape, is_computed=True)
         return any(self.fit_layout(entry, tensor, layout) is not None for layout in found if layout.is_plain)
 
-    def look(self, entry: Entry, layout: Layout) -> tuple[Array, Reals | None] | None:
+    def look(self, entry: Entry, layout: AxisLayout) -> tuple[Array, Reals | None] | None:
         """The stored numbers at a PyTorch tensor's sampled positions, and the step of each where they are codes."""
         key = (entry.tensor.key, layout)
         if key not in self._looks:
@@ -245,7 +399,7 @@ class Contents:
         )
         return max(found, default=(0, 0))
 
-    def closest(self, entry: Entry, tensor: Parameter | Buffer) -> Layout | None:
+    def closest(self, entry: Entry, tensor: Parameter | Buffer) -> AxisLayout | None:
         """The layout in which it would hold the tensor; None if sizes differ, or nothing tells which of several it is.
 
         Of several, it is the one in which the file uses it as PyTorch does, or else more than half of the sampled
@@ -261,7 +415,7 @@ class Contents:
         is_clear = list(near.values()).count(near[best]) == 1 and 2 * near[best][0] > near[best][1]
         return best if is_clear else None
 
-    def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> tuple[int, int]:
+    def _agreement(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> tuple[int, int]:
         samples = self.originals.samples(tensor) if self.mode != "none" else None
         look = self.look(entry, layout) if samples is not None else None
         if look is None or samples is None or look[0].dtype.kind not in "fiubV":
@@ -277,7 +431,7 @@ class Contents:
             return None
         return Fit(found, (*found.chain, *changed), "shape", None)
 
-    def layouts(self, entry: Entry, shape: tuple[int, ...], *, is_computed: bool) -> list[Layout]:
+    def layouts(self, entry: Entry, shape: tuple[int, ...], *, is_computed: bool) -> list[AxisLayout]:
         """The likeliest first: exporters transpose a matrix whose name they do not keep.
 
         Of a square one, neither shapes tell, nor samples that happen to stand on its diagonal. What a convolution reads
@@ -292,7 +446,7 @@ class Contents:
             found.reverse()
         return found
 
-    def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[Layout]:
+    def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[AxisLayout]:
         found = self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
         if len(found) > 1:  # a stable sort: what the file's operators say goes before what names do
             found.sort(key=lambda layout: self.agrees(entry, tensor, layout) is not True)
@@ -304,7 +458,7 @@ class Contents:
         return found if len(tensor.shape) == 2 and not is_straight(entry, self.wiring) else straight or found
 
     def fit_layout(
-        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, *, is_named: bool = True
+        self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout, *, is_named: bool = True
     ) -> Fit | None:
         """`fit` in one layout, where values are compared.
 
@@ -353,7 +507,7 @@ class Contents:
             yield None
         yield from find_roundings(stored, samples, entry.tensor.dtype, tensor.dtype)
 
-    def is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool:
+    def is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool:
         """Whether the tensor may stand there in another order of axes too, and only values tell."""
         if layout.window is None and len(self.layouts(entry, tensor.shape, is_computed=True)) < 2:
             return False
@@ -361,7 +515,7 @@ class Contents:
             layout.has_equal_axes and self.agrees(entry, tensor, layout) is not True
         )
 
-    def _compare_sums(self, entry: Entry, tensor: Parameter | Buffer, layout: Layout) -> bool | None:
+    def _compare_sums(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool | None:
         """Hold what PyTorch's side says of each row against codes; None where it says nothing of them."""
         encoded = self.encoding(entry)
         if encoded is None or not isinstance(tensor, Parameter):
@@ -370,7 +524,7 @@ class Contents:
         return None if known is None else compare_sums(encoded, layout, known)
 
     def _compare_whole(
-        self, entry: Entry, tensor: Parameter | Buffer, layout: Layout, through: DType | None
+        self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout, through: DType | None
     ) -> float | bool | None:
         """Compare all elements: False where they differ, the largest difference or True where not, None if unknown.
 
@@ -406,12 +560,12 @@ class Contents:
         expected = self.originals.cast_digest(tensor, dtype)
         return None if expected is None else cast_digest(restored, dtype) == expected
 
-    def repeats(self, entry: Entry, layout: Layout, values: Array) -> bool:
+    def repeats(self, entry: Entry, layout: AxisLayout, values: Array) -> bool:
         """Whether codes stand for these values, in PyTorch's order of axes, each within a step."""
         encoded = self.encoding(entry)
         return encoded is not None and self._compare_codes(encoded, values, layout) is not False
 
-    def _compare_codes(self, encoded: Encoded, original: Array, layout: Layout) -> float | bool:
+    def _compare_codes(self, encoded: Encoded, original: Array, layout: AxisLayout) -> float | bool:
         if layout.window is None:
             return compare_codes(encoded.bands(), original.transpose(layout.axes).reshape(-1))
         every = range(0, original.size, BAND)
@@ -423,3 +577,57 @@ class Contents:
         self._done[entry.tensor.key] = entry.tensor.nbytes
         if self.progress is not None:
             self.progress(min(sum(self._done.values()), self.total_nbytes), self.total_nbytes)
+
+
+# many tensors at once
+
+Tensor = Parameter | Buffer
+
+
+@dataclass
+class Stacks:
+    """Those of which values are known and that have more than one element."""
+
+    contents: Contents
+    tensors: Iterable[Tensor]
+    _by_shape: dict[tuple[int, ...], list[Tensor]] = field(default_factory=dict)
+    _by_numel: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+    _rows: dict[tuple[int, ...], npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for tensor in self.tensors:
+            if tensor.numel > 1 and self.contents.compares(tensor):
+                if tensor.shape not in self._by_shape:
+                    self._by_numel.setdefault(tensor.numel, []).append(tensor.shape)
+                self._by_shape.setdefault(tensor.shape, []).append(tensor)
+
+    def shapes(self, numel: int) -> list[tuple[int, ...]]:
+        """The shapes that tensors of so many elements have."""
+        return self._by_numel.get(numel, [])
+
+    @property
+    def all_shapes(self) -> Iterable[tuple[int, ...]]:
+        return self._by_shape.keys()
+
+    def near(
+        self, shape: tuple[int, ...], look: tuple[Array, npt.NDArray[np.float64] | None]
+    ) -> list[Tensor]:
+        """Tensors of a shape whose samples may be these: equal, rounded, or within a step of each."""
+        values, steps = look
+        tensors, rows = self.of(shape)
+        if values.dtype.kind not in "fiubV":
+            return []
+        mine = values.astype(np.float64)
+        room = steps * 1.01 if steps is not None else np.abs(mine) * 2.0**-6
+        with np.errstate(invalid="ignore"):
+            near = (np.abs(rows - mine) <= room + 1e-7).all(axis=1)
+        return [tensors[number] for number in np.flatnonzero(near)]
+
+    def of(self, shape: tuple[int, ...]) -> tuple[list[Tensor], npt.NDArray[np.float64]]:
+        """The tensors of a shape, and their samples (tensors, samples)."""
+        tensors = self._by_shape[shape]
+        if shape not in self._rows:
+            samples = (self.contents.originals.samples(tensor) for tensor in tensors)
+            known = [sample.astype(np.float64) for sample in samples if sample is not None]
+            self._rows[shape] = np.stack(known)
+        return tensors, self._rows[shape]

@@ -1,19 +1,32 @@
-"""The shapes of a PyTorch tensor and of a stored one -> the orders of axes in which one can hold the other."""
+"""The shapes of a PyTorch tensor and of a stored one -> the orders of axes in which one can hold the other.
+
+Two layouts of one shape, a square matrix and its transpose, are told apart by names and by what the file does with
+them: PyTorch's Linear computes x W^T, whatever Transpose, Gemm, MatMul or packed operator an exporter wrote for it.
+
+The tiles are those in which onnxruntime stores a convolution's weight (MLAS: onnxruntime/core/mlas/lib/reorder.cpp,
+MlasReorderFilterOIHWBiBo and -OIHWBo): output channels in blocks of 8 or 16, as wide as the machine's vectors, the
+last filled up with zeros, and the place within the block last; input channels as well, but where there are fewer than
+a block of them, or one for each group.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.content import Array
+from analyzer.ledger import Entry
+from analyzer.manifest import Buffer, Parameter, split_name
+from analyzer.model import Node, StoredTensor
+from analyzer.model.operators import DECODES, Kind, named
 from analyzer.reconciliation.lines import Line
-
-__all__ = ["Layout", "layouts", "same_layout"]
+from analyzer.scopes import float_name
+from analyzer.wiring import Wiring
 
 _MOST_ELEMENTS = 1 << 62
 """Elements that positions can count; a header may claim more."""
@@ -23,7 +36,7 @@ _MOST_AXES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class AxisLayout:
     """A PyTorch tensor with its axes in another order, then reshaped to the stored shape."""
 
     shape: tuple[int, ...]
@@ -81,12 +94,7 @@ class Layout:
         return permuted.transpose(np.argsort(self.axes)) if self.axes else permuted
 
 
-def same_layout(shape: tuple[int, ...]) -> Layout:
-    """As PyTorch has it."""
-    return Layout(shape, tuple(range(len(shape))), shape)
-
-
-def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]:
+def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[AxisLayout]:
     """The ways in which a stored tensor may hold one of PyTorch's, likeliest first; none where the sizes differ.
 
     >>> (
@@ -99,7 +107,7 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
     if numel != math.prod(stored) or numel >= _MOST_ELEMENTS:
         return
     straight = tuple(range(len(shape)))
-    first = Layout(shape, straight, stored)
+    first = AxisLayout(shape, straight, stored)
     if first.is_plain:
         yield first
     if len(_without_ones(shape)) >= 2 and len(shape) <= _MOST_AXES:
@@ -109,13 +117,13 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[Layout]
             order = _order(axes, shape)
             if order not in seen and [shape[axis] for axis in order] == wanted:
                 seen.add(order)
-                yield Layout(shape, axes, stored)
+                yield AxisLayout(shape, axes, stored)
         merged = _merged(shape, wanted)
-        yield from (Layout(shape, axes, stored) for axes in merged)
+        yield from (AxisLayout(shape, axes, stored) for axes in merged)
     if not first.is_plain and sorted(_without_ones(shape)) != sorted(_without_ones(stored)):
         yield first  # no reshape puts dims in another order: that is a transposed tensor, or a scrambled one
         if len(shape) == 2 and min(shape) > 1:
-            yield Layout(shape, (1, 0), stored)
+            yield AxisLayout(shape, (1, 0), stored)
 
 
 _BILINEAR = (1, 0, 2)
@@ -178,3 +186,290 @@ def _order(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _without_ones(shape: tuple[int, ...] | list[int]) -> list[int]:
     return [dim for dim in shape if dim != 1]
+
+
+# what a name and a reading operator say of the axes
+
+PACKS_TRANSPOSE = frozenset({"MatMulBnb4", "MatMulNBits"})
+"""Products whose second factor is packed as (columns, summed): the transpose of the matrix that MatMul had."""
+
+_CONVOLUTIONS = named(Kind.CONVOLUTION)
+"""Operators whose weight has the axes that PyTorch's has."""
+
+_INTEGER_PRODUCTS = frozenset(
+    {"DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"}
+)
+"""Operators whose weight a quantizer may have turned, where it stood for what Gemm reads."""
+
+
+def is_computed(entry: Entry, tensor: Parameter | Buffer) -> bool:
+    """Whether a stored tensor does not bear its own PyTorch name, so that an exporter made it of that."""
+    name = float_name(entry.tensor.name)
+    return name not in tensor.names and name not in entry.sources
+
+
+def is_own(entry: Entry, tensor: Parameter | Buffer) -> bool:
+    """Whether a stored tensor bears a tensor's name, but for a prefix."""
+    stored = f".{float_name(entry.tensor.name)}"
+    return any(stored.endswith(f".{name}") or f".{name}".endswith(stored) for name in tensor.names)
+
+
+def is_turned(entry: Entry, wiring: Wiring, *, is_computed: bool) -> bool:
+    """Whether a matrix is the transpose of PyTorch's as far as its name and the operator that reads it tell."""
+    if entry.read_by in PACKS_TRANSPOSE:
+        return not is_computed
+    reads = wiring.readers(entry.tensor)
+    return is_computed and not any(r.node.op_type == "Gemm" and r.node.integers.get("transB") for r in reads)
+
+
+def is_straight(entry: Entry, wiring: Wiring) -> bool:
+    """Whether the operator that reads a matrix takes it as PyTorch has it, a row for each output or token."""
+    return any(
+        (node.op_type == "Gemm" and slot == 1 and node.integers.get("transB") == 1)
+        or (node.op_type == "Gather" and slot == 0)
+        for node, slot in wiring.readers(entry.tensor)
+    )
+
+
+def is_convolved(entry: Entry, wiring: Wiring) -> bool:
+    """Whether a convolution reads a tensor as it is stored, decoded or cast."""
+    reads = wiring.readers(entry.tensor, past=DECODES)
+    return any(node.op_type in _CONVOLUTIONS and slot > 0 for node, slot in reads)
+
+
+def is_turnable(entry: Entry) -> bool:
+    """Whether codes may be of the transpose of what their name says: a quantizer turns what Gemm reads."""
+    return entry.read_by in _INTEGER_PRODUCTS
+
+
+# what operators do along each axis
+
+_MOST_HOPS = 8
+_ADDED = -1
+"""Stands for an axis of one element that an operator has put in."""
+
+_SAME = frozenset({"Cast", "CastLike", "DequantizeLinear", "Identity", "QuantizeLinear", "Slice", "Split"})
+"""Operators that keep the axes of their first input where they are."""
+
+_LEFT = dict.fromkeys(("FusedGemm", "FusedMatMul", "Gemm", "MatMul", "MatMulInteger"), 0) | {
+    "DynamicQuantizeMatMul": 0,
+    "MatMulIntegerToFloat": 0,
+    "QGemm": 0,
+    "QLinearMatMul": 0,
+}
+_RIGHT = _LEFT | dict.fromkeys(_LEFT, 1) | {"QGemm": 3, "QLinearMatMul": 3, "Attention": 1, "QAttention": 1}
+"""Products, and which input is their first factor, and their second: (..., rows, summed) x (..., summed, columns)."""
+
+_LOOKUPS: Mapping[str, tuple[frozenset[int], str]] = {
+    "EmbedLayerNormalization": (frozenset({2, 3, 4}), ""),
+    "Gather": (frozenset({0}), "axis"),
+    "GatherBlockQuantized": (frozenset({0}), "gather_axis"),
+    "QEmbedLayerNormalization": (frozenset({2, 3, 4}), ""),
+}
+"""Operators that look rows up: in which inputs, and the attribute that says along which axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What an operator does along the axes of a tensor, as stored or as PyTorch has them."""
+
+    result: int
+    """The axis that has an element for each result of a product, or for each thing that is looked up."""
+    summed: int | None
+    """The axis that a product sums over; None where rows are looked up."""
+
+
+_CLASSES: Mapping[str, tuple[Use, ...]] = {
+    "Conv1D": (Use(1, 0),),
+    "Embedding": (Use(0, 1), Use(0, None)),
+    "Linear": (Use(0, 1),),
+    "NonDynamicallyQuantizableLinear": (Use(0, 1),),
+}
+"""What modules do with their `weight`: those of torch.nn, and Conv1D of transformers.pytorch_utils. An embedding that
+is tied to a head is the head's weight as well."""
+
+
+def class_use(tensor: Parameter | Buffer, modules: Mapping[str, str], *, is_lookup: bool) -> Use | None:
+    """How PyTorch uses a tensor, as far as the classes of the modules that own it tell without doubt."""
+    found: set[Use | None] = set()
+    for name in tensor.names:
+        owner, leaf = split_name(name)
+        uses = _CLASSES.get(modules.get(owner, ""), ()) if leaf == "weight" else ()
+        found |= {use for use in uses if (use.summed is None) == is_lookup}
+    return found.pop() if len(found) == 1 else None
+
+
+def find_uses(tensor: StoredTensor, shape: tuple[int, ...], wiring: Wiring) -> frozenset[Use]:
+    """Along which axes of what a tensor stands for, of this shape, operators work; empty where nothing tells."""
+    found: set[Use] = set()
+    layer: list[tuple[StoredTensor | Node, tuple[int, ...]]] = [(tensor, tuple(range(len(shape))))]
+    for _ in range(_MOST_HOPS):
+        after: list[tuple[StoredTensor | Node, tuple[int, ...]]] = []
+        for provider, axes in layer:
+            for node, slot in wiring.readers(provider):
+                if not node.is_standard:
+                    continue
+                use = _use(node, slot, axes)
+                moved = None if use is not None else _move(node, slot, axes, shape, wiring)
+                if use is not None:
+                    found.add(use)
+                elif moved is not None:
+                    after.append((node, moved))
+        layer = after
+    return frozenset(found)
+
+
+def in_order(
+    uses: Iterable[Use], stored: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]
+) -> frozenset[Use]:
+    """Uses along the axes of a stored shape as uses along PyTorch's, which the file has in this order."""
+    long = [place for place, dim in enumerate(stored) if dim != 1]
+    theirs = dict(zip(long, (axis for axis in axes if shape[axis] != 1), strict=False))
+    if len(theirs) != len(long) or len(long) != sum(dim != 1 for dim in shape):
+        return frozenset()
+    return frozenset(
+        Use(theirs[use.result], None if use.summed is None else theirs[use.summed])
+        for use in uses
+        if use.result in theirs and (use.summed is None or use.summed in theirs)
+    )
+
+
+def _use(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
+    """What a node computes with a value whose axes are these of the stored tensor."""
+    op_type, integers = node.op_type, node.integers
+    if op_type in _LOOKUPS:
+        slots, attribute = _LOOKUPS[op_type]
+        axis = integers.get(attribute, 0)
+        is_axis = slot in slots and -len(axes) <= axis < len(axes) and axes[axis] != _ADDED
+        return Use(axes[axis], None) if is_axis else None
+    if op_type == "Einsum":
+        return _einsum(node, slot, axes)
+    if len(axes) < 2:
+        return None
+    if op_type in PACKS_TRANSPOSE and slot == 1:
+        result, summed = axes[-2:]
+    elif slot == _RIGHT.get(op_type):
+        summed, result = axes[-2:] if not integers.get("transB") else axes[:-3:-1]
+    elif slot == _LEFT.get(op_type):
+        result, summed = axes[-2:] if not integers.get("transA") else axes[:-3:-1]
+    else:
+        return None
+    return Use(result, summed) if _ADDED not in (result, summed) else None
+
+
+def _einsum(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
+    """Of two factors: the one axis that both have and the result has not, and the one that only this has."""
+    left, _, given = str(node.settings.get("equation", "")).replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != 2 or not given or slot > 1 or "." in terms[slot] or len(terms[slot]) != len(axes):
+        return None
+    mine, other = terms[slot], terms[1 - slot]
+    summed = [
+        axis for letter, axis in zip(mine, axes, strict=True) if letter in other and letter not in given
+    ]
+    result = [
+        axis for letter, axis in zip(mine, axes, strict=True) if letter in given and letter not in other
+    ]
+    is_plain = len(summed) == len(result) == 1 and _ADDED not in (summed[0], result[0])
+    return Use(result[0], summed[0]) if is_plain else None
+
+
+def _move(
+    node: Node, slot: int, axes: tuple[int, ...], shape: tuple[int, ...], wiring: Wiring
+) -> tuple[int, ...] | None:
+    """The axes of what a node makes of the value; None where it computes with it, or nobody can follow."""
+    if slot != 0:
+        return None
+    if node.op_type in _SAME:
+        return axes
+    if node.op_type == "Transpose":
+        order = node.axes("perm") or tuple(reversed(range(len(axes))))
+        return tuple(axes[place] for place in order) if sorted(order) == list(range(len(axes))) else None
+    if node.op_type not in ("Reshape", "Squeeze", "Unsqueeze"):
+        return None
+    given = node.axes("axes") or _numbers(node, wiring)
+    if given is None:
+        return None
+    if node.op_type == "Reshape":
+        return _reshape(given, axes, shape)
+    rank = len(axes) + len(given) * (node.op_type == "Unsqueeze")
+    places = {place + rank if place < 0 else place for place in given}
+    if node.op_type == "Squeeze":
+        return tuple(axis for place, axis in enumerate(axes) if place not in places)
+    rest = iter(axes)
+    return tuple(_ADDED if place in places else next(rest, _ADDED) for place in range(rank))
+
+
+def _numbers(node: Node, wiring: Wiring) -> tuple[int, ...] | None:
+    """The integers of a node's second input, where they are stored."""
+    name = node.inputs[1] if len(node.inputs) > 1 else ""
+    stored = wiring.find(node.graph_path, name) if name else None
+    array = stored.payload.array() if isinstance(stored, StoredTensor) and stored.numel <= 8 else None
+    is_whole = array is not None and array.dtype.kind == "i"
+    return tuple(np.asarray(array).reshape(-1).tolist()) if is_whole else None
+
+
+def _reshape(given: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes where a reshape only adds axes of one element, or takes them away."""
+    sizes = [1 if axis == _ADDED else shape[axis] for axis in axes]
+    wanted = [sizes[place] if dim == 0 and place < len(sizes) else dim for place, dim in enumerate(given)]
+    known = int(np.prod([dim for dim in wanted if dim > 0], dtype=np.int64))
+    wanted = [int(np.prod(sizes, dtype=np.int64)) // max(known, 1) if dim < 0 else dim for dim in wanted]
+    left = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if size != 1]
+    if [size for _, size in left] != [dim for dim in wanted if dim != 1]:
+        return None
+    rest = iter(left)
+    return tuple(_ADDED if dim == 1 else next(rest)[0] for dim in wanted)
+
+
+# the tiles of onnxruntime
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A PyTorch tensor in tiles, or a vector with zeros behind it."""
+
+    shape: tuple[int, ...]
+    """PyTorch's."""
+    stored: tuple[int, ...]
+    """The same axes, filled up to whole blocks."""
+    block: int
+    """Output channels of a tile."""
+    is_deep: bool
+    """Whether a tile has as many input channels besides."""
+
+    def restore(self, array: Array) -> Array:
+        """A stored array in PyTorch's order, a view where it can be; without what fills it up."""
+        return self.whole(array)[tuple(slice(dim) for dim in self.shape)]
+
+    def whole(self, array: Array) -> Array:
+        """The same, with what fills it up."""
+        if len(self.stored) == 1:
+            return array.reshape(self.stored)
+        rows, columns, *kernel = self.stored
+        deep = self.block if self.is_deep else 1
+        tiled = array.reshape(rows // self.block, columns // deep, *kernel, deep, self.block)
+        last = tiled.ndim - 1
+        order = (0, last, 1, last - 1, *range(2, last - 1))
+        return tiled.transpose(order).reshape(self.stored)
+
+    def fills_with_zeros(self, array: Array) -> bool:
+        """Whether nothing but zeros stands where PyTorch has nothing."""
+        whole = self.whole(array)
+        return not any(
+            bool(whole[(slice(None),) * axis + (slice(dim, None),)].any())
+            for axis, dim in enumerate(self.shape)
+        )
+
+    def positions(self, positions: Positions) -> Positions:
+        """Where in the stored tensor, row-major, the elements at these positions of PyTorch's stand."""
+        if len(self.stored) == 1:
+            return positions
+        row, column, *kernel = np.unravel_index(positions, self.shape)
+        rows, columns, *sizes = self.stored
+        deep = self.block if self.is_deep else 1
+        index = (row // self.block, column // deep, *kernel, column % deep, row % self.block)
+        tiled = (rows // self.block, columns // deep, *sizes, deep, self.block)
+        return np.ravel_multi_index(index, tiled).astype(np.int64)

@@ -1,9 +1,15 @@
-"""Rules for what no other rule has settled: suspects differ, parameters are unused or missing, entries have a role."""
+"""Rules for what no other rule has settled: suspects differ, parameters are unused or missing, entries have a role.
+
+A head that this file's task does not have, and what only training reads, is asked for where no traced program says
+what is read. Nothing of the head may be in the file: no tensor of any of its parameters, and no node whose scope is
+inside it. What is absent and is neither stays `missing`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -12,27 +18,17 @@ from analyzer.classify.structure import find_origin
 from analyzer.content import Array, decode_values, is_constant_filled
 from analyzer.ledger import Entry, Evidence, Role
 from analyzer.liveness import find_live
-from analyzer.manifest import Buffer, Manifest, Parameter, Traced, split_name
+from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter, Traced, split_name
 from analyzer.model import Node, StoredTensor
-from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
 from analyzer.reconciliation.books import Books, Suspect
 from analyzer.reconciliation.closeness import find_masked
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
-from analyzer.reconciliation.rotary import is_only_turned
+from analyzer.reconciliation.tables import is_only_turned
 from analyzer.scopes import is_dotted
 from analyzer.tables import are_slopes, is_known_table, is_sinusoidal, slack_of
 from analyzer.waves import are_frequencies, begin_at_zero
 from analyzer.wiring import Reader
-
-__all__ = [
-    "mark_ties",
-    "settle_dead",
-    "settle_entries",
-    "settle_fillers",
-    "settle_not_compared",
-    "settle_parameters",
-    "settle_suspects",
-]
 
 _BY_ROLE = {
     Role.CONSTANT: Line.ADDED,
@@ -166,15 +162,10 @@ def settle_fillers(books: Books) -> None:
 def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:
     """Whether nodes that normalize alone read an entry, all in modules that are told and do not own a parameter."""
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
-    if not readers or not all(_normalizes(reader.node) for reader in readers):
+    if not readers or not all(kind_of(reader.node) is Kind.NORMALIZES for reader in readers):
         return False
     modules = books.reader_modules(entry)
     return bool(modules) and not modules & {split_name(name)[0] for name in parameter.names}
-
-
-def _normalizes(node: Node) -> bool:
-    known = operator_of(node)
-    return known is not None and known.kind is Kind.NORMALIZES
 
 
 def _is_table(array: Array) -> bool:
@@ -348,7 +339,7 @@ def settle_parameters(books: Books) -> None:
 def settle_entries(books: Books) -> None:
     """Entries that hold no PyTorch parameter, by what the file alone says they are."""
     for entry in list(books.free_entries()):
-        if entry.role is not Role.PARAMETER and _is_weight(books, entry):
+        if entry.role is not Role.PARAMETER and _is_noted_weight(books, entry):
             # A note may say of anything that the exporter made it; none makes a matrix to multiply by.
             books.settle(entry, Line.UNEXPLAINED, "structure:multiplied")
         elif entry.role is Role.BUFFER:
@@ -362,7 +353,7 @@ def settle_entries(books: Books) -> None:
             books.settle(entry, _BY_ROLE[entry.role], entry.decided_by, is_counted=is_learned)
 
 
-def _is_weight(books: Books, entry: Entry) -> bool:
+def _is_noted_weight(books: Books, entry: Entry) -> bool:
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
     is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
     return is_noted and is_matrix and books.is_multiplied(entry)
@@ -421,3 +412,73 @@ def mark_ties(books: Books) -> None:
             books.parameters[parameter.name] = replace(settled, line=Line.TIED, chain=chain)
             held = books.entries[settled.entries[0]]
             books.entries[held.key] = replace(held, line=Line.TIED)
+
+
+# heads of other tasks
+
+HEADS = (
+    "classifier",
+    "cls",
+    "cls.predictions",
+    "cls.seq_relationship",
+    "decoder_pred",
+    "discriminator_predictions",
+    "generator_lm_head",
+    "generator_predictions",
+    "lm_head",
+    "pooler",
+    "pre_classifier",
+    "predictions",
+    "project_hid",
+    "project_q",
+    "qa_outputs",
+    "quantizer",
+    "score",
+    "sop_classifier",
+    "vocab_layer_norm",
+    "vocab_projector",
+    "vocab_transform",
+)
+"""Modules that transformers puts on a bare model for one task (`modeling_*.py`), at the top or in the base model."""
+
+TRAINING_ONLY = ("mask_token", "masked_spec_embed")
+"""Last parts of names that forward reads in training alone (`modeling_vit.py`, `modeling_wav2vec2.py`)."""
+
+
+def settle_outside(books: Books) -> None:
+    """Settle whole heads that are absent as `outside`, and what only training reads as `unused`.
+
+    Not beside the trace of an export, which read them or did not; that of a class says nothing of the file's.
+    """
+    if books.manifest.trace not in (None, OF_CLASS):
+        return
+    heads: dict[str, list[Parameter]] = defaultdict(list)
+    for parameter in books.manifest.parameters:
+        head = _head(parameter.names)
+        if head is not None:
+            heads[head].append(parameter)
+    scopes = {books.aligned.module(scope) for scope in books.ledger.traced_scopes.values()}
+    for head, parameters in sorted(heads.items()):
+        is_absent = all(parameter.name not in books.parameters for parameter in parameters)
+        if is_absent and not any(f"{scope}.".startswith(f"{head}.") for scope in scopes):
+            for parameter in parameters:
+                books.lose(parameter, Line.OUTSIDE, f"name:head {head}")
+    for parameter in list(books.free_parameters()):
+        if parameter.name.rpartition(".")[2] in TRAINING_ONLY:
+            books.lose(parameter, Line.UNUSED, "name:training-only")
+
+
+def _head(names: Iterable[str]) -> str | None:
+    """The head that all names of a parameter are in; a tied one that is also elsewhere is of none."""
+    found = {_head_of(name) for name in names}
+    return found.pop() if len(found) == 1 else None
+
+
+def _head_of(name: str) -> str | None:
+    """The first one or two parts of a name, or those after the base model's prefix, that are a head."""
+    parts = name.split(".")
+    for start in (0, 1):
+        for length in (2, 1):
+            if len(parts) > start + length and ".".join(parts[start : start + length]) in HEADS:
+                return ".".join(parts[: start + length])
+    return None

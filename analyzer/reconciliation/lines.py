@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -13,7 +13,6 @@ from analyzer.ledger import Finding, Ledger, Trainability
 from analyzer.manifest import Manifest
 from analyzer.model import Key, label
 from analyzer.notebook import to_html
-from analyzer.reconciliation.tiles import Tiles
 from analyzer.scopes import module_of
 from analyzer.units import format_many, printable
 
@@ -21,27 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = [
-    "CHANGED_BY",
-    "MEANINGS",
-    "RETYPED",
-    "UNBALANCED",
-    "WHY",
-    "BridgeRow",
-    "Compared",
-    "Computed",
-    "EntryLine",
-    "Line",
-    "Meaning",
-    "Nearest",
-    "ParameterLine",
-    "Piece",
-    "Reads",
-    "Reconciliation",
-    "Why",
-    "name_of",
-    "why_differing",
-]
+    from analyzer.reconciliation.layouts import Tiles
 
 Compared = Literal["whole", "sampled", "none"]
 """Every element; some of them, with or without the sums of each row; or only names and shapes."""
@@ -302,6 +281,17 @@ RETYPED = tuple(line for line, meaning in MEANINGS.items() if meaning.values in 
 """The lines of what is stored in another type than PyTorch's; whatever else became of it did so before."""
 
 
+def with_line(chain: Iterable[Line], line: Line) -> tuple[Line, ...]:
+    """A chain with one more line, before those of another type.
+
+    >>> [str(each) for each in with_line((Line.TRANSPOSED, Line.CAST), Line.CONCATENATED)]
+    ['transposed', 'concatenated', 'cast']
+    """
+    lines = tuple(chain)
+    moved, retyped = (tuple(x for x in lines if (x in RETYPED) is last) for last in (False, True))
+    return (*moved, line, *retyped)
+
+
 def name_of(chain: tuple[Line, ...]) -> Line:
     """The line of a parameter that went through several: the last that changes a value, else the last.
 
@@ -415,7 +405,7 @@ class EntryLine:
 
 @dataclass(frozen=True, slots=True)
 class BridgeRow:
-    """One line's totals, as docs/report-format.md defines them ("The lines of the bridge").
+    """One line's totals, as docs/reference/report-format.md defines them ("The lines of the bridge").
 
     `tensors` are parameters and stored tensors, `elements` what is touched of both. `parameter_delta` and
     `stored_delta` are the elements, signed, that lead from PyTorch's parameters to the file's parameters and to what it

@@ -1,13 +1,19 @@
-"""Names in the file <-> names in PyTorch, where one side has prefixes that the other lacks."""
+"""Names in the file <-> names in PyTorch, where one side has prefixes that the other lacks, or a note names it.
+
+A name without a module (`pos_embed`, `logit_scale`) looks like any value's, so that the file alone cannot say what it
+is; PyTorch's side can: in an exported graph a value has one name.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["Alignment", "align"]
+from analyzer.ledger import Entry, Ledger, Role
+from analyzer.manifest import Buffer, Manifest, Parameter
+from analyzer.scopes import folded_from
 
 _DEEPEST_PREFIX = 3
 """Parts of a wrapper's prefix that are tried (`model.`, `base_model.model.`)."""
@@ -167,3 +173,37 @@ def _common_head(names: Collection[str]) -> str:
 
 def _best(counter: Counter[str]) -> tuple[str, int]:
     return max(counter.items(), key=lambda item: (item[1], -len(item[0]), item[0]), default=("", 0))
+
+
+# notes on tensors of the root module
+
+_ROLES = (Role.CONSTANT, Role.PARAMETER, Role.UNATTRIBUTED)
+
+
+def with_roots(ledger: Ledger, manifest: Manifest) -> Ledger:
+    """The same ledger where PyTorch's root module has no tensors, or nothing was folded from them."""
+    roots = {name: tensor for tensor in manifest.tensors for name in tensor.names if "." not in name}
+    if not roots:
+        return ledger
+    told = dict(_told(ledger, roots))
+    if not told:
+        return ledger
+    return replace(ledger, entries=tuple(told.get(entry.tensor.key, entry) for entry in ledger.entries))
+
+
+def _told(
+    ledger: Ledger, roots: Mapping[str, Parameter | Buffer]
+) -> Iterator[tuple[tuple[tuple[str, ...], str], Entry]]:
+    notes = {graph.path: graph.metadata for graph in ledger.model.graphs}
+    for entry in ledger.entries:
+        tensor = entry.tensor
+        if entry.role not in _ROLES or not tensor.dtype.is_floating or entry.copy_of is not None:
+            continue
+        sources = folded_from(notes.get(tensor.graph_path, {}).get(tensor.name))
+        learned = {name for name in sources if isinstance(roots.get(name), Parameter)}
+        known = learned or {name for name in sources if name in roots and not entry.sources}
+        if not known.issubset(entry.sources):
+            role = Role.PARAMETER if learned else Role.BUFFER
+            rule = f"provenance:folded-{'from' if len(known) == len(sources) else 'with'}"
+            every = tuple(sorted({*entry.sources, *known}))
+            yield tensor.key, replace(entry, role=role, sources=every, decided_by=rule)

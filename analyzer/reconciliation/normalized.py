@@ -1,8 +1,11 @@
-"""Rules: weights that forward normalizes before it computes with them, and that an export stores normalized.
+"""Rules: weights that forward normalizes before it computes with them, and that an export stores as computed.
 
 W / sigma with sigma = u W v, the vectors of a power iteration (spectral norm: Miyato et al. 2018, equation 8;
 `torch.nn.utils.spectral_norm`), and (W - mean) / sqrt(var + eps) of each output channel (weight standardization:
 Qiao et al. 2019, equation 5). Nothing but a weight that the exporter renamed is taken for one of them.
+
+W = g * v / ||v||, the norm over all axes but one (weight norm: Salimans and Kingma 2016, equation 2;
+`torch.nn.utils.weight_norm`).
 """
 
 from __future__ import annotations
@@ -11,41 +14,32 @@ import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from analyzer.content import decode_values
 from analyzer.ledger import Entry, Role
-from analyzer.manifest import Parameter, split_name
+from analyzer.manifest import Parameter, WeightNorm, split_name
 from analyzer.reconciliation.books import Books
-from analyzer.reconciliation.closeness import least_difference
-from analyzer.reconciliation.layouts import Layout
+from analyzer.reconciliation.closeness import Reals, least_difference
+from analyzer.reconciliation.factors import fit_scaled, tolerance_of
+from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
-from analyzer.reconciliation.scaled import fit_scaled, tolerance_of
-
-__all__ = ["match_spectralnorm", "match_standardized"]
-
-Reals = npt.NDArray[np.float64]
 
 _ROLES = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
 
 
-def _candidates(books: Books, weight: Parameter) -> Iterator[Entry]:
+def _renamed_candidates(books: Books, weight: Parameter) -> Iterator[Entry]:
     """Unsettled tensors of a weight's size that do not bear its name."""
-    suspected = [suspect.entry for suspect in books.suspects if suspect.tensor is weight]
-    for entry in (*suspected, *books.free_entries()):
+    for entry in books.open_entries(weight):
         own = books.aligned(entry.tensor.name)
         is_like = books.contents.numel(entry) == weight.numel and entry.role in _ROLES
         if is_like and own not in weight.names and not books.is_elsewhere(entry, weight):
             yield entry
 
 
-def _release(books: Books, entry: Entry) -> None:
-    books.suspects = [s for s in books.suspects if s.entry.tensor.key != entry.tensor.key]
-
-
 # spectral norm
 
 _MATRICES = (
-    (re.compile(r"(.*?)([^.]+)_orig"), r"\1\2_{}"),
+    (re.compile(r"((?:.*\.)?[^.]+)_orig"), r"\1_{}"),
     (re.compile(r"(.*?)parametrizations\.([^.]+)\.original"), r"\1parametrizations.\2.{}._{}"),
 )
 """Names of a matrix in torch's old and new spelling, and of the vectors of its power iteration."""
@@ -62,7 +56,7 @@ def match_spectralnorm(books: Books) -> None:
         return
     for weight in list(books.free_parameters()):
         sigmas = list(_sigmas(books, weight))
-        for entry in _candidates(books, weight) if sigmas else ():
+        for entry in _renamed_candidates(books, weight) if sigmas else ():
             if any(_hold_divided(books, weight, entry, sigma) for sigma in sigmas):
                 break
 
@@ -119,7 +113,7 @@ def _hold_divided(books: Books, weight: Parameter, entry: Entry, sigma: float) -
             retyped = [line for line in fit.chain if MEANINGS[line].changes_values]
             function = Computed(rule, _divided_by(factor), factor)
             piece = Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=function)
-            _release(books, entry)
+            books.release(entry)
             chain = (*moved, Line.FOLDED_POINTWISE, *retyped)
             books.hold(weight, entry, chain, rule, fit.error, pieces=(piece,))
             return True
@@ -135,7 +129,7 @@ def _divided_by(factor: float) -> Callable[[Reals], Reals]:
 _EPSILONS = (0.0, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4)
 """What implementations add to a variance, or to its root."""
 
-_FEWEST = 2
+_FEWEST_LAYERS = 2
 """Layers that have to be normalized: one alone may have been changed by somebody."""
 
 
@@ -148,27 +142,27 @@ def match_standardized(books: Books) -> None:
     if books.contents.mode == "none":
         return
     weights = [p for p in books.free_parameters() if _may_be_standardized(books, p)]
-    for way in (_by_variance, _by_unbiased_variance, _by_deviation) if len(weights) >= _FEWEST else ():
+    for way in (_by_variance, _by_unbiased_variance, _by_deviation) if len(weights) >= _FEWEST_LAYERS else ():
         for eps in _EPSILONS:
             found = _find_standardized(books, weights, way, eps)
-            if len(found) >= _FEWEST and not _stand_plain(books, [weight for weight, _, _ in found]):
+            if len(found) >= _FEWEST_LAYERS and not _stand_plain(books, [weight for weight, _, _ in found]):
                 found += _find_others(books, weights, way, {weight.name for weight, _, _ in found})
                 for weight, entry, layout in found:
                     rule = f"{books.contents.evidence}:standardized {split_name(weight.name)[0]}".rstrip()
                     piece = Piece(entry.tensor.key, layout.shape, layout.axes, computed=Computed(rule))
                     chain = (*layout.chain, Line.FOLDED_WEIGHTNORM)
-                    _release(books, entry)
+                    books.release(entry)
                     books.hold(weight, entry, chain, rule, 0.0, pieces=(piece,))
                 return
 
 
 def _find_others(
     books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], names: set[str]
-) -> list[tuple[Parameter, Entry, Layout]]:
+) -> list[tuple[Parameter, Entry, AxisLayout]]:
     """Weights of other names than those found, normalized the same way but for what is added to the variance."""
     patterns = {_NUMBER.sub("#", name) for name in names}
     others = [weight for weight in weights if _NUMBER.sub("#", weight.name) not in patterns]
-    found: dict[str, tuple[Parameter, Entry, Layout]] = {}
+    found: dict[str, tuple[Parameter, Entry, AxisLayout]] = {}
     for eps in _EPSILONS:
         rest = [weight for weight in others if weight.name not in found]
         found |= {match[0].name: match for match in _find_standardized(books, rest, way, eps)}
@@ -207,7 +201,7 @@ def _by_deviation(rows: Reals, eps: float) -> Reals:
 
 def _find_standardized(
     books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], eps: float
-) -> list[tuple[Parameter, Entry, Layout]]:
+) -> list[tuple[Parameter, Entry, AxisLayout]]:
     found = []
     used = set()
     for weight in weights:
@@ -221,7 +215,7 @@ def _find_standardized(
             continue
         expected = ((rows - mean) / size).reshape(weight.shape)
         sizes = ((np.abs(rows) + np.abs(mean)) / size).reshape(weight.shape)
-        for entry in _candidates(books, weight):
+        for entry in _renamed_candidates(books, weight):
             if entry.tensor.key in used or books.contents.encoding(entry) is not None:
                 continue
             layout = _layout_of(books, entry, weight, expected, sizes)
@@ -232,7 +226,9 @@ def _find_standardized(
     return found
 
 
-def _layout_of(books: Books, entry: Entry, weight: Parameter, expected: Reals, sizes: Reals) -> Layout | None:
+def _layout_of(
+    books: Books, entry: Entry, weight: Parameter, expected: Reals, sizes: Reals
+) -> AxisLayout | None:
     """The order of axes in which every element is the one that is expected, within its rounding."""
     array = books.contents.array(entry)
     if array is None or array.dtype.kind not in "fV":
@@ -257,3 +253,51 @@ def _stand_plain(books: Books, weights: list[Parameter]) -> bool:
         name in like and _NUMBER.sub("#", name) in patterns and MEANINGS[line.line].values != "none"
         for name, line in books.parameters.items()
     )
+
+
+# weight norm
+
+
+def match_folded_weightnorm(books: Books) -> None:
+    """Explain weights that are a direction and a length of PyTorch's, neither of which is stored."""
+    for norm in books.manifest.weight_norms if books.contents.mode != "none" else ():
+        direction, length = books.tensor(norm.direction), books.tensor(norm.length)
+        if not isinstance(direction, Parameter) or not isinstance(length, Parameter):
+            continue
+        if direction.name in books.parameters or length.name in books.parameters:
+            continue
+        scale = _lengths(books, norm, direction)
+        free = [
+            entry
+            for entry in (books.open_entries() if scale is not None else ())
+            if entry.tensor.key not in books.entries
+            and books.contents.numel(entry) == direction.numel
+            and entry.role is Role.PARAMETER
+        ]
+        for entry in free:
+            assert scale is not None
+            axis = 0 if norm.axis is None else norm.axis
+            factors = np.full(direction.shape[0], scale[0]) if norm.axis is None else scale
+            fit = fit_scaled(books.contents, entry, direction, factors, axis)
+            if fit is not None:
+                rule = f"{fit.evidence}:weightnorm {norm.weight}"
+                chain = (Line.FOLDED_WEIGHTNORM, *fit.chain)
+                product = Computed(f"weightnorm {norm.weight}")
+                piece = Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=product)
+                books.release(entry)
+                books.hold(direction, entry, chain, rule, fit.error, pieces=(piece,))
+                books.merge(length, entry, Line.FOLDED_WEIGHTNORM, rule, None)
+                break
+
+
+def _lengths(books: Books, norm: WeightNorm, direction: Parameter) -> Reals | None:
+    """The factor g / ||v|| of each channel: from the manifest, or from the values."""
+    if norm.scale is not None:
+        return decode_values(norm.scale, np.dtype("<f8")).astype(np.float64)
+    values = books.contents.originals.values(direction)
+    length = books.contents.originals.vector(norm.length)
+    if values is None or length is None:
+        return None
+    others = tuple(number for number in range(values.ndim) if number != norm.axis)
+    sizes = np.sqrt(np.square(values.astype(np.float64)).sum(axis=others))
+    return np.atleast_1d(length.ravel() / sizes)

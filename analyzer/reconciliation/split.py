@@ -11,23 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.classify.structure import find_origin
-from analyzer.content import Array, cast_digest, channel_statistics, digest, rounded
+from analyzer.content import Array, cast_digest, channel_statistics, digest
 from analyzer.ledger import Entry, Role
 from analyzer.manifest import Parameter
 from analyzer.model import Key, Node
 from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
 from analyzer.reconciliation.books import Books, Holding, is_inside
-from analyzer.reconciliation.closeness import is_like
-from analyzer.reconciliation.layouts import Layout, layouts
+from analyzer.reconciliation.closeness import Reals, compare_sums, is_like, is_rounded
+from analyzer.reconciliation.factors import tolerance_of
+from analyzer.reconciliation.layouts import AxisLayout, layouts
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
-from analyzer.reconciliation.scaled import tolerance_of
-from analyzer.reconciliation.sums import compare_sums
 from analyzer.scopes import module_of
 from analyzer.wiring import Wiring
-
-__all__ = ["match_split", "match_split_copies", "match_split_tables"]
-
-Reals = npt.NDArray[np.float64]
 
 _FEWEST = 2
 """Sampled elements that must fall into a piece for it to be known by them."""
@@ -38,7 +33,7 @@ class _Slice:
     """A stored tensor that is a run of a PyTorch tensor along one axis."""
 
     entry: Entry
-    layout: Layout
+    layout: AxisLayout
     axis: int
     start: int
     stop: int
@@ -86,7 +81,8 @@ def _match(books: Books, names: Collection[str] | None = None) -> None:
 
 def match_split_copies(books: Books) -> None:
     """Explain free entries that make up, end to end, a tensor which the file holds elsewhere: a tied table, say."""
-    if books.contents.mode == "none" or not any(_is_free(entry) for entry in books.free_entries()):
+    free = (entry for entry in books.free_entries() if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED))
+    if books.contents.mode == "none" or not any(len(entry.tensor.shape) > 1 for entry in free):
         return
     firsts, statistics = _Firsts(books), _Statistics(books)
     for tensor in books.manifest.parameters:
@@ -102,10 +98,6 @@ def match_split_copies(books: Books) -> None:
                 for piece in slices:
                     books.copy(tensor, piece.entry, f"{books.contents.evidence}:pieces")
                 break
-
-
-def _is_free(entry: Entry) -> bool:
-    return entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and len(entry.tensor.shape) > 1
 
 
 _FULL = 4
@@ -218,7 +210,7 @@ class _Statistics:
 
     def __init__(self, books: Books) -> None:
         self._books = books
-        self._found: dict[tuple[Key, Layout], tuple[Reals, Reals] | None] = {}
+        self._found: dict[tuple[Key, AxisLayout], tuple[Reals, Reals] | None] = {}
 
     def allow(self, tensor: Parameter, piece: _Slice) -> bool:
         """Whether a piece that agrees in some elements may be what PyTorch has there, by all of its elements."""
@@ -255,15 +247,14 @@ class _Statistics:
         return self._found[key]
 
 
-def _agrees(books: Books, entry: Entry, layout: Layout, flat: npt.NDArray[np.int64], expected: Array) -> bool:
+def _agrees(
+    books: Books, entry: Entry, layout: AxisLayout, flat: npt.NDArray[np.int64], expected: Array
+) -> bool:
     look = books.contents.at(entry, layout.positions(flat))
     if look is None:
         return False
     if look[1] is None:
-        if look[0].dtype == expected.dtype:
-            return look[0].tobytes() == expected.tobytes()
-        mine = next(rounded(look[0], None))
-        return any(mine.tobytes() == way.tobytes() for way in rounded(expected, entry.tensor.dtype))
+        return is_rounded(look[0], expected, entry.tensor.dtype)
     return is_like(look[0], expected.astype(np.float64), look[1])
 
 
@@ -403,8 +394,7 @@ def _compare_sums(books: Books, piece: _Slice, known: tuple[Reals, Reals]) -> bo
 
 
 def _settle(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> None:
-    used = {piece.entry.tensor.key for piece in slices}
-    books.suspects = [suspect for suspect in books.suspects if suspect.entry.tensor.key not in used]
+    books.release(*(piece.entry for piece in slices))
     holdings = [
         Holding(piece.entry.tensor.key, books.contents.numel(piece.entry), piece.entry.tensor.numel)
         for piece in slices

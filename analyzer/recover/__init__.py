@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from analyzer.checkpoints.statefile import Slot, write_state_file
+from analyzer.checkpoints.statefile import FileTensor, write_state_file
 from analyzer.content import Array
 from analyzer.ledger import Role
 from analyzer.model import Key
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import Line
 from analyzer.recover.judging import Judge
-from analyzer.recover.record import Lost, Recovery, StateTensor, Unnamed
-from analyzer.recover.restoring import Restorer
+from analyzer.recover.restoring import Lost, Recovery, Restorer, StateTensor, Unnamed
 
-__all__ = ["recover_state", "save_state"]
+__all__ = ["Lost", "Recovery", "StateTensor", "Unnamed", "recover_state", "save_state"]
 
 
 def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = None) -> Recovery:
@@ -57,9 +56,9 @@ def save_state(
     """
     restorer = Restorer(recovery.reconciliation.ledger)
     tensors = {tensor.name: tensor for tensor in recovery.tensors}
-    slots = [Slot(tensor.name, tensor.dtype, tensor.shape) for tensor in recovery.tensors]
+    slots = [FileTensor(tensor.name, tensor.dtype, tensor.shape) for tensor in recovery.tensors]
 
-    def values(slot: Slot) -> Iterator[Array]:
+    def values(slot: FileTensor) -> Iterator[Array]:
         return restorer.values(slot.shape, slot.dtype, tensors[slot.name].pieces)
 
     write_state_file(Path(path), slots, values, recovery.ties, progress)

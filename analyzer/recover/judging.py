@@ -13,15 +13,18 @@ from analyzer.dtypes import DType, is_exact
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import StoredTensor
 from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.axes import PACKS_TRANSPOSE, is_computed, is_turnable
+from analyzer.reconciliation.layouts import (
+    PACKS_TRANSPOSE,
+    class_use,
+    find_uses,
+    in_order,
+    is_computed,
+    is_turnable,
+)
 from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
-from analyzer.reconciliation.uses import class_use, find_uses, in_order
-from analyzer.recover.record import NO_SCALE, Lost, StateTensor
-from analyzer.recover.restoring import Restorer
+from analyzer.recover.restoring import NO_SCALE, Lost, Restorer, StateTensor
 from analyzer.scopes import module_of
 from analyzer.units import format_count
-
-__all__ = ["Judge"]
 
 
 class Judge:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from analyzer.checkpoints.weights import Original
+from analyzer.checkpoints import Original
 from analyzer.decoding import CODES, Encoded
 from analyzer.decoding.encodings import find_encoding
 from analyzer.dtypes import DType
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.manifest import Buffer, Manifest, Parameter, split_name
 from analyzer.model import Carrier, Key
-from analyzer.reconciliation.axes import PACKS_TRANSPOSE, is_turnable
-from analyzer.recover.record import NO_SCALE
+from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, is_turnable
+from analyzer.recover.restoring import NO_SCALE
 from analyzer.scopes import float_name, is_dotted
 from analyzer.scopes.paths import module_classes
-
-__all__ = ["read_own_names"]
 
 _FOLDED_BIAS = "_bias"
 """What onnxscript's folding of a BatchNorm adds to a weight's name for the bias that it makes."""
@@ -65,7 +63,9 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
         elif isinstance(shape, str):
             refused[entry.tensor.key] = f"{name}, {shape}"
         else:
-            dtype = entry.tensor.dtype if encoded is None else _decoded(encoded)
+            dtype = entry.tensor.dtype
+            if encoded is not None:
+                dtype = encoded.scale.dtype if encoded.scale.dtype.is_floating else DType.FLOAT
             parameters[name] = Parameter(name, shape, dtype, trainable=True)
     source = {"source": "the file itself", "kind": "own-names"}
     classes = module_classes(ledger.model)
@@ -119,10 +119,6 @@ def _shape(entry: Entry, encoded: Encoded | None) -> tuple[int, ...] | str:
     if encoded is not None and is_matrix and is_turnable(entry):
         return "codes that a quantizer may have transposed, which it does not say"
     return shape[::-1] if is_packed and is_matrix else shape
-
-
-def _decoded(encoded: Encoded) -> DType:
-    return encoded.scale.dtype if encoded.scale.dtype.is_floating else DType.FLOAT
 
 
 def _is_persistent(ledger: Ledger, entry: Entry, name: str) -> bool:

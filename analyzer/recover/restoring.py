@@ -1,4 +1,4 @@
-"""Pieces of stored tensors -> the values of a PyTorch tensor, a few megabytes at a time.
+"""Pieces of stored tensors -> the values of a PyTorch tensor, a few megabytes at a time; and records of what is found.
 
 A piece is decoded, cut, turned, and what was done to its elements is undone. Only the model file is read.
 """
@@ -18,10 +18,11 @@ from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.ledger import Ledger
 from analyzer.model import Key, StoredTensor, label
-from analyzer.reconciliation.layouts import Layout
-from analyzer.reconciliation.lines import Piece
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.layouts import AxisLayout
+from analyzer.reconciliation.lines import Line, Piece
 
-__all__ = ["Restorer"]
+# values of pieces
 
 _BAND = 1 << 22
 """Elements that are handed out at a time."""
@@ -124,7 +125,7 @@ class Restorer:
         if piece.taken is not None:
             axis, start, stop = piece.taken
             array = array[(slice(None),) * axis + (slice(start, stop),)]
-        return Layout(piece.shape, piece.axes, array.shape).restore(array)
+        return AxisLayout(piece.shape, piece.axes, array.shape).restore(array)
 
     def _decoded(self, tensor: StoredTensor) -> Array | None:
         encoded = self.encoding(tensor)
@@ -208,3 +209,120 @@ def _same(one: Array, other: Array) -> bool:
     """Equal, bit for bit but for the signs and payloads of NaN, which a cast may change."""
     is_nan = np.isnan(one.astype(np.float64)) & np.isnan(other.astype(np.float64))
     return bool(((one == other) | is_nan).all())
+
+
+# records
+
+NO_SCALE = "codes of which nothing says the scale"
+"""Why no numbers are made of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """A tensor of the state dict, and where in the file it is."""
+
+    name: str
+    """Its first name in PyTorch, under which it is saved."""
+    shape: tuple[int, ...]
+    dtype: DType
+    """PyTorch's, in which it is saved."""
+    tied: tuple[str, ...]
+    """Its other names."""
+    is_buffer: bool
+    line: Line
+    chain: tuple[Line, ...]
+    entries: tuple[Key, ...]
+    decided_by: str
+    max_abs_error: float | None
+    """As `reconcile` found it."""
+    pieces: tuple[Piece, ...]
+    """Empty where there is nothing to read: zeros that the exporter removed, a tensor without elements."""
+    loss: str | None
+    """Why the file has not every bit that PyTorch had; None where it has."""
+    is_guessed: bool
+    """Whether a square matrix stands as the exporter's notes and names say, and its values were not compared."""
+
+    @property
+    def numel(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of these elements in PyTorch's type."""
+        return self.dtype.nbytes(self.numel)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A tensor of the state dict that the file does not hold, or not in a form that gives it back."""
+
+    name: str
+    shape: tuple[int, ...]
+    is_buffer: bool
+    line: Line
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A stored tensor that is learned, and no tensor of the state dict as far as anybody knows."""
+
+    key: Key
+    shape: tuple[int, ...]
+    dtype: DType
+    line: Line
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What of the state dict the file holds."""
+
+    reconciliation: Reconciliation
+    tensors: tuple[StateTensor, ...]
+    """Parameters in `named_parameters()` order, then persistent buffers."""
+    lost: tuple[Lost, ...]
+    unnamed: tuple[Unnamed, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing, on either side."""
+        return not self.lost and not self.unnamed
+
+    @property
+    def lossy(self) -> tuple[StateTensor, ...]:
+        """Those of which the file has not every bit."""
+        return tuple(tensor for tensor in self.tensors if tensor.loss is not None)
+
+    @property
+    def guessed(self) -> tuple[str, ...]:
+        """Square matrices that might be transposed."""
+        return tuple(tensor.name for tensor in self.tensors if tensor.is_guessed)
+
+    @property
+    def numel(self) -> int:
+        """Elements of all tensors that are given back."""
+        return sum(tensor.numel for tensor in self.tensors)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of these elements in PyTorch's types."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def ties(self) -> dict[str, str]:
+        """Names that are not saved -> the name that stands for each."""
+        return {name: tensor.name for tensor in self.tensors for name in tensor.tied}
+
+    def values(self, name: str) -> Iterator[Array]:
+        """All elements of one of `tensors`, flat and in PyTorch's order, some at a time, read from the file.
+
+        Raises:
+            KeyError: there is none of this name.
+            ModelReadError: the file cannot be read any more.
+        """
+        tensor = next((tensor for tensor in self.tensors if tensor.name == name), None)
+        if tensor is None:
+            raise KeyError(name)
+        return Restorer(self.reconciliation.ledger).values(tensor.shape, tensor.dtype, tensor.pieces)

@@ -5,6 +5,7 @@ Nothing is loaded before it is needed: whoever wants `analyzer.units` need not k
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.render.options import RenderOptions
+from analyzer.schemas import schema_name
 
 if TYPE_CHECKING:
+    from analyzer.documents.base import Head
     from analyzer.report import GraphReport, Report
 
 __all__ = [
@@ -45,6 +48,18 @@ Special: TypeAlias = Literal[
 ]
 """Reports that have forms of their own, by the names of their classes."""
 
+_REPORTS: Mapping[str, Special] = {
+    "check": "BudgetReport",
+    "export": "ExportReport",
+    "formula": "FormulaReport",
+    "inspect": "Inspection",
+    "reconcile": "ReconcileReport",
+    "survey": "SurveyReport",
+    "sweep": "Timing",
+    "time": "Timing",
+}
+"""The same by the names of their documents' schemas."""
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -62,10 +77,10 @@ class Format:
     """Whether it is read on a terminal, so that `--format` takes it; every format has an `-o` path."""
 
     @property
-    def render(self) -> Callable[[Report, RenderOptions], str | bytes]:
+    def render(self) -> Callable[[Report | Head, RenderOptions], str | bytes]:
         """What makes it."""
         module, _, function = self.renderer.partition(":")
-        made: Callable[[Report, RenderOptions], str | bytes]
+        made: Callable[[Report | Head, RenderOptions], str | bytes]
         made = getattr(importlib.import_module(f"analyzer.render.{module}"), function)
         return made
 
@@ -165,20 +180,38 @@ def _style_of(report: Report | GraphReport, path: Path) -> str:
     return SUFFIXES[path.suffix]
 
 
-def render_saved(*documents: Mapping[str, Any]) -> str:
-    """Saved reports as one HTML page, a section each, without the models that they are of.
+def render_saved(
+    *documents: Mapping[str, Any], style: str = "html", options: RenderOptions | None = None
+) -> str | bytes:
+    """Saved reports again, without the models that they are of.
 
     Args:
-        documents: what `analyzer.saved.read_any_report` reads; the first gives the page its title.
+        documents: what `analyzer.saved.read_any_report` reads. Of several only HTML makes one: a page with a section
+            for each, of which the first gives it its title.
+        style: a name in `FORMATS`, of a format that such a report has.
+        options: rows, width, colour.
 
     Raises:
-        MissingExtraError: jinja2 is not installed.
-        UsageError: a document has a wrong value, or is of a kind that no page shows.
+        MissingExtraError: the format needs what is not installed.
+        UsageError: there is no such format of such a report, or a document has a wrong value.
     """
-    FORMATS["html"].check()
-    from analyzer.render.html import render_documents  # after the check: it needs jinja2
+    from analyzer.saved import to_typed
 
-    return render_documents(list(documents))
+    known = find_saved_formats(documents[0])
+    if style not in FORMATS or FORMATS[style] not in known.values():
+        names = ", ".join(name for name, each in FORMATS.items() if each in known.values())
+        raise UsageError(f"{style}: no format of a report of {documents[0]['command']}; use one of {names}")
+    if len(documents) > 1 and style != "html":
+        raise UsageError(f"{style}: has no room for {len(documents)} reports; name one, or write .html")
+    FORMATS[style].check()
+    first, *others = documents
+    shown = dataclasses.replace(options or RenderOptions(), beside=tuple(others))
+    return FORMATS[style].render(to_typed(first), shown)
+
+
+def find_saved_formats(document: Mapping[str, Any]) -> dict[str, Format]:
+    """The formats of a saved report, by the suffix of an `-o` path."""
+    return find_suffixes(_REPORTS.get(schema_name(document)))
 
 
 def to_document(report: Report) -> dict[str, Any]:

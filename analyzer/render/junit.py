@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from analyzer.budget.record import Contributor
-from analyzer.render import to_document
+from analyzer.budget.record import UNSUMMED, Contributor
+from analyzer.documents.base import Head
+from analyzer.render.json import to_document
 from analyzer.render.options import RenderOptions
-from analyzer.render.sentences.budget import sum_others
-from analyzer.render.sentences.findings import worst_first
-from analyzer.units import format_amount, format_count, printable
+from analyzer.render.problems import worst_first
+from analyzer.units import format_amount, format_count, format_others, printable
 
 if TYPE_CHECKING:
     from analyzer.report import Report
@@ -28,7 +28,7 @@ _SHOWN = 20
 """Contributors below a failure."""
 
 
-def render_junit(report: Report, options: RenderOptions | None = None) -> str:
+def render_junit(report: Report | Head, options: RenderOptions | None = None) -> str:
     """The report as JUnit XML, with a final newline: valid for Jenkins' schema and for Windy Road's of Ant's.
 
     A rule that failed is a `failure`; one that should have been evaluated and could not be, or a model that cannot be
@@ -123,9 +123,14 @@ def _details(rule: dict[str, Any]) -> list[str]:
     contributors = [Contributor(**each) for each in rule["contributors"]]
     lines += map(_part, contributors[:_SHOWN])
     if left := contributors[_SHOWN:]:
-        title, rest = sum_others(left, rule["metric"])
-        lines.append(f"  {title}" if rest is None else _part(rest))
+        others = Contributor(format_others(len(left)), sum(each.value for each in left), _sum_before(left))
+        lines.append(f"  {others.name}" if rule["metric"] in UNSUMMED else _part(others))
     return lines
+
+
+def _sum_before(left: Sequence[Contributor]) -> int | None:
+    known = [each.baseline for each in left if each.baseline is not None]
+    return sum(known) if known else None
 
 
 def _part(each: Contributor) -> str:

@@ -1,18 +1,39 @@
-"""What a survey has done -> text, JSON."""
+"""What a survey has done, and the rows that answer a question to its lake -> text, Markdown, HTML, CSV or JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+from analyzer.answer import Answer
 from analyzer.documents.lake import LakeDocument, LakeTable
+from analyzer.pages.lake import describe_answer, describe_lake, describe_tables
+from analyzer.render.csv.cells import write_cell
 from analyzer.render.json import write_json
 from analyzer.render.json.parts import head, utf8
-from analyzer.units import format_bytes, format_count, format_many, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Done", "summary_as_json", "summary_as_text"]
+__all__ = [
+    "MOST_ROWS",
+    "Done",
+    "answer_as_csv",
+    "answer_as_html",
+    "answer_as_json",
+    "answer_as_markdown",
+    "answer_as_text",
+    "document_lake",
+    "summary_as_json",
+    "summary_as_text",
+    "tables_as_html",
+]
+
+MOST_ROWS = 10_000
+"""Rows of a table on a page."""
 
 
 class Done(Protocol):
@@ -31,36 +52,99 @@ class Done(Protocol):
     def rows(self) -> Mapping[str, int]: ...
 
 
+def document_lake(done: Done) -> LakeDocument:
+    """The document of the run."""
+    return LakeDocument(
+        **head(),
+        lake=utf8(done.lake),
+        models=done.models,
+        unreadable=done.unreadable,
+        read=done.read,
+        kept=done.kept,
+        shards=done.shards,
+        written=done.written,
+        tables=[LakeTable(table=name, rows=count) for name, count in done.rows.items()],  # type: ignore[arg-type]
+        bytes=done.nbytes,
+    )
+
+
 def summary_as_text(done: Done) -> str:
-    """A few lines: how many models, what was read, how large the tables are."""
-    counts = [f"{format_count(done.read)} read", f"{format_count(done.kept)} unchanged"]
-    if done.unreadable:
-        counts.append(f"{format_count(done.unreadable)} unreadable")
-    rows = ", ".join(f"{name} {format_count(count)}" for name, count in done.rows.items())
-    lines = [
-        f"{printable(done.lake)}: {format_many(done.models, 'model')}: {', '.join(counts)}",
-        f"rows: {rows}",
-        f"{format_bytes(done.nbytes)} in {format_many(done.shards, 'shard')},"
-        f" {format_count(done.written)} written now",
-    ]
-    if done.unreadable:
-        lines.append("sql LAKE --question errors says what cannot be read, and why")
-    return "\n".join(lines) + "\n"
+    """How many models, what was read, how large the tables are."""
+    from analyzer.render.text.writer import write_text
+
+    return write_text(describe_lake(document_lake(done)))
 
 
 def summary_as_json(done: Done) -> str:
-    """The document of the run."""
-    return write_json(
-        LakeDocument(
-            **head(),
-            lake=utf8(done.lake),
-            models=done.models,
-            unreadable=done.unreadable,
-            read=done.read,
-            kept=done.kept,
-            shards=done.shards,
-            written=done.written,
-            tables=[LakeTable(table=name, rows=count) for name, count in done.rows.items()],  # type: ignore[arg-type]
-            bytes=done.nbytes,
-        )
+    """The document of the run as JSON."""
+    return write_json(document_lake(done))
+
+
+def answer_as_text(answer: Answer, rows: int = 20, width: int = 80) -> str:
+    """A table that shows some of the rows, and says how many there are.
+
+    Args:
+        answer: what is shown.
+        rows: so many at most; 0 shows all.
+        width: characters of a line.
+    """
+    from analyzer.render.text.writer import write_text
+
+    return write_text(describe_answer(answer, ""), rows=rows, width=width)
+
+
+def answer_as_markdown(answer: Answer, rows: int = 20, title: str = "Answer") -> str:
+    """The same as Markdown."""
+    from analyzer.render.markdown.pages import write_markdown
+
+    return write_markdown(describe_answer(answer, title), rows=rows)
+
+
+def answer_as_html(answer: Answer, title: str) -> str:
+    """The same as a page."""
+    from analyzer.render.html import write_html  # it needs jinja2
+
+    return write_html(describe_answer(answer, title, MOST_ROWS))
+
+
+def tables_as_html(
+    title: str, totals: Answer, models: Answer, families: Answer, others: Sequence[Answer]
+) -> str:
+    """A lake as a page, as `describe_tables` has it."""
+    from analyzer.render.html import write_html  # it needs jinja2
+
+    return write_html(describe_tables(title, totals, models, families, others, MOST_ROWS))
+
+
+def answer_as_csv(answer: Answer) -> str:
+    """All rows as RFC 4180 has it, but with lines that end as Unix's do; lists and objects as JSON."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([write_cell(column) for column in answer.columns])
+    for row in answer.rows:
+        writer.writerow([write_cell(_flat(value)) for value in row])
+    return stream.getvalue()
+
+
+def _flat(value: Any) -> Any:
+    is_nested = isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
     )
+    return json.dumps(value, sort_keys=True) if is_nested else value
+
+
+def answer_as_json(answer: Answer) -> str:
+    """`{"rows": [...]}`, an object with the names of the columns for each row; a line each, in their order."""
+    lines = ",\n".join(f"    {_encode(_clean(record))}" for record in answer.records)
+    return f'{{\n  "rows": [\n{lines}\n  ]\n}}\n' if lines else '{\n  "rows": []\n}\n'
+
+
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False).encode
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {utf8(str(key)): _clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return list(map(_clean, value))
+    return utf8(value) if isinstance(value, str) else value

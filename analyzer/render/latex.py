@@ -1,53 +1,103 @@
-"""FormulaReport -> LaTeX: tabulars and paragraphs for a document of one's own, which need no package."""
+"""Page -> LaTeX: tabulars and paragraphs for a document of one's own, which need no package.
+
+Blocks stand in their own order; those that text shows by `-v` only are left out.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from analyzer.formulas.record import FormulaReport
-from analyzer.render.formula.sections import make_sections
+from analyzer.documents.base import Head
+from analyzer.pages.page import (
+    Cell,
+    Code,
+    Column,
+    Detail,
+    Kind,
+    Math,
+    Notes,
+    Page,
+    Piece,
+    Prose,
+    Row,
+    Said,
+    Table,
+    Tone,
+    name_rows,
+    pieces_of,
+    say,
+)
+from analyzer.render.described import page_of
 from analyzer.render.options import RenderOptions
-from analyzer.render.pieces import Cell, Code, Line, Math, Piece, Row, Strong, Table
+from analyzer.report import Report
 from analyzer.units import printable_name
 
-__all__ = ["render_latex"]
+__all__ = ["render_latex", "write_latex"]
 
 
-def render_latex(report: FormulaReport, options: RenderOptions | None = None) -> str:
+def render_latex(report: Report | Head, options: RenderOptions | None = None) -> str:
     """The whole report, with every row whatever the options, and a final newline."""
-    blocks = [block for section in make_sections(report, RenderOptions(rows=0)) for block in section]
-    texts = ["\n".join(_table(block)) if isinstance(block, Table) else _line(block) for block in blocks]
-    return "\n\n".join(texts) + "\n"
+    return write_latex(page_of(report))
 
 
-def _line(line: Line) -> str:
-    text = _join(line.pieces)
-    return rf"\noindent\textbf{{{text}}}" if line.is_strong else rf"\noindent {text}"
+def write_latex(page: Page) -> str:
+    """The page, with every row, and a final newline."""
+    return "\n\n".join([_head(page), *_blocks(page)]) + "\n"
+
+
+def _head(page: Page) -> str:
+    said = [figure.said for figure in page.figures if figure.said]
+    text = _join((Code(page.subject), f": {', '.join([page.about, *said])}"))
+    return rf"\noindent\textbf{{{text}}}"
+
+
+def _blocks(page: Page) -> Iterator[str]:
+    for block in page.blocks:
+        if getattr(block, "detail", None) is Detail.MORE:
+            continue
+        match block:
+            case Notes(lines=lines, tone=tone):
+                for line in lines:
+                    text = _join(line)
+                    yield rf"\noindent\textbf{{{text}}}" if tone is not Tone.PLAIN else rf"\noindent {text}"
+            case Table() if block.rows or block.total:
+                yield "\n".join(_table(block))
+                yield from (rf"\noindent {_join(note)}" for note in block.notes)
 
 
 def _table(table: Table) -> Iterator[str]:
-    letters = "".join("r" if column.is_number else "l" for column in table.columns)
+    columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
+    letters = "".join("r" if column.kind.is_number else "l" for _, column in columns)
     yield rf"\begin{{tabular}}{{{letters}}}"
-    yield rf"{' & '.join(_escape(column.title) for column in table.columns)} \\"
+    yield rf"{' & '.join(_escape(column.title) for _, column in columns)} \\"
     yield r"\hline"
-    for row in table.rows:
-        if row.is_total:
-            yield r"\hline"
-        yield _row(row)
+    for row, name in zip(table.rows, name_rows(table), strict=True):
+        yield _row(row, (name, *row.cells[1:]), columns)
+    if table.total:
+        yield r"\hline"
+        yield _row(Row(table.total), table.total, columns)
     yield r"\end{tabular}"
 
 
-def _row(row: Row) -> str:
-    first, *others = (_join(cell) for cell in row.cells)
+def _row(row: Row, cells: Sequence[Cell], columns: Sequence[tuple[int, Column]]) -> str:
+    first, *others = (_cell(cells[at], column) for at, column in columns)
     return rf"{' & '.join([_INDENT * row.level + first, *others])} \\"
 
 
 _INDENT = r"\quad "
 
 
-def _join(cell: Cell) -> str:
-    return "".join(map(_write, cell))
+def _cell(cell: Cell, column: Column) -> str:
+    if isinstance(cell, Math | tuple):
+        return _join(cell if isinstance(cell, tuple) else (cell,))
+    text = say(cell, column.kind)
+    is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
+    return _write(Code(text) if is_name else text)
+
+
+def _join(prose: Prose) -> str:
+    return "".join(map(_write, pieces_of(prose)))
 
 
 def _write(piece: Piece) -> str:
@@ -56,8 +106,6 @@ def _write(piece: Piece) -> str:
             return f"${latex}$"
         case Code(text=text):
             return rf"\texttt{{{_escape(text)}}}"
-        case Strong(text=text):
-            return rf"\textbf{{{_escape(text)}}}"
     return _escape(piece)
 
 

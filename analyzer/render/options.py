@@ -16,6 +16,7 @@ class RenderOptions:
     rows: int = 20
     """Rows of a long table before `[N others]`; 0 shows all."""
     width: int = 80
+    """Columns of the terminal."""
     color: bool = False
     ascii: bool = False
     """The encoding of what is printed to has no other characters."""

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analyzer.documents.time import SweepDocument, TimeDocument
 from analyzer.errors import MissingExtraError
 from analyzer.render.options import RenderOptions
-from analyzer.timing.growth import Growth, fit_growth
+from analyzer.saved.timing import rebuild_timing
 from analyzer.timing.record import Timing
-from analyzer.timing.rows import TimeRow, make_rows, total_group
-from analyzer.timing.sweep import grow_latency, lengths
+from analyzer.timing.rows import Growth, TimeRow, fit_growth, grow_latency, lengths, make_rows, total_group
 from analyzer.units import (
     format_count,
     format_many,
@@ -68,26 +68,26 @@ class _Line:
     dashes: str = "-"
 
 
-def render_png(timing: Timing, options: RenderOptions | None = None) -> bytes:
+def render_png(report: Timing | TimeDocument | SweepDocument, options: RenderOptions | None = None) -> bytes:
     """As `render_plot`.
 
     Raises:
         MissingExtraError: as of that.
     """
-    return render_plot(timing, "png")
+    return render_plot(report, "png")
 
 
-def render_svg(timing: Timing, options: RenderOptions | None = None) -> bytes:
+def render_svg(report: Timing | TimeDocument | SweepDocument, options: RenderOptions | None = None) -> bytes:
     """As `render_plot`.
 
     Raises:
         MissingExtraError: as of that.
     """
-    return render_plot(timing, "svg")
+    return render_plot(report, "svg")
 
 
-def render_plot(timing: Timing, style: str) -> bytes:
-    """The picture, `png` or `svg`; the same bytes each time.
+def render_plot(report: Timing | TimeDocument | SweepDocument, style: str) -> bytes:
+    """The picture of a timing or of its document, `png` or `svg`; the same bytes each time.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -97,6 +97,7 @@ def render_plot(timing: Timing, style: str) -> bytes:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise MissingExtraError("report", error.name or "matplotlib", "a plot") from error
+    timing = report if isinstance(report, Timing) else rebuild_timing(report)
     stream = io.BytesIO()
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # a font has not every script

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from analyzer.ledger import Severity
-from analyzer.render.sentences.findings import worst_first
 
-__all__ = ["BUDGET", "UNREADABLE", "Problem", "list_problems"]
+__all__ = ["BUDGET", "UNREADABLE", "Problem", "list_problems", "worst_first"]
+
+_T = TypeVar("_T")
 
 BUDGET = "budget/"
 """What the id of a budget's rule begins with; the rule's name follows."""
@@ -101,3 +102,16 @@ def _of_row(row: dict[str, Any]) -> Iterator[Problem]:
 
 def _unreadable(path: str, error: str) -> Problem:
     return Problem(UNREADABLE, Severity.ERROR, error, path, is_answered=False)
+
+
+def worst_first(found: Iterable[_T], severity: Callable[[_T], str]) -> list[_T]:
+    """Errors, then warnings, then notes; those of one severity as they were.
+
+    >>> worst_first([("a", "note"), ("b", "error"), ("c", "note")], lambda each: each[1])
+    [('b', 'error'), ('a', 'note'), ('c', 'note')]
+    """
+    ranks = {each.value: rank for rank, each in enumerate(_WORST_FIRST)}
+    return sorted(found, key=lambda each: ranks.get(severity(each), len(ranks)))
+
+
+_WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)

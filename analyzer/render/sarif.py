@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from analyzer.documents.base import Head
 from analyzer.findings.catalog import EXPLANATIONS, Explanation
 from analyzer.ledger import Severity
 from analyzer.render.json import to_document
@@ -31,7 +32,7 @@ _LONGEST_NAME = 255
 Object = dict[str, Any]
 
 
-def render_sarif(report: Report, options: RenderOptions | None = None) -> str:
+def render_sarif(report: Report | Head, options: RenderOptions | None = None) -> str:
     """The report as SARIF: a result for each finding and each rule that failed.
 
     What could not be answered, such as a rule without its baseline, is no result but a notification, and the

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -21,13 +19,19 @@ from analyzer.documents.time import Latency as LatencyRow
 from analyzer.documents.time import (
     Point as PointRow,
 )
-from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping
-from analyzer.saved import decode, read_report
-from analyzer.timing.record import Axis, Environment, KernelTime, Latency, Part, Point, Timing, TimingSettings
+from analyzer.saved import check_numbers, decode, read_report
+from analyzer.timing.record import (
+    Axis,
+    Environment,
+    KernelTime,
+    Latency,
+    Point,
+    TimedGroup,
+    Timing,
+    TimingSettings,
+)
 from analyzer.timing.request import Feed, Schedule
-
-__all__ = ["is_saved_timing", "load_timing"]
 
 
 def is_saved_timing(path: Path | str) -> bool:
@@ -48,14 +52,15 @@ def load_timing(path: Path | str) -> Timing:
         UsageError: the file cannot be read, or is no whole report of this schema.
     """
     document = read_report(path, "time")
-    _check_numbers(path, document)
-    told: TimeDocument | SweepDocument
+    check_numbers(path, document)
     if document.get("axis") is None:
-        told = decode(path, document, TimeDocument)
-        rows: list[TimeDocument | PointRow] = [told]
-    else:
-        told = decode(path, document, SweepDocument)
-        rows = list(told.points)
+        return rebuild_timing(decode(path, document, TimeDocument))
+    return rebuild_timing(decode(path, document, SweepDocument))
+
+
+def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
+    """The timing that a document describes; its ledger is None."""
+    rows: list[TimeDocument | PointRow] = [told] if isinstance(told, TimeDocument) else list(told.points)
     points = tuple(_point(row, is_own=told.by == "group") for row in rows)
     environment = told.environment
     return Timing(
@@ -83,18 +88,6 @@ def load_timing(path: Path | str) -> Timing:
         file_nbytes=told.model.file_bytes,
         stamp=None if told.generated_at is msgspec.UNSET else told.generated_at,
     )
-
-
-def _check_numbers(path: Path | str, document: Any) -> None:
-    """Refuse what JSON has not and Python's reader takes: numbers that are none, or without end."""
-    waiting = [document]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{path}: not a whole report ({value!r}: not a number); make it again")
-        waiting.extend(
-            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        )
 
 
 def _grouping(
@@ -170,7 +163,7 @@ def _latency(row: LatencyRow) -> Latency:
     )
 
 
-def _part(row: TimeGroup) -> Part:
+def _part(row: TimeGroup) -> TimedGroup:
     group = Group(
         name=row.group,
         label=tuple(row.keys),
@@ -180,7 +173,7 @@ def _part(row: TimeGroup) -> Part:
         tensors=row.tensors,
         nodes=row.nodes,
     )
-    return Part(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
+    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
 
 
 def _kernel(row: Kernel) -> KernelTime:

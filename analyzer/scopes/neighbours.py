@@ -11,13 +11,11 @@ from typing import NamedTuple
 
 from analyzer.dataflow import Dataflow
 from analyzer.ledger import Entry, Role
-from analyzer.model import Key, Node, StoredTensor
+from analyzer.model import Key, Node
 from analyzer.model.operators import CARRIES, Kind, is_integer_product, named
 from analyzer.scopes import common_scope
 from analyzer.scopes.paths import Scope
 from analyzer.wiring import Wiring
-
-__all__ = ["BETWEEN", "STRENGTH", "agree", "settle_nodes"]
 
 OWN_WEIGHTS = "structure:own-weights"
 PRODUCT_AND_BIAS = "structure:product-and-bias"
@@ -125,7 +123,7 @@ def _hold(
     for entry in entries:
         if entry.role is not Role.PARAMETER and entry.role is not Role.BUFFER:
             continue
-        key, is_vector = entry.tensor.key, _is_vector(entry.tensor)
+        key, is_vector = entry.tensor.key, sum(dim != 1 for dim in entry.tensor.shape) == 1
         scope = named[key][0] if key in named else None
         looks_up = [flow.nodes[number].op_type in _LOOKUPS for number, _ in flow.reads[key]]
         is_shared = any(looks_up) and (not all(looks_up) or key in repeated)
@@ -151,10 +149,6 @@ def _hand_on(flow: Dataflow, wiring: Wiring, held: dict[int, list[_Held]], numbe
         target = flow.numbers[node.graph_path, node.position]
         if target > number:
             held[target].append(_Held(slot, scope, all(tensor.is_vector for tensor in tensors)))
-
-
-def _is_vector(tensor: StoredTensor) -> bool:
-    return sum(dim != 1 for dim in tensor.shape) == 1
 
 
 def _own(node: Node, tensors: Iterable[_Held]) -> list[str]:

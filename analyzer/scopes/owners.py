@@ -1,6 +1,6 @@
 """Entries + what nodes tell -> the module that owns each entry: one ladder of rules, the strongest evidence first.
 
-`docs/how-it-counts.md` has an example for each rung. The last, for what these leave without a scope, needs the model's
+`docs/counting.md` has an example for each rung. The last, for what these leave without a scope, needs the model's
 blocks: `analyzer.blocks.lend_scopes`.
 """
 
@@ -18,8 +18,6 @@ from analyzer.scopes import common_scope, is_dotted, known_modules, mangle, modu
 from analyzer.scopes.neighbours import BETWEEN, STRENGTH, agree, settle_nodes
 from analyzer.scopes.paths import NodeScopes, Scope, tensor_path
 from analyzer.wiring import Wiring
-
-__all__ = ["settle_scopes"]
 
 _WEAK = frozenset(STRENGTH[STRENGTH.index(BETWEEN) :])
 """Scopes of nodes that come from their neighbours' alone."""

@@ -15,8 +15,6 @@ from collections.abc import Set
 from analyzer.model import Model, Node, Place
 from analyzer.scopes import common_scope, known_modules, list_of
 
-__all__ = ["NODE_PATH", "NodeScopes", "Scope", "module_classes", "node_scope", "scope_nodes", "tensor_path"]
-
 Scope = tuple[str, str]
 """A module, and the rule that says so."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.timing.request import Clock, Feed, MeasuringOrder, Optimization, Schedule
 
-__all__ = ["Axis", "Environment", "KernelTime", "Latency", "Part", "Point", "Timing", "TimingSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -62,7 +60,7 @@ class KernelTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TimedGroup:
     """A group, or several that kernels were fused across, and its share of a profiled run."""
 
     group: Group
@@ -89,7 +87,7 @@ class Point:
     """With profiling off."""
     profiled: Latency
     """With profiling on."""
-    parts: tuple[Part, ...]
+    parts: tuple[TimedGroup, ...]
     unattributed_ms: float
     """Kernels that no rule gives to a group."""
     overhead_ms: float
@@ -99,7 +97,7 @@ class Point:
     """Of the axis that is swept."""
     overlap_ms: float = 0.0
     """What groups of the user's own count more than once."""
-    ungrouped: Part | None = None
+    ungrouped: TimedGroup | None = None
     """What none of the user's own groups has; None where groups are keys'."""
     held_nbytes: int | None = None
     """The most bytes that the device's memory arena had in use; None where nothing says it."""

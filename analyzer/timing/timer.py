@@ -19,26 +19,25 @@ from analyzer.group.patterns import OwnGroups
 from analyzer.ledger import Grouping, Ledger
 from analyzer.process.child import Limits
 from analyzer.read import read_model
+from analyzer.timing.attribution import (
+    Membership,
+    Origin,
+    find_membership,
+    find_origins,
+    match_kernels,
+    split_time,
+    tell_kernels,
+    trace_compiled,
+)
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
-from analyzer.timing.inputs.shapes import Shapes
+from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.record import Point, Timing, TimingSettings
 from analyzer.timing.request import Reply, Request, Run
 from analyzer.timing.running.apart import Progress, run_apart
 from analyzer.timing.running.devices import environment
-from analyzer.timing.running.latency import summarize
+from analyzer.timing.running.measure import summarize
 from analyzer.timing.running.providers import provider_name
-from analyzer.timing.tracing.attribute import (
-    Membership,
-    find_membership,
-    match_kernels,
-    split_time,
-    tell_kernels,
-)
-from analyzer.timing.tracing.compiled import trace_compiled
-from analyzer.timing.tracing.origins import Origin, find_origins
 from analyzer.units import printable
-
-__all__ = ["time_model"]
 
 _REFUSED = {
     "external-escapes": "points outside of its folder",
@@ -66,7 +65,7 @@ def time_model(
 
     Args:
         ledger: the account of a model that is one local file.
-        grouping: its groups by scope, block or op; or by the user's patterns, which are then `own`.
+        grouping: its groups by scope, block, stage or op; or by the user's patterns, which are then `own`.
         settings: provider, threads, optimization level, when to stop.
         shapes: sizes of axes, and which is swept.
         past: length of the key-value cache of a decoder.

@@ -16,17 +16,15 @@ from analyzer.model import Graph, Node, Place
 from analyzer.process.child import Limits
 from analyzer.units import format_many, printable
 from analyzer.verify.agreement import compare_values, decibel, worst
+from analyzer.verify.asked import TwinAnswer
 from analyzer.verify.causes import find_cause
 from analyzer.verify.parting import Parted, Pass, find_parted, record_pass
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
-from analyzer.verify.questions import TwinAnswer
 from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Side
 from analyzer.verify.verify import local_path, measure_depths, name_node
 from analyzer.wiring import NAMED
-
-__all__ = ["Known", "verify_module"]
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _HALF = ("FLOAT16", "BFLOAT16")

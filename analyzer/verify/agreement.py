@@ -9,8 +9,6 @@ import numpy as np
 from analyzer.content import Array
 from analyzer.verify.record import Agreement, Verdict
 
-__all__ = ["compare_values", "decibel", "worst"]
-
 _MARGIN = 32.0
 """How many times the noise a difference may be: two files that sum in other orders have noise of their own each."""
 

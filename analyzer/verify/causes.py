@@ -8,8 +8,6 @@ from typing import Literal
 from analyzer.model import Node, StoredTensor
 from analyzer.verify.side import ModuleCall
 
-__all__ = ["Cause", "find_cause"]
-
 Cause = tuple[Literal["operator", "attribute", "constant", "input"], str, str]
 """Kind, what PyTorch has, what the file has."""
 

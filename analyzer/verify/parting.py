@@ -17,8 +17,6 @@ from analyzer.errors import ExportError
 from analyzer.verify.prints import Finder, Likeness, Print, noise_between, print_of
 from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side
 
-__all__ = ["Cause", "Parted", "Pass", "find_parted", "record_pass"]
-
 _MOVING = frozenset(
     {
         *(

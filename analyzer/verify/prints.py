@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from analyzer.content import Array
 
-__all__ = ["LEAST", "Finder", "Likeness", "Print", "is_like", "noise_between", "print_of", "scale_between"]
-
 _Reals = npt.NDArray[np.float64]
 LEAST = 4
 """Elements of a value that may be told from others by what it holds."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["Agreement", "Difference", "Fed", "First", "Pairing", "Verdict", "VerifyReport"]
-
 
 class Verdict(enum.StrEnum):
     """What a comparison of two values says."""
@@ -79,6 +77,7 @@ class Fed:
     dtype: str
     shape: tuple[int, ...]
     seed: int
+    """Of the generator that its values are drawn from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,8 @@ from analyzer.errors import TimingError
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.timing.request import Feed
 from analyzer.units import format_bytes, printable, shorten
+from analyzer.verify.asked import Answer, Apart, Question, TwinAnswer
 from analyzer.verify.prints import Print
-from analyzer.verify.questions import Answer, Apart, Question, TwinAnswer
-
-__all__ = ["Runner", "Subject"]
 
 _PROGRAM = "from analyzer.verify.serving import serve; serve()"
 

@@ -16,11 +16,9 @@ from analyzer.content import Array
 from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed
+from analyzer.verify.asked import Answer, Apart, QuantizerAnswer, Question, TwinAnswer
 from analyzer.verify.prints import Print, print_of
-from analyzer.verify.questions import Answer, Apart, QuantizerAnswer, Question, TwinAnswer
 from analyzer.verify.twin import RefusedError, make_twin
-
-__all__ = ["serve"]
 
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 4096
 _ROOM = 1 << 28

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from analyzer.content import Array
 
-__all__ = ["Attempt", "Call", "ModuleCall", "Recording", "Side"]
-
 
 class Call(Protocol):
     """One call of a function of PyTorch in a forward pass."""

@@ -18,8 +18,6 @@ from onnx import helper, numpy_helper
 
 from analyzer.content import Array
 
-__all__ = ["Quantizer", "RefusedError", "Twin", "make_twin"]
-
 _FLOAT = onnx.TensorProto.FLOAT
 _HALVES = {"FLOAT16": onnx.TensorProto.FLOAT16, "BFLOAT16": onnx.TensorProto.BFLOAT16}
 _RANGES: Mapping[int, tuple[int, int]] = {

@@ -12,15 +12,13 @@ from analyzer.ledger import Ledger
 from analyzer.model import Graph, Node
 from analyzer.process.child import Limits
 from analyzer.timing.inputs.feeds import plan_feeds
-from analyzer.timing.inputs.shapes import Shapes
+from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.request import Feed, Fill
 from analyzer.units import printable
 from analyzer.verify.agreement import compare_values, worst
 from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.static import count_alike, find_differences
-
-__all__ = ["local_path", "measure_depths", "name_node", "verify_files"]
 
 _PLAIN, _OTHER = "ORT_DISABLE_ALL", "ORT_ENABLE_ALL"
 _AT_ONCE = 64

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.checkpoints.statefile import Slot, write_state_file
+from analyzer.checkpoints.statefile import FileTensor, write_state_file
 from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
@@ -21,8 +21,6 @@ from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.against import DEAD, Known
 from analyzer.verify.side import Side
-
-__all__ = ["check_whole", "give_back", "known_of"]
 
 _ROUNDED = frozenset({Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED})
 _FOLDED = "batchnorm "
@@ -100,7 +98,7 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> in
     if found:
         with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
             path = Path(folder, "state.safetensors")
-            slots = [Slot(name, DType.FLOAT, value.shape) for name, value in found.items()]
+            slots = [FileTensor(name, DType.FLOAT, value.shape) for name, value in found.items()]
             write_state_file(
                 path, slots, lambda slot: iter([found[slot.name].astype(np.float32).reshape(-1)])
             )

@@ -8,10 +8,10 @@ from flows import RESIDUAL, RESIDUAL_WEIGHTS, flow_of
 from models import ramp
 
 from analyzer.blocks.flow import Flow
-from analyzer.blocks.units import OUTSIDE, Layout, Slot, lay_out
+from analyzer.blocks.units import OUTSIDE, GraphLayout, RunPlace, lay_out
 
 
-def slots_by_output(flow: Flow, layout: Layout) -> dict[str, tuple[int, int]]:
+def slots_by_output(flow: Flow, layout: GraphLayout) -> dict[str, tuple[int, int]]:
     found = zip(flow.nodes, layout.slots, strict=True)
     return {node.outputs[0]: (slot.run, slot.block) for node, slot in found if node.outputs}
 
@@ -39,4 +39,4 @@ def test_weights_of_different_sizes_are_no_blocks(tmp_path: Path) -> None:
 
 
 def test_a_graph_without_blocks_has_everything_outside() -> None:
-    assert Layout.empty(2) == Layout((), (Slot(0, OUTSIDE), Slot(0, OUTSIDE)), (0, 1))
+    assert GraphLayout.empty(2) == GraphLayout((), (RunPlace(0, OUTSIDE), RunPlace(0, OUTSIDE)), (0, 1))

@@ -19,7 +19,7 @@ from analyzer.ledger import Finding, Severity
 from analyzer.render import to_document
 from analyzer.report import Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import survey_models
-from analyzer.timing.compare import compare_timings
+from analyzer.timing.side_by_side import compare_timings
 
 __all__ = ["KINDS", "make_page"]
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import audit, external, ramp, text_model
 
+from analyzer.budget.amounts import parse_limit
 from analyzer.budget.evaluate import check_budget, is_about
-from analyzer.budget.limits import parse_limit
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import (
     Among,
     AtLeast,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.budget.gate import check_models
-from analyzer.budget.record import AtLeast, AtMost, BudgetReport, Growth, Limit, Over, Rule
+from analyzer.budget.evaluate import check_models
+from analyzer.budget.record import Among, AtLeast, AtMost, BudgetReport, Growth, Limit, Over, Rule
 from analyzer.errors import UsageError
-from analyzer.ledger import Ledger
+from analyzer.ledger import Finding, Ledger, Severity
 from analyzer.render import render_report
 from analyzer.render.options import RenderOptions
 
@@ -68,16 +70,64 @@ def test_of_the_largest_tensor_the_others_are_no_part(ledger: Ledger) -> None:
 def test_parts_are_counted_in_what_their_rule_counts(ledger: Ledger) -> None:
     report = check(ledger, parameters(AtMost(20)))
 
-    assert "| largest parts | parameters |" in show(report, "markdown")
-    assert "largest      parameters" in show(report, "text")
+    assert "**size: largest parts**\n\n| part | parameters |" in show(report, "markdown")
+    assert "size: largest parts\npart        parameters" in show(report, "text")
 
 
 def test_a_failure_is_told_before_what_was_not_evaluated(ledger: Ledger) -> None:
     growth = Rule("growth", "nodes", Over((Growth(amount=0),)))
-    text = show(check(ledger, growth, parameters(AtMost(20))), "markdown")
+    text = show(check(ledger, growth, parameters(AtMost(20))), "markdown", rows=2)
 
-    assert text.splitlines()[0] == "### onnxledger check: FAIL, 1 of 2 rules, 1 not evaluated"
-    assert text.index("**FAIL** `size`") < text.index("**not evaluated** `growth`")
+    assert "**✗ FAIL: 1 failed, 0 passed, 1 not evaluated**" in text
+    text = text.partition("**\n")[2]
+    assert text.index("more than the 20 allowed") < text.index("not evaluated: ")
+
+
+def test_what_passes_says_how_much_room_is_left_and_what_fails_by_how_much(ledger: Ledger) -> None:
+    report = check(
+        ledger,
+        Rule("little", "parameters", AtMost(20)),
+        Rule("much", "parameters", AtMost(36)),
+        Rule("opset", "opset", AtLeast(17)),
+        Rule("none", "unattributed", AtMost(0)),
+        Rule("ops", "ops", Among(frozenset())),
+        Rule("off", "nodes", AtMost(0), is_enabled=False),
+    )
+
+    lines = [re.split(" {2,}", line) for line in show(report, "text", rows=9).splitlines()]
+
+    assert [line for line in lines if len(line) > 2 and line[1] in ("FAIL", "PASS", "SKIP")] == [
+        ["little", "FAIL", "27", "<= 20", "exceeded by 7"],
+        ["ops", "FAIL", "1 operator", "0 allowed", "1 not allowed"],
+        ["much", "PASS", "27", "<= 36", "9 (25.0 %)"],
+        ["opset", "PASS", "18", ">= 17", "1"],
+        ["none", "PASS", "0", "<= 0", "0"],
+        ["off", "SKIP", "<= 0", "disabled"],
+    ]
+
+
+def test_bytes_that_would_read_the_same_as_their_limit_are_exact(ledger: Ledger) -> None:
+    (size,) = check(ledger, Rule("bytes", "bytes", AtMost(1))).verdicts
+    text = show(
+        BudgetReport(("m",), (replace(size, observed=2_097_153, limit=2_097_152, exceeded_by=1),)), "text"
+    )
+
+    assert "2,097,153  <= 2,097,152  exceeded by 1" in text
+
+
+def test_findings_that_no_rule_judges_are_told_and_an_error_first_of_all(ledger: Ledger) -> None:
+    findings = (
+        Finding("unused-initializer", Severity.WARNING, "nothing reads it", ("w",)),
+        Finding("external-missing", Severity.ERROR, "w.bin is not here"),
+    )
+    report = replace(check(ledger, parameters(AtMost(36))), findings={"m.onnx": findings})
+
+    text = show(report, "text")
+    assert text.splitlines()[2] == "ERROR w.bin is not here [external-missing]"
+    assert "nothing reads it" not in text
+    assert "\nfound besides: 1 warning\n" in text
+    assert "<summary>Findings: 1 warning</summary>" in show(report, "markdown")
+    assert "nothing reads it" in show(report, "html")
 
 
 @pytest.mark.parametrize(

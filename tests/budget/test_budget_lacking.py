@@ -21,8 +21,7 @@ from onnx import TensorProto
 from analyzer.audit import audit_model
 from analyzer.budget.evaluate import check_budget
 from analyzer.budget.holding import Outcome, hold
-from analyzer.budget.measuring import Measured, measure
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS, Measured, measure
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Rule, Status, Verdict
 from analyzer.budget.selecting import Unknown, select
 from analyzer.group import group_by
@@ -85,7 +84,7 @@ LESS = _ALL - {"invalid-dims"}
 """Where what was counted as parameters may be a copy, so that no `at least` holds that needs it."""
 
 MUCH = 1 << 40
-PAGE = Path(__file__).parents[2] / "docs" / "check.md"
+PAGE = Path(__file__).parents[2] / "docs" / "budgets.md"
 
 
 @functools.cache

@@ -14,8 +14,7 @@ import pytest
 from models import audit, dynamo_like, external, ramp, save, set_metadata, text_model
 
 from analyzer.audit import audit_model
-from analyzer.budget.measuring import Measured, list_parts, measure
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS, Measured, list_parts, measure
 from analyzer.budget.selecting import Selection, Unknown, select
 from analyzer.group import group_by
 from analyzer.ledger import Ledger

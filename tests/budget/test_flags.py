@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.budget.flags import MAX_BYTES, METRICS_OF, make_rules, read_operators
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Rule
 from analyzer.commands.check import check
 from analyzer.errors import ConfigError, UsageError

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.budget.amounts import MOST, parse_amount, parse_percent
-from analyzer.budget.limits import format_limit, parse_limit, parse_names
+from analyzer.budget.amounts import (
+    MOST,
+    format_growths,
+    parse_amount,
+    parse_limit,
+    parse_names,
+    parse_percent,
+)
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Unit
 
 NUMBERS = st.integers(0, MOST)
@@ -205,6 +211,25 @@ LIMITS = st.one_of(
     st.builds(AtLeast, NUMBERS),
     st.builds(Over, st.lists(growths(), min_size=1, max_size=3).map(tuple), st.none() | NAMES),
 )
+
+
+def format_limit(limit: Limit) -> str:
+    """A limit as a person writes it."""
+    match limit:
+        case AtMost(value):
+            return f"at most {value:,}"
+        case AtLeast(value):
+            return f"at least {value:,}"
+        case Among(names):
+            return ", ".join(sorted(names))
+        case Over(growths, baseline):
+            text = f"at most {format_growths(growths)}"
+            return text if baseline is None else f"{text} over {quote(baseline)}"
+
+
+def quote(name: str) -> str:
+    is_plain = name == name.strip() and not (len(name) > 1 and name[0] == name[-1] and name[0] in "'\"")
+    return name if is_plain else f'"{name}"'
 
 
 @given(limit=LIMITS, unit=st.sampled_from([Unit.BYTES, Unit.PARAMETERS]), least=st.booleans())

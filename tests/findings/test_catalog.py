@@ -20,12 +20,12 @@ from analyzer.audit import audit_model
 from analyzer.errors import UsageError
 from analyzer.findings.catalog import EXPLANATIONS, explain, list_paragraphs
 from analyzer.ledger import Ledger, Severity
-from analyzer.reconciliation.lines import UNBALANCED
+from analyzer.reconciliation import UNBALANCED
 
 SOURCES = Path(analyzer.__file__).parent
 ROOT = SOURCES.parent
 ID = re.compile(r"[a-z]+[a-z0-9]*(?:-[a-z0-9]+)+")
-NO_IDS = {"utf-8"}
+NO_IDS = {"utf-8", "as-exported", "not-compared"}
 OF_ONE_WORD = {"truncated", "unattributed", "weightless", *(line.value for line in UNBALANCED)}
 
 
@@ -39,7 +39,7 @@ def texts(*places: str) -> set[str]:
 
 def found_by_rules() -> set[str]:
     """Ids in the rules: they are literals there, and no other literal looks like one."""
-    known = texts("findings/*.py", "group/patterns.py", "reconciliation/remarks.py")
+    known = texts("findings/*.py", "group/patterns.py", "reconciliation/verdict.py")
     return {text for text in known if ID.fullmatch(text) or text in OF_ONE_WORD} - NO_IDS
 
 

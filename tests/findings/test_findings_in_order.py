@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.budget.gate import check_models
+from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import AtMost, Rule
 from analyzer.group import group_by
 from analyzer.ledger import Finding, Ledger, Severity

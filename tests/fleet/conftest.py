@@ -11,6 +11,6 @@ import pytest
 def no_reader_left() -> Iterator[None]:
     """Processes that a test has started end with it."""
     yield
-    from analyzer.fleet.shard import dismiss_readers
+    from analyzer.fleet.reading import dismiss_readers
 
     dismiss_readers()

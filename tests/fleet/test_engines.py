@@ -114,7 +114,6 @@ def test_a_cluster_that_is_not_there_is_refused() -> None:
 
 def test_an_engine_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "analyzer.fleet.engines.ray", raising=False)
 
     with pytest.raises(MissingExtraError, match=r"onnxledger\[fleet-ray\]"):
         find_engine("ray", None, "localhost:1")

@@ -180,12 +180,12 @@ reading.serve()
 def test_a_model_that_hangs_eats_or_kills_its_reader_is_a_row_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from analyzer.fleet import shard
+    from analyzer.fleet import reading
 
     folder = tmp_path / "zoo"
     for name in ("a", "eats", "hangs", "kills", "z"):
         add(folder, f"{name}.onnx", weights(1))
-    monkeypatch.setattr(shard, "_SERVE", f"exec({HANG!r})")
+    monkeypatch.setattr(reading, "_SERVE", f"exec({HANG!r})")
 
     done = survey(folder, lake=tmp_path / "lake", seconds=5, nbytes=350 << 20)
 

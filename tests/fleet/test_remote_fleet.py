@@ -14,7 +14,7 @@ from servers import CountingServer, serving
 from analyzer.errors import UsageError
 from analyzer.fleet.find import find_sources
 from analyzer.fleet.sql import ask_lake
-from analyzer.read.listing import list_models
+from analyzer.read.remote import list_models
 
 COUNT = 12
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from analyzer.formulas.causes import find_size
 from analyzer.formulas.counting import count_config
-from analyzer.formulas.reasons import find_reasons
+from analyzer.formulas.reasons import find_reasons, find_size
 from analyzer.formulas.record import Certainty, Counts, Formula, MatchedBy, Side
 from tests.commands import run_here
 

@@ -11,7 +11,7 @@ import formula_reports
 import pytest
 
 from analyzer.errors import LedgerError
-from analyzer.formulas.algebra import Algebra, Layout, to_latex
+from analyzer.formulas.algebra import Algebra, Arranged, to_latex
 from analyzer.formulas.family import family_names, load_family
 from analyzer.formulas.language import FUNCTIONS, parse_expression
 from analyzer.formulas.record import FieldOrigin, FieldValue, Formula, Kind, PartCount, TermCount
@@ -24,7 +24,7 @@ def formulas(key: str) -> list[Formula]:
     return [formula_reports.count(config) for config in configs]
 
 
-def evaluated(layout: Layout | None, formula: Formula) -> Any:
+def evaluated(layout: Arranged | None, formula: Formula) -> Any:
     """What Python makes of an expression with the fields, as the reader of a report may do."""
     assert layout is not None
     return eval(layout.python, {"__builtins__": {}, **FUNCTIONS}, dict(formula.values))

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.errors import FormulaError, UsageError
-from analyzer.formulas.configs import (
+from analyzer.formulas.counting import (
     check_names,
     choose_class,
     choose_family,
+    count_config,
     parse_changes,
     parse_config_changes,
     parse_value,
     read_config,
     settle_fields,
 )
-from analyzer.formulas.counting import count_config
 from analyzer.formulas.family import load_families, load_family
 from analyzer.formulas.record import CacheSize, FieldValue
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from formulas.sides import read_variants
 
-from analyzer.formulas.closed_form import Family
 from analyzer.formulas.counting import count_config
-from analyzer.formulas.family import family_names, load_families, load_family
+from analyzer.formulas.family import Family, family_names, load_families, load_family
 
 
 def _variants(key: str) -> list[dict[str, Any]]:

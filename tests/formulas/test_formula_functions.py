@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.formulas.functions import height, sparse_layers, starts, width
+from analyzer.formulas.language import height, sparse_layers, starts, width
 
 
 @given(st.integers(0, 60), st.integers(-2, 9), st.lists(st.integers(-3, 70), max_size=9))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from analyzer.formulas.counting import count_config
 from analyzer.formulas.language import parse_expression
-from analyzer.formulas.memory import CacheBytes, Precision, cache_bytes, weigh
 from analyzer.formulas.record import BLOCK, CacheSize, Formula, PartCount
+from analyzer.formulas.rows import CacheBytes, Precision, cache_bytes, weigh
 
 BERT_BASE = {"model_type": "bert", "architectures": ["BertModel"]}
 LLAMA_2_70B = {

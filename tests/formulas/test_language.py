@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from analyzer.errors import FormulaError
 from analyzer.formulas.family import load_families
-from analyzer.formulas.functions import FUNCTIONS
-from analyzer.formulas.language import Value, parse_expression
+from analyzer.formulas.language import FUNCTIONS, Value, parse_expression
 
 WORDS = ("gated-gelu", "relu", "")
 NAMES = {"a": "a", "b": "b", "size": "size", "flag": "flag", "text": "text", "missing": "missing"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from formulas.sides import side_of, tiny_config, tiny_formula
 
-from analyzer.formulas.configs import choose_class, settle_fields
+from analyzer.formulas.counting import choose_class, settle_fields
 from analyzer.formulas.family import family_names, load_family
 from analyzer.formulas.language import Value
 from analyzer.formulas.reasons import NO_TERM, find_reasons

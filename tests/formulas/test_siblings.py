@@ -9,9 +9,8 @@ from formulas.sides import side_of, tiny_formula
 
 from analyzer.formulas.counting import count_config
 from analyzer.formulas.family import family_names
-from analyzer.formulas.reasons import NO_TERM, find_reasons
+from analyzer.formulas.reasons import NO_TERM, Sibling, find_reasons, find_sibling
 from analyzer.formulas.record import Certainty, Formula
-from analyzer.formulas.siblings import Sibling, find_sibling
 from exporter.presets import preset_config
 
 

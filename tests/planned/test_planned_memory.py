@@ -18,7 +18,7 @@ from analyzer.memory.fits import find_room
 from analyzer.memory.inplace import reuses_of
 from analyzer.memory.judged import parse_memory_limit
 from analyzer.memory.opened import open_account
-from analyzer.timing.inputs.shapes import parse_shapes
+from analyzer.timing.inputs.sizes import parse_shapes
 
 TEXT = """
 <ir_version: 8, opset_import: ["": 17]>

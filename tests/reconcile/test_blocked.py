@@ -9,7 +9,7 @@ import pytest
 from models import convolution, lines_of, manifest_of, noise, parameter, reconcile, text_model
 
 from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.tiles import Tiles
+from analyzer.reconciliation.layouts import Tiles
 
 
 def blocked(weight: np.ndarray, block: int, *, is_deep: bool) -> np.ndarray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import numpy as np
 import onnx
 import pytest
 from models import (
+    Array,
     Values,
     audit,
+    buffer,
+    convolution,
     entry,
     manifest_of,
     noise,
@@ -22,18 +26,21 @@ from models import (
     quantized,
     ramp,
     raw,
+    table,
     text_model,
+    without_values,
 )
 from onnx import TensorProto
 
-from analyzer.content import Array, sample_positions
+from analyzer.content import cast_digest, digest, row_digests, sample, sample_positions
+from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.ledger import Entry
-from analyzer.manifest import Parameter
+from analyzer.manifest import Manifest, Parameter
 from analyzer.reconciliation import ContentMode, reconcile_ledger
-from analyzer.reconciliation.contents import Contents, Fit
-from analyzer.reconciliation.layouts import Layout, same_layout
-from analyzer.reconciliation.originals import Originals
+from analyzer.reconciliation.contents import Contents, Fit, Originals, Stacks
+from analyzer.reconciliation.layouts import AxisLayout
+from analyzer.wiring import Wiring
 
 MODES: list[ContentMode] = ["none", "sampled", "full"]
 
@@ -218,7 +225,7 @@ def test_integers_are_no_cast_of_floats(compare):
 # what a name, a shape and an operator allow
 
 
-def convolution(kernel: Array, name: str) -> onnx.ModelProto:
+def convolution_contents(kernel: Array, name: str) -> onnx.ModelProto:
     return text_model(f'g (float[1] x) => (float[1] y) {{ y = Conv(x, "{name}") }}', {name: kernel})
 
 
@@ -227,8 +234,11 @@ def convolution(kernel: Array, name: str) -> onnx.ModelProto:
 def test_kernel_with_its_axes_swapped_is_another(compare, name, axes):
     kernel = noise(4, 4, 3, 3)
 
-    assert compare.of(convolution(kernel, name), kernel, name=name).chain() == []
-    assert compare.of(convolution(kernel.transpose(axes).copy(), name), kernel, name=name).chain() is None
+    assert compare.of(convolution_contents(kernel, name), kernel, name=name).chain() == []
+    assert (
+        compare.of(convolution_contents(kernel.transpose(axes).copy(), name), kernel, name=name).chain()
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -599,7 +609,7 @@ def test_look_gives_the_stored_numbers_at_the_samples_of_pytorchs(compare):
     known = noise(30, 40)
     pair = compare(known.T.copy(), known)
 
-    found, steps = pair.contents.look(pair.entry, Layout((30, 40), (1, 0), (40, 30)))
+    found, steps = pair.contents.look(pair.entry, AxisLayout((30, 40), (1, 0), (40, 30)))
 
     assert found.tolist() == known.reshape(-1)[sample_positions(known.size)].tolist()
     assert steps is None
@@ -610,7 +620,7 @@ def test_look_at_codes_gives_their_steps_too(compare):
     tensors = quantized("w", known, axis=0)
     pair = compare.of(coded(tensors, axis=0), known, name="w_quantized")
 
-    found, steps = pair.contents.look(pair.entry, same_layout((5, 7)))
+    found, steps = pair.contents.look(pair.entry, AxisLayout((5, 7), (0, 1), (5, 7)))
 
     assert steps.reshape(5, 7)[:, 0].tolist() == pytest.approx(tensors["w_scale"].tolist())
     assert (np.abs(found.reshape(5, 7) - known) <= steps.reshape(5, 7) * 0.501).all()
@@ -638,3 +648,173 @@ def test_contents_of_a_model_without_weights_cannot_be_compared(tmp_path, conten
 
     with pytest.raises(UsageError, match=re.escape(message)):
         reconcile_ledger(audit(tmp_path, proto), manifest, content)
+
+
+# what is known of PyTorch's values: by a manifest's evidence, and by the values where they are at hand
+
+WEIGHT = noise(40, 50)
+FEW = noise(4, 5)
+
+
+def both_originals(*tensors: Parameter, arrays: dict[str, Any]) -> list[Originals]:
+    manifest = manifest_of(*tensors)
+    return [Originals(manifest), Originals(without_values(manifest), Values(arrays))]
+
+
+def first(originals: Originals) -> Parameter:
+    return originals.manifest.parameters[0]
+
+
+def test_evidence_is_the_same_from_a_manifest_and_from_the_values():
+    for known in both_originals(convolution("w", WEIGHT), arrays={"w": WEIGHT}):
+        tensor = first(known)
+        sums, norms = known.channel_statistics(tensor)
+
+        assert known.has(tensor)
+        assert known.samples(tensor).tolist() == sample(WEIGHT).tolist()
+        assert known.digest(tensor) == digest(WEIGHT)
+        assert known.cast_digest(tensor, DType.FLOAT16) == cast_digest(WEIGHT, DType.FLOAT16)
+        assert not known.is_constant(tensor)
+        assert norms == pytest.approx(np.linalg.norm(WEIGHT, axis=1))
+        assert sums.shape == (40,)
+
+
+def test_row_digests_are_the_same_from_a_manifest_and_from_the_values():
+    for known in both_originals(table("w", WEIGHT), arrays={"w": WEIGHT}):
+        assert known.row_digests(first(known)).tolist() == row_digests(WEIGHT).tolist()
+
+
+def test_values_of_a_small_tensor_are_in_the_manifest_and_of_a_large_one_are_not():
+    small, large = (Originals(manifest_of(parameter("w", array))) for array in (FEW, WEIGHT))
+
+    assert np.array_equal(small.values(first(small)), FEW)
+    assert large.values(first(large)) is None
+
+
+def test_values_that_a_manifest_has_whole_are_its_values():
+    known = Originals(manifest_of(parameter("w", WEIGHT), values={"w": WEIGHT}))
+
+    assert np.array_equal(known.values(first(known)), WEIGHT)
+    assert known.vector("w").dtype == np.float64
+
+
+def test_values_at_hand_are_found_by_any_of_a_tied_tensors_names():
+    known = Originals(manifest_of(parameter("wte", FEW, weightless=True, tied=("head",))), Values(head=FEW))
+
+    assert np.array_equal(known.values(first(known)), FEW)
+
+
+def test_values_at_hand_of_another_shape_are_not_this_tensors():
+    known = Originals(manifest_of(parameter("w", FEW, weightless=True)), Values(w=FEW.T))
+
+    assert known.values(first(known)) is None
+    assert not known.has(first(known))
+
+
+def test_tensor_that_a_checkpoint_lacks_is_known_by_the_manifest():
+    known = Originals(manifest_of(parameter("w", WEIGHT)), Values())
+
+    assert known.has(first(known))
+    assert known.digest(first(known)) == digest(WEIGHT)
+
+
+def test_nothing_is_known_of_a_model_without_weights():
+    known = Originals(manifest_of(parameter("w", WEIGHT, weightless=True)))
+    tensor = first(known)
+
+    assert not known.has_content
+    assert known.samples(tensor) is None
+    assert known.digest(tensor) is None
+    assert known.cast_digest(tensor, DType.FLOAT16) is None
+    assert known.row_digests(tensor) is None
+    assert known.channel_statistics(tensor) is None
+    assert known.vector("w") is None
+
+
+def test_what_is_not_known_may_be_constant():
+    known = Originals(manifest_of(parameter("w", WEIGHT, weightless=True)))
+
+    assert known.is_constant(first(known))
+
+
+@pytest.mark.parametrize(
+    ("array", "is_constant"),
+    [
+        (np.ones((40, 50), "f4"), True),
+        (WEIGHT, False),
+        (np.where(np.arange(2000) == 1, 2, 1).astype("f4"), False),
+    ],
+    ids=["ones", "noise", "one element between the samples"],
+)
+def test_constant_is_said_of_all_elements(array, is_constant):
+    for known in both_originals(parameter("w", array), arrays={"w": array}):
+        assert known.is_constant(first(known)) == is_constant
+
+
+def test_cast_that_a_manifest_does_not_describe_is_not_known():
+    manifest = manifest_of(parameter("w", WEIGHT))
+    bare = replace(manifest.parameters[0], content=replace(manifest.parameters[0].content, casts={}))
+
+    assert Originals(Manifest((bare,))).cast_digest(bare, DType.FLOAT16) is None
+
+
+def test_buffers_are_known_as_parameters_are():
+    manifest = manifest_of(buffer("inv_freq", ramp(4)))
+
+    known = Originals(manifest)
+
+    assert known.vector("inv_freq").tolist() == [1, 2, 3, 4]
+    assert known.vector("other") is None
+    assert known.vector(None) is None
+    assert known.named("inv_freq") is manifest.buffers[0]
+
+
+# pyTorch tensors by shape, and which of them samples may be of
+
+KNOWN = np.array([[1.0, -2.0, 64.0]], np.float32)
+
+
+def stacks_of(*arrays: Array, weightless: Sequence[Array] = ()) -> Stacks:
+    tensors = [parameter(f"t{number}", array) for number, array in enumerate(arrays)]
+    tensors += [parameter(f"w{number}", array, weightless=True) for number, array in enumerate(weightless)]
+    return Stacks(Contents("full", Originals(manifest_of(*tensors)), Wiring({})), tensors)
+
+
+def near(stored: Array, steps: Array | None = None, known: Array = KNOWN) -> bool:
+    return bool(stacks_of(known).near(known.shape, (stored, steps)))
+
+
+def test_numbers_and_tensors_without_values_are_left_out():
+    pair = np.array([1.0, 2.0], np.float32)
+
+    stacks = stacks_of(pair, pair[:1], weightless=[np.ones((2, 2), np.float32)])
+
+    assert list(stacks.all_shapes) == [(2,)]
+    assert (stacks.shapes(2), stacks.shapes(4)) == ([(2,)], [])
+
+
+def test_each_shape_of_as_many_elements_is_listed_once():
+    stacks = stacks_of(np.ones((2, 3)), np.ones(6), np.zeros((2, 3)))
+
+    assert stacks.shapes(6) == [(2, 3), (6,)]
+
+
+@pytest.mark.parametrize(("by", "is_near"), [(0.99, True), (1.01, False)])
+def test_samples_may_be_rounded_by_a_sixty_fourth(by, is_near):
+    stored = KNOWN.astype(np.float64)
+    stored[0, 2] += by * stored[0, 2] / 64 / (1 - by / 64)
+
+    assert near(stored) is is_near
+
+
+@pytest.mark.parametrize(("by", "is_near"), [(1.0, True), (1.02, False)])
+def test_codes_may_be_a_step_away(by, is_near):
+    stored, steps = KNOWN.astype(np.float64), np.full(KNOWN.shape, 0.5)
+    stored[0, 1] -= by * 0.5
+
+    assert near(stored, steps) is is_near
+
+
+@pytest.mark.parametrize("values", [np.array([["a", "b", "c"]]), np.array([[1j, 2j, 3j]])])
+def test_what_is_no_real_number_is_near_nothing(values):
+    assert not near(values)

@@ -1,18 +1,26 @@
-"""Lines of what no other rule settled."""
+"""Lines of what no other rule settled: absent heads, other values under a name, fillers."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import onnx
 import pytest
 from models import (
     FX_NODE,
     INPUT_KIND,
+    as_it_stands,
     bridge_of,
     buffer,
     dynamo_like,
+    external,
     lines_of,
     manifest_of,
     noise,
+    outs,
     parameter,
     parameters_of,
     ramp,
@@ -22,7 +30,10 @@ from models import (
 )
 
 from analyzer.content import Array
+from analyzer.group import group_by
 from analyzer.reconciliation import Reconciliation
+from analyzer.render.json import render_json
+from analyzer.report import ReconcileReport
 
 FC = ramp(2, 3)
 RELU = "g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }"
@@ -371,3 +382,239 @@ def test_what_keeps_the_account_from_balancing_is_counted_in_a_sentence(tmp_path
     }
     found = messages_of(reconcile(tmp_path, other, one))
     assert found["differing"] == "1 tensor, 6 elements: the file has other values under this name"
+
+
+# heads that a file does not have, and parameters that only training reads
+
+BODY = {"bert.encoder.weight": ramp(3, 3), "bert.encoder.bias": ramp(3, start=20)}
+HEAD = {"classifier.weight": ramp(2, 3, start=40), "classifier.bias": ramp(2, start=60)}
+
+
+def file_of(stored: dict[str, np.ndarray], nodes: str | None = None) -> onnx.ModelProto:
+    inputs = [f'y{i} = MatMul(x, "{name}")' for i, name in enumerate(stored)]
+    given = outs(1 if nodes else len(stored))
+    return text_model(f"g (float[1] x) => ({given}) {{ {nodes or ' '.join(inputs)} }}", stored)
+
+
+def run(
+    tmp_path,
+    stored: dict[str, np.ndarray],
+    known: dict[str, np.ndarray],
+    nodes: str | None = None,
+    **how: Any,
+) -> Reconciliation:
+    content = how.pop("content", "full")
+    return reconcile(tmp_path, file_of(stored, nodes), manifest_of(*parameters_of(known), **how), content)
+
+
+@pytest.mark.parametrize("content", ["none", "sampled", "full"])
+def test_head_of_which_nothing_is_there_is_outside(tmp_path, content):
+    result = run(tmp_path, BODY, BODY | HEAD, content=content)
+
+    assert bridge_of(result) == {as_it_stands(content): (2, 12, 0, 0), "outside": (2, 8, -8, -8)}
+    assert result.balanced
+    assert {line.decided_by for line in result.parameters if "classifier" in line.name} == {
+        "name:head classifier"
+    }
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        *("classifier", "pre_classifier", "sop_classifier", "qa_outputs", "score", "pooler", "predictions"),
+        *("cls", "cls.predictions", "cls.seq_relationship", "lm_head", "decoder_pred"),
+        *("discriminator_predictions", "generator_predictions", "generator_lm_head"),
+        *("vocab_layer_norm", "vocab_projector", "vocab_transform"),
+        *("project_hid", "project_q", "quantizer"),
+    ],
+)
+def test_heads_are_known_at_the_top_and_in_the_base_model(tmp_path, head):
+    for prefix in ("", "bert."):
+        name = f"{prefix}{head}.dense.weight"
+        (line,) = run(tmp_path, BODY, BODY | {name: ramp(2, 3, start=40)}).parameters[2:]
+
+        assert (line.name, line.line.value, line.decided_by) == (name, "outside", f"name:head {prefix}{head}")
+
+
+@pytest.mark.parametrize("name", ["classifier.weight", "classifier.bias"])
+def test_half_a_head_that_is_absent_is_missing(tmp_path, name):
+    stored = {**BODY, **{key: array for key, array in HEAD.items() if key != name}}
+
+    result = run(tmp_path, stored, BODY | HEAD)
+
+    assert lines_of(result)[name] == "missing"
+    assert not result.balanced
+
+
+@pytest.mark.parametrize("name", ["bert.encoder.weight", "bert.encoder.bias"])
+def test_layer_that_was_cut_out_is_missing(tmp_path, name):
+    stored = {key: array for key, array in BODY.items() if key != name}
+
+    result = run(tmp_path, stored, BODY | HEAD)
+
+    assert lines_of(result) == {
+        **dict.fromkeys(BODY, "identical"),
+        name: "missing",
+        **dict.fromkeys(HEAD, "outside"),
+    }
+    assert not result.balanced
+
+
+@pytest.mark.parametrize(
+    "name", ["bert.encoder.pooler_layer.weight", "bert.encoder.layer.classifier.weight", "classifiers.weight"]
+)
+def test_names_that_only_resemble_a_head_are_missing(tmp_path, name):
+    assert lines_of(run(tmp_path, BODY, BODY | {name: ramp(2, 3, start=40)}))[name] == "missing"
+
+
+@pytest.mark.parametrize("trace", ["exported-program", "function-calls"])
+def test_trace_says_what_is_read_and_no_name_does(tmp_path, trace):
+    result = run(tmp_path, BODY, BODY | HEAD, trace=trace)
+
+    assert {lines_of(result)[name] for name in HEAD} == {"missing"}
+    assert not result.balanced
+
+
+def test_a_class_that_was_traced_may_have_a_head_that_the_file_lacks(tmp_path):
+    result = run(tmp_path, BODY, BODY | HEAD, trace="class-program")
+
+    assert {lines_of(result)[name] for name in HEAD} == {"outside"}
+    assert result.balanced
+
+
+@pytest.mark.parametrize("scope", ["/classifier/Gemm", "/classifier/dense/MatMul"])
+def test_node_of_the_head_says_that_it_is_in_the_file(tmp_path, scope):
+    nodes = f'h = MatMul(x, "bert.encoder.weight") i = Add(h, "bert.encoder.bias") ["{scope}"] y0 = Relu(i)'
+
+    result = run(tmp_path, BODY, BODY | HEAD, nodes)
+
+    assert {lines_of(result)[name] for name in HEAD} == {"missing"}
+
+
+def test_node_of_another_module_says_nothing_of_the_head(tmp_path):
+    nodes = 'h = MatMul(x, "bert.encoder.weight") i = Add(h, "bert.encoder.bias") ["/classifiers/Relu"] y0 = Relu(i)'
+
+    assert run(tmp_path, BODY, BODY | HEAD, nodes).balanced
+
+
+def test_head_that_was_replaced_is_unexpected(tmp_path):
+    stored = BODY | {"onnx::MatMul_9": ramp(3, 2, start=90)}
+
+    result = run(tmp_path, stored, BODY | HEAD)
+
+    assert not result.balanced
+    assert {finding.id for finding in result.findings} == {"unexpected"}
+
+
+def test_head_that_is_tied_to_the_body_is_not_one(tmp_path):
+    table = parameter("bert.embeddings.weight", ramp(2, 3), tied=("cls.predictions.decoder.weight",))
+
+    result = reconcile(tmp_path, file_of(BODY), manifest_of(*parameters_of(BODY), table))
+
+    assert lines_of(result)["bert.embeddings.weight"] == "missing"
+
+
+@pytest.mark.parametrize("name", ["vit.embeddings.mask_token", "wav2vec2.masked_spec_embed"])
+def test_what_only_training_reads_is_unused(tmp_path, name):
+    result = run(tmp_path, BODY, BODY | {name: ramp(3, start=70)})
+
+    assert bridge_of(result)["unused"] == (1, 3, -3, -3)
+    assert result.parameters[2].decided_by == "name:training-only"
+    assert result.balanced
+
+
+def test_mask_token_that_is_stored_is_identical(tmp_path):
+    known = BODY | {"vit.embeddings.mask_token": ramp(3, start=70)}
+
+    assert set(lines_of(run(tmp_path, known, known)).values()) == {"identical"}
+
+
+def test_model_that_is_all_head_is_outside_but_nothing_balances_against_nothing(tmp_path):
+    result = run(tmp_path, {}, HEAD, "y0 = Relu(x)")
+
+    assert (result.onnx_parameters, bridge_of(result)) == (0, {"outside": (2, 8, -8, -8)})
+
+
+# what is said of a name with other values: only that, where the values are nowhere in the file
+
+A, B = noise(4, 6, seed=1), noise(4, 6, seed=2)
+KNOWN: dict[str, Array] = {"a.weight": A, "b.weight": B}
+TEXT = """
+    g (float[1,4] x) => (float[1,6] y) { p = MatMul(x, "a.weight") q = MatMul(x, "b.weight") y = Sub(p, q) }
+"""
+
+
+def meet(folder: Path, stored: dict[str, Array]) -> Reconciliation:
+    """Two weights of PyTorch's, beside a file that has what is stored under their names."""
+    manifest = manifest_of(*parameters_of(KNOWN), values=KNOWN)
+    return reconcile(folder, text_model(TEXT, stored), manifest, content="full")
+
+
+def told(result: Reconciliation) -> dict[str, tuple[str, str]]:
+    assert not result.balanced
+    return {
+        line.name: (line.line.value, line.decided_by)
+        for line in result.parameters
+        if line.line.value != "identical"
+    }
+
+
+def test_other_values_are_other_values(tmp_path: Path) -> None:
+    result = meet(tmp_path, {**KNOWN, "a.weight": noise(4, 6, seed=3)})
+
+    assert told(result) == {"a.weight": ("differing", "name+content")}
+    assert [finding.message for finding in result.findings] == [
+        "1 tensor, 24 elements: the file has other values under this name"
+    ]
+
+
+def test_values_in_another_order_are_not_said_to_be_others(tmp_path: Path) -> None:
+    order = np.random.default_rng(0).permutation(A.size)
+    result = meet(tmp_path, {**KNOWN, "a.weight": A.reshape(-1)[order].reshape(A.shape)})
+
+    assert told(result) == {"a.weight": ("differing", "content:reordered")}
+    assert [finding.message for finding in result.findings] == [
+        "1 tensor, 24 elements: the file has its values in another order"
+    ]
+
+
+def test_two_that_stand_under_each_others_name_are_held_elsewhere(tmp_path: Path) -> None:
+    result = meet(tmp_path, {"a.weight": B, "b.weight": A})
+
+    assert told(result) == dict.fromkeys(KNOWN, ("differing", "content:held-elsewhere"))
+    assert [finding.message for finding in result.findings if finding.id == "differing"] == [
+        "2 tensors, 48 elements: the file has other values under these names, and their own under others"
+    ]
+
+
+def test_one_changed_number_is_another_value_and_no_order(tmp_path: Path) -> None:
+    changed = A.copy()
+    changed[2, 3] += 1
+
+    assert told(meet(tmp_path, {**KNOWN, "a.weight": changed})) == {"a.weight": ("differing", "name+content")}
+
+
+def test_what_cannot_be_read_is_told_as_that(tmp_path: Path) -> None:
+    proto = text_model(TEXT, KNOWN)
+    del proto.graph.initializer[0]
+    proto.graph.initializer.append(external("a.weight", [4, 6], location="gone.bin"))
+    manifest = manifest_of(*parameters_of(KNOWN), values=KNOWN)
+    result = reconcile(tmp_path, proto, manifest, content="full")
+
+    assert told(result) == {"a.weight": ("differing", "none:unreadable")}
+    assert any(
+        "cannot be read, so that nobody knows its values" in found.message for found in result.findings
+    )
+
+
+@pytest.mark.parametrize(
+    ("stored", "why"), [(A.reshape(-1)[::-1].reshape(4, 6).copy(), "reordered"), (noise(4, 6, seed=5), None)]
+)
+def test_the_document_says_why(stored: Array, why: str | None, tmp_path: Path) -> None:
+    result = meet(tmp_path, {**KNOWN, "a.weight": stored})
+    document = json.loads(render_json(ReconcileReport(result, group_by(result.in_pytorch_terms()))))
+
+    assert {each["name"]: each["why"] for each in document["parameters"]} == {
+        "a.weight": why,
+        "b.weight": None,
+    }

@@ -18,10 +18,19 @@ from analyzer.group import group_by
 from analyzer.group.patterns import UNGROUPED, OwnGroups, group_by_patterns, parse_patterns
 from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.model import Node
+from analyzer.timing.attribution import (
+    NONE,
+    SAME,
+    VALUES,
+    Origin,
+    Split,
+    find_membership,
+    match_kernels,
+    split_time,
+    tell_kernels,
+)
 from analyzer.timing.record import KernelTime
 from analyzer.timing.request import Kernel
-from analyzer.timing.tracing.attribute import Split, find_membership, match_kernels, split_time, tell_kernels
-from analyzer.timing.tracing.origins import NONE, SAME, VALUES, Origin
 
 NET = """
 net (float[1,2] x) => (float[1,2] y) <float[2,2] v = {1,2,3,4}, float[2,2] w = {5,6,7,8}>

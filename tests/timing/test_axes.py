@@ -9,8 +9,9 @@ import pytest
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import ValueType
-from analyzer.timing.inputs.axes import Asked, Axis, size_axes
-from analyzer.timing.inputs.roles import Part, assign_roles
+from analyzer.timing.inputs.roles import KnownInput, assign_roles
+from analyzer.timing.inputs.sizes import Asked, size_axes
+from analyzer.timing.record import Axis
 
 Dims = tuple[int | str | None, ...]
 
@@ -19,7 +20,7 @@ def given(name: str, *dims: int | str | None, dtype: str = "INT64") -> ValueType
     return ValueType(name, "tensor", DType[dtype], dims)
 
 
-def default(part: Part | None, position: int, role: str, past: int) -> tuple[int, str]:
+def default(part: KnownInput | None, position: int, role: str, past: int) -> tuple[int, str]:
     sizes = {"batch": 1, "sequence": 1 if past else 128, "past": 0}
     return sizes.get(role, 5), f"default of {role}"
 

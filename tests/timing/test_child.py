@@ -12,8 +12,7 @@ from jobs import answered, job
 
 from analyzer.errors import TimingError
 from analyzer.process.child import read_frame
-from analyzer.timing.request import Reply, Schedule
-from analyzer.timing.running.exchange import JOB, LOG, REPLY, Job, Raised, dump_job, load_answer
+from analyzer.timing.request import JOB, LOG, REPLY, Job, Raised, Reply, Schedule, dump_job, load_answer
 
 pytestmark = pytest.mark.time
 ROOT = Path(__file__).parents[2]
@@ -86,9 +85,19 @@ def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedPro
         os.close(write)
 
 
+NOISE = """
+import sys
+class Noisy:
+    def find_spec(self, name, path=None, target=None):
+        if name == "onnxruntime":
+            print("noise", flush=True)
+sys.meta_path.insert(0, Noisy())
+"""
+"""A library that prints while onnxruntime is loaded."""
+
+
 def test_stdout_has_the_stages_and_nothing_else(tmp_path: Path) -> None:
-    noise = "import threading; threading.Timer(0.5, lambda: print('noise', flush=True)).start()"
-    said = io.BytesIO(serve(job(tmp_path), tmp_path, noise).stdout)
+    said = io.BytesIO(serve(job(tmp_path), tmp_path, NOISE).stdout)
     reply = load_answer((tmp_path / REPLY).read_text())
 
     assert [json.loads(message) for message in iter(partial(read_frame, said), None)][-1] == "measuring"

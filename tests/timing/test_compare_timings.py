@@ -10,7 +10,7 @@ import timings
 
 from analyzer.comparison import Status
 from analyzer.errors import UsageError
-from analyzer.timing.compare import TimePair, TimingComparison, compare_timings
+from analyzer.timing.side_by_side import TimePair, TimingComparison, compare_timings
 
 
 def group(report: TimingComparison, name: str) -> TimePair:

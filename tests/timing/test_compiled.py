@@ -8,9 +8,8 @@ import models
 
 from analyzer.model import Model
 from analyzer.read import read_model
+from analyzer.timing.attribution import COMPILED, NAMED, Origin, trace_compiled
 from analyzer.timing.request import Kernel
-from analyzer.timing.tracing.compiled import COMPILED, trace_compiled
-from analyzer.timing.tracing.origins import NAMED, Origin
 
 LAYER = """
 g (float[2,3] x) => (float[2,3] z) <float[3,3] w = {1,2,3,4,5,6,7,8,9}, float[3] b = {1,2,3}>

@@ -12,12 +12,12 @@ import pytest
 from analyzer.audit import audit_model
 from analyzer.errors import TimingError
 from analyzer.group import group_by
-from analyzer.timing.inputs.shapes import parse_shapes
+from analyzer.timing.inputs.sizes import parse_shapes
 from analyzer.timing.record import Timing, TimingSettings
 from analyzer.timing.request import Schedule
 from analyzer.timing.running import apart
-from analyzer.timing.running.gpu import cuda_gpu
-from analyzer.timing.running.placement import copies, fallbacks
+from analyzer.timing.running.devices import cuda_gpu
+from analyzer.timing.running.session import copies, fallbacks
 from analyzer.timing.timer import time_model
 
 pytestmark = pytest.mark.time

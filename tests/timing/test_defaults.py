@@ -9,13 +9,14 @@ import pytest
 
 from analyzer.dtypes import DType
 from analyzer.model import ValueType
-from analyzer.timing.inputs.defaults import Defaults, read_settings
-from analyzer.timing.inputs.lookups import Lookups, Use
-from analyzer.timing.inputs.roles import Part, Purpose
+from analyzer.timing.inputs.roles import KnownInput, Lookups, Purpose, Use
+from analyzer.timing.inputs.sizes import Defaults, read_settings
 
 
-def part(purpose: str, rank: int = 4) -> Part:
-    return Part(ValueType("x", "tensor", DType.FLOAT, (None,) * rank), Purpose(purpose), ("other",) * rank)
+def part(purpose: str, rank: int = 4) -> KnownInput:
+    return KnownInput(
+        ValueType("x", "tensor", DType.FLOAT, (None,) * rank), Purpose(purpose), ("other",) * rank
+    )
 
 
 def size(purpose: str, role: str, position: int = 0, past: int = 0, use: Use | None = None, **known) -> int:

@@ -12,6 +12,7 @@ from analyzer.timing.record import TimingSettings
 from analyzer.timing.request import Reply
 from analyzer.timing.running import devices
 from analyzer.timing.running.devices import (
+    Gpu,
     clocks_now,
     default_threads,
     device_name,
@@ -21,7 +22,6 @@ from analyzer.timing.running.devices import (
     processor_name,
     software,
 )
-from analyzer.timing.running.gpu import Gpu
 from analyzer.timing.running.providers import CPU
 
 CUDA = "CUDAExecutionProvider"

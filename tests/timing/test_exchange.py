@@ -2,8 +2,22 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.timing.request import Feed, Fill, Kernel, Optimization, Reply, Request, Run, Schedule
-from analyzer.timing.running.exchange import Job, Raised, dump_answer, dump_job, load_answer, load_job
+from analyzer.timing.request import (
+    Feed,
+    Fill,
+    Job,
+    Kernel,
+    Optimization,
+    Raised,
+    Reply,
+    Request,
+    Run,
+    Schedule,
+    dump_answer,
+    dump_job,
+    load_answer,
+    load_job,
+)
 
 FEED = Feed("input_ids", "INT64", (1, 8), Fill.INTEGERS, 0, 30521)
 REQUEST = Request(

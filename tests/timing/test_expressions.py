@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer.timing.inputs.expressions import compute_size, fixed_size, parse_size
+from analyzer.timing.inputs.sizes import compute_size, fixed_size, parse_size
 
 SIZES = {"past_sequence_length": 7, "s41": 3, "s52": 4, "cache": 2, "seq": 5}
 

@@ -14,7 +14,7 @@ from onnx import helper
 from analyzer.errors import UsageError
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
-from analyzer.timing.inputs.shapes import parse_shapes
+from analyzer.timing.inputs.sizes import parse_shapes
 from analyzer.timing.request import Feed, Fill
 
 BERT = """

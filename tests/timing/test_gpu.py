@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.timing.running.gpu import Ask, Gpu, ask, cuda_gpu, library_versions
+from analyzer.timing.running.devices import Ask, Gpu, ask, cuda_gpu, library_versions
 
 H100 = "0, GPU-aaaa-1, 580.95.05, 81559, 1980, 2619, Disabled, 9.0, NVIDIA H100 80GB HBM3"
 SECOND = "1, GPU-bbbb-2, 580.95.05, 81559, 345, 2619, Disabled, 9.0, NVIDIA H100 80GB HBM3"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.timing.growth import Order, fit_growth
+from analyzer.timing.rows import Order, fit_growth
 
 LENGTHS = (16, 32, 64, 128, 256, 512)
 SCALES = st.floats(1e-3, 1e3)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.timing.running.latency import (
+from analyzer.timing.running.measure import (
     interval_ranks,
     judge_profiled,
     precision_of,

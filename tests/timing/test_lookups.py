@@ -11,7 +11,7 @@ from models import save, text_model
 from onnx import numpy_helper
 
 from analyzer.read import read_model
-from analyzer.timing.inputs.lookups import Lookups, Use, look_up
+from analyzer.timing.inputs.roles import Lookups, Use, look_up
 from analyzer.wiring import connect
 
 TABLE = np.zeros((50, 4), np.float32)

@@ -7,13 +7,13 @@ import pytest
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import ValueType
-from analyzer.timing.inputs.naming import Names
-from analyzer.timing.inputs.roles import Part, Purpose
+from analyzer.timing.inputs.roles import KnownInput, Purpose
+from analyzer.timing.inputs.sizes import AxisNames
 
 
-def names(*inputs: tuple[str, tuple[int | str | None, ...], str]) -> Names:
+def names(*inputs: tuple[str, tuple[int | str | None, ...], str]) -> AxisNames:
     parts = [
-        Part(ValueType(name, "tensor", DType.INT64, dims), Purpose.TOKENS, tuple(roles.split()))
+        KnownInput(ValueType(name, "tensor", DType.INT64, dims), Purpose.TOKENS, tuple(roles.split()))
         for name, dims, roles in inputs
     ]
     symbols: dict[str, list[tuple[int, int]]] = {}
@@ -23,7 +23,7 @@ def names(*inputs: tuple[str, tuple[int | str | None, ...], str]) -> Names:
             by_role.setdefault(role, []).append((number, position))
             if isinstance(dim, str):
                 symbols.setdefault(dim, []).append((number, position))
-    return Names(parts, symbols, by_role)
+    return AxisNames(parts, symbols, by_role)
 
 
 BERT = names(("ids", ("s18", "s41"), "batch sequence"), ("ids.mask", ("s43", "s41"), "batch sequence"))

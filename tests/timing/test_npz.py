@@ -12,7 +12,7 @@ import pytest
 
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
-from analyzer.timing.inputs.npz import Stored, read_headers
+from analyzer.timing.inputs.feeds import Stored, read_headers
 
 
 def write(folder: Path, *members: tuple[str, bytes]) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.model import Model
 from analyzer.read import read_model
-from analyzer.timing.tracing.origins import (
+from analyzer.timing.attribution import (
     BETWEEN,
     NAMED,
     NONE,

@@ -10,7 +10,7 @@ import pytest
 
 from analyzer.errors import TimingError
 from analyzer.timing.request import Kernel
-from analyzer.timing.running.profile import Profile, read_profile
+from analyzer.timing.running.session import Profile, read_profile
 
 CPU = "CPUExecutionProvider"
 

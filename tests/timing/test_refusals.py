@@ -4,9 +4,8 @@ import pytest
 from hostile import unsafe_characters
 from models import save, text_model
 
-from analyzer.timing.request import Feed, Fill, Request
-from analyzer.timing.running.exchange import Raised
-from analyzer.timing.running.refusals import cleaned, refusal
+from analyzer.timing.request import Feed, Fill, Raised, Request
+from analyzer.timing.running.apart import cleaned, refusal
 
 FEEDS = (Feed("x", "FLOAT", (2, 4), Fill.UNIFORM, -1, 1), Feed("n", "INT64", (), Fill.CONSTANT, 1, 1))
 AT_ADD = (

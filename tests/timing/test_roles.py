@@ -6,8 +6,7 @@ import pytest
 
 from analyzer.dtypes import DType
 from analyzer.model import ValueType
-from analyzer.timing.inputs.lookups import Use
-from analyzer.timing.inputs.roles import Purpose, assign_roles, is_opaque
+from analyzer.timing.inputs.roles import Purpose, Use, assign_roles, is_opaque
 
 Dims = tuple[int | str | None, ...]
 

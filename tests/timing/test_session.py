@@ -7,8 +7,7 @@ import pytest
 from models import save, text_model
 
 from analyzer.timing.request import Optimization, Request
-from analyzer.timing.running.placement import placement_messages
-from analyzer.timing.running.session import open_session, read_log
+from analyzer.timing.running.session import open_session, placement_messages, read_log
 
 pytestmark = pytest.mark.time
 WEIGHTS = {"w": np.ones((64, 64), np.float32)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzer.errors import UsageError
-from analyzer.timing.inputs.shapes import MOST_POINTS, Shapes, Sweep, parse_shapes
+from analyzer.timing.inputs.sizes import MOST_POINTS, Shapes, Sweep, parse_shapes
 
 
 def test_a_text_has_one_size_or_several_and_texts_add_up():

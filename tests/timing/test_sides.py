@@ -7,7 +7,7 @@ from pathlib import Path
 import models
 
 from analyzer.read import read_model
-from analyzer.timing.tracing.sides import Side
+from analyzer.timing.attribution import MainGraph
 
 NESTED = """
 g (float[2] x, bool c) => (float[2] z)
@@ -20,8 +20,8 @@ g (float[2] x, bool c) => (float[2] z)
 """
 
 
-def side(folder: Path, text: str, aliases: dict[str, str] | None = None) -> Side:
-    return Side.of(read_model(models.save(folder, models.text_model(text))), aliases or {})
+def side(folder: Path, text: str, aliases: dict[str, str] | None = None) -> MainGraph:
+    return MainGraph.of(read_model(models.save(folder, models.text_model(text))), aliases or {})
 
 
 def test_makers_and_readers_are_neighbours(tmp_path: Path) -> None:

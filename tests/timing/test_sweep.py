@@ -6,9 +6,7 @@ from pathlib import Path
 
 import timings
 
-from analyzer.timing.growth import Order
-from analyzer.timing.rows import make_rows
-from analyzer.timing.sweep import grow_latency, grow_parts, grow_row, lengths
+from analyzer.timing.rows import Order, grow_latency, grow_parts, grow_row, lengths, make_rows
 
 
 def test_every_part_and_the_plain_run_have_a_growth(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from analyzer.audit import audit_model
 from analyzer.errors import TimingError, UsageError
 from analyzer.group import group_by
 from analyzer.group.patterns import OwnGroups, group_by_patterns, parse_patterns
-from analyzer.timing.inputs.shapes import parse_shapes
+from analyzer.timing.inputs.sizes import parse_shapes
 from analyzer.timing.record import Point, Timing, TimingSettings
 from analyzer.timing.request import Fill, Schedule
 from analyzer.timing.timer import time_model
@@ -124,13 +124,14 @@ def test_the_python_example_of_the_document_runs(path: Path, capsys: pytest.Capt
 
 
 def test_the_lines_of_the_document_s_tables_sum_to_their_totals() -> None:
-    tables = re.findall(
-        r"^scope, depth .*?^total .*?$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    pages = DOCUMENT, DOCUMENT.parent / "evidence" / "timing.md"
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    tables = re.findall(r"^scope, depth .*?^total .*?$", text, re.MULTILINE | re.DOTALL)
 
+    assert len(tables) > 5
     for table in tables:
         rows = [
-            re.findall(r" (-?[\d,]+\.\d{3}) +-?[\d.]+ % +(-?[\d,]+\.\d{3})", line)
+            re.findall(r" (-?[\d,]+\.\d{3}) +[<>]?-?[\d.]+ %[ █▉▊▋▌▍▎▏]+(-?[\d,]+\.\d{3})", line)
             for line in table.splitlines()
         ]
         numbers = [[float(number.replace(",", "")) for number in row[0]] for row in rows if row]

@@ -10,7 +10,7 @@ import pytest
 import timings
 
 from analyzer.ledger import Group
-from analyzer.timing.record import Part, Timing
+from analyzer.timing.record import TimedGroup, Timing
 from analyzer.timing.rows import make_rows, total_group
 
 
@@ -47,7 +47,7 @@ def test_fused_lines_beyond_the_limit_are_summed(tmp_path: Path) -> None:
     timing = timings.make_timing(tmp_path)
     point = timing.points[0]
     lines = [("embeddings", "layer.0"), ("layer.2", "head"), ("embeddings", "head")]
-    parts = [Part(Group(" + ".join(across)), 0.1, 1, across) for across in lines]
+    parts = [TimedGroup(Group(" + ".join(across)), 0.1, 1, across) for across in lines]
     timing = replace(timing, points=(replace(point, parts=(*point.parts, *parts)),))
 
     rows, _ = make_rows(timing, 2)
@@ -83,7 +83,7 @@ def test_a_group_of_nodes_alone_has_a_row_as_they_take_time(tmp_path: Path) -> N
     point = timing.points[0]
     busy = Group("glue", ("glue",), nodes=1)
     grouping = replace(timing.grouping, groups=(*timing.grouping.groups, busy))
-    parts = (*point.parts, Part(busy, 1.0, 1))
+    parts = (*point.parts, TimedGroup(busy, 1.0, 1))
 
     found = replace(timing, grouping=grouping, points=(replace(point, parts=parts),))
 

@@ -5,8 +5,7 @@ from itertools import groupby
 import pytest
 
 from analyzer.timing.request import Schedule
-from analyzer.timing.running.latency import precision_of
-from analyzer.timing.running.turns import Turns, measure_in_turns
+from analyzer.timing.running.measure import Turns, measure_in_turns, precision_of
 
 MS = 1_000_000
 

@@ -11,10 +11,9 @@ from models import save, text_model
 
 from analyzer.errors import TimingError
 from analyzer.process.memory import own_nbytes
-from analyzer.timing.request import Feed, Fill, Request, Schedule
-from analyzer.timing.running import work
-from analyzer.timing.running.exchange import Job
-from analyzer.timing.running.profile import read_profile
+from analyzer.timing.request import Feed, Fill, Job, Request, Schedule
+from analyzer.timing.running import child
+from analyzer.timing.running.session import read_profile
 
 pytestmark = pytest.mark.time
 
@@ -59,17 +58,17 @@ def test_without_memory_for_a_second_session_one_does_both(tmp_path: Path) -> No
     now = own_nbytes(os.getpid())
     if now is None:
         pytest.skip("this system does not tell how much memory a process has")
-    task = work.Work(job(tmp_path, in_turns=True, nbytes=2 * now + (64 << 20)), tmp_path, [].append)
+    task = child.Work(job(tmp_path, in_turns=True, nbytes=2 * now + (64 << 20)), tmp_path, [].append)
     tight = replace(task.job, nbytes=int(1.5 * now))
 
     assert task._has_room()
-    assert not work.Work(tight, tmp_path, [].append)._has_room()
+    assert not child.Work(tight, tmp_path, [].append)._has_room()
 
 
 def test_one_session_does_both_where_the_second_has_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work.Work, "_has_room", lambda self: False)
+    monkeypatch.setattr(child.Work, "_has_room", lambda self: False)
     reply, stages = answered(job(tmp_path, in_turns=True), tmp_path)
 
     assert reply.order == "one after the other"
@@ -81,7 +80,7 @@ def test_in_turns_runs_that_the_profile_lost_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule, crowded = Schedule(runs=30, warmup=1), Crowded(60)
-    monkeypatch.setattr(work, "read_profile", crowded.read)
+    monkeypatch.setattr(child, "read_profile", crowded.read)
     reply, _ = answered(job(tmp_path, 1, 2, schedule=schedule, in_turns=True), tmp_path)
 
     assert reply.order == "in turns"
@@ -93,7 +92,7 @@ def test_in_turns_runs_that_the_profile_lost_are_left_out(
 def test_a_profile_that_has_lost_nearly_all_is_made_again_by_one_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "read_profile", Crowded(3, 100).read)
+    monkeypatch.setattr(child, "read_profile", Crowded(3, 100).read)
     reply, _ = answered(job(tmp_path, in_turns=True), tmp_path)
 
     assert reply.order == "one after the other"
@@ -106,7 +105,7 @@ def test_a_profile_that_has_lost_nearly_all_is_made_again_by_one_session(
 def test_each_point_has_the_runs_that_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiles = []
     monkeypatch.setattr(
-        work, "read_profile", lambda path: profiles.append(read_profile(path)) or profiles[-1]
+        child, "read_profile", lambda path: profiles.append(read_profile(path)) or profiles[-1]
     )
     reply, stages = answered(job(tmp_path, 1, 700, 2), tmp_path)
     (profile,) = profiles
@@ -152,7 +151,7 @@ class Crowded:
 def test_a_profile_without_room_for_all_runs_is_made_again_with_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "read_profile", Crowded(25, 100).read)
+    monkeypatch.setattr(child, "read_profile", Crowded(25, 100).read)
     reply, stages = answered(job(tmp_path, 1, 2, schedule=Schedule(runs=30, warmup=2)), tmp_path)
 
     assert [len(run.profiled_ns) for run in reply.runs] == [
@@ -168,6 +167,6 @@ def test_a_profile_without_room_for_all_runs_is_made_again_with_fewer(
 def test_a_run_that_no_profile_has_room_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(work, "read_profile", Crowded(*room).read)
+    monkeypatch.setattr(child, "read_profile", Crowded(*room).read)
     with pytest.raises(TimingError, match=r"runs are all that onnxruntime's profile, .* has room for"):
         answered(job(tmp_path, 1, 2, schedule=Schedule(runs=30)), tmp_path)

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from matrix.isolated import first_line
-
 from tools.faults.causes import is_named
 from tools.faults.truth import find_modules, is_right
+from tools.matrix.isolated import first_line
 from tools.suite.apart import answer_apart
 from tools.suite.bases import Base
 from tools.suite.running import Runner, distance, open_base
 from tools.suite.surgery import NoPlaceError, Seen, Surgery
 from tools.tamper.catalog import KINDS
-
-__all__ = ["CHANGED", "CLEAN", "Case", "run_apart", "run_cases"]
 
 Status = Literal[
     "told", "silent", "unknown", "same", "alarm", "unchanged", "no place", "does not run", "failed"

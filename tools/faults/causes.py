@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["is_named"]
-
 _WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read where|does not hold|table|PyTorch has"
 _WORDS: Sequence[tuple[str, str]] = (
     (r"epsilon", r"epsilon|eps"),

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from tools.faults.cases import CHANGED, CLEAN, Case
 from tools.suite.tables import aligned, markdown, percent
 
-__all__ = ["render_markdown", "render_text"]
-
 _COUNTED = ("told", "silent", "unknown", "failed")
 
 _INTRODUCTION = f"""# What verify tells of faults

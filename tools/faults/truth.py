@@ -7,8 +7,6 @@ from typing import Any
 
 from analyzer.ledger import Ledger
 
-__all__ = ["find_modules", "is_right"]
-
 _MOST = 6
 
 

@@ -14,7 +14,7 @@ from analyzer.memory.opened import open_account
 from analyzer.memory.planner import live_nbytes
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
-from analyzer.timing.inputs.shapes import Shapes
+from analyzer.timing.inputs.sizes import Shapes
 from tools.memory_matrix.truth import Truth, run
 
 __all__ = ["WAYS", "Cell", "hold"]

@@ -1,4 +1,4 @@
-"""Cases -> the tables of docs/rewrites.md, as text and as Markdown."""
+"""Cases -> the tables of docs/evidence/rewrites.md, as text and as Markdown."""
 
 from __future__ import annotations
 

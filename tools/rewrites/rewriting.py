@@ -777,7 +777,7 @@ def merged_models(s: Surgery, place: Path) -> Any:
 
 def optimized(level: str) -> Make:
     def make(s: Surgery, place: Path) -> Path:
-        from matrix.transforms import optimize
+        from tools.matrix.transforms import optimize
 
         source, target = place / "source.onnx", place / "target.onnx"
         onnx.save(s.model, source)
@@ -793,7 +793,7 @@ for _level in ("BASIC", "EXTENDED", "ALL"):
 
 def with_transform(name: str) -> Make:
     def make(s: Surgery, place: Path) -> Path:
-        from matrix.transforms import TRANSFORMS
+        from tools.matrix.transforms import TRANSFORMS
 
         if (
             any(t.data_type in (TensorProto.FLOAT16, TensorProto.INT8) for t in s.graph.initializer)
@@ -849,7 +849,7 @@ def onnx_ir_round(s: Surgery, place: Path) -> Any:
 
 @rewrite("onnxslim, then onnxruntime basic", HALF)
 def two_tools(s: Surgery, place: Path) -> Path:
-    from matrix.transforms import TRANSFORMS
+    from tools.matrix.transforms import TRANSFORMS
 
     first, second, third = (place / f"{n}.onnx" for n in ("first", "second", "third"))
     onnx.save(s.model, first)

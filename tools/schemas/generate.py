@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from analyzer.budget.metrics import METRICS
+from analyzer.budget.measuring import METRICS
 from analyzer.documents.base import Record
 from analyzer.documents.kinds import DOCUMENTS
 from analyzer.dtypes import DType
 from analyzer.findings.catalog import load_explanations
-from analyzer.formulas.memory import Precision
+from analyzer.formulas.rows import Precision
 
 __all__ = ["FOLDER", "VALUES", "docstrings", "generate", "records_of"]
 

@@ -32,7 +32,7 @@ __all__ = ["PAGES", "TABLES", "keys_of", "rewrite"]
 _DOCS = Path(__file__).parents[2] / "docs"
 
 TABLES: Mapping[str, Mapping[str, type[Record]]] = {
-    "report-format.md": {
+    "reference/report-format.md": {
         **{name: record for name, record in DOCUMENTS.items() if name != "graph"},
         "head": inspect.InspectDocument,
         "totals": inspect.InspectDocument,
@@ -91,12 +91,13 @@ PAGES = tuple(_DOCS / name for name in TABLES)
 def rewrite(page: Path) -> str:
     """The page with the texts and units of its keys as the records have them; links stay where a text is the same."""
     lines, heading = [], ""
+    tables = TABLES[page.relative_to(_DOCS).as_posix()]
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             found = re.fullmatch(r"#+ `(\w+)`", line)
             heading = found[1] if found else heading
         row = re.fullmatch(r"\| `([^`]+)` \| (.*?) \| (.*?) ?\| (.*) \|", line)
-        record = TABLES[page.name].get(heading)
+        record = tables.get(heading)
         told = dict(keys_of(record)) if row and record else {}
         if row and row[1] in told:
             text, unit = told[row[1]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from matrix.isolated import CellError, call_isolated
+from tools.matrix.isolated import CellError, call_isolated
 
 __all__ = ["answer_apart"]
 

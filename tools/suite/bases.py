@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.exports import WEIGHTS, is_prepared, make_export, prepare_architecture
-from matrix.isolated import CellError, call_isolated
-from matrix.transforms import TRANSFORMS
-
+from tools.matrix.exports import WEIGHTS, is_prepared, make_export, prepare_architecture
+from tools.matrix.isolated import CellError, call_isolated
+from tools.matrix.transforms import TRANSFORMS
 from tools.suite import net
 
 __all__ = ["ARCHITECTURES", "FORMS", "Base", "bases", "make_base"]
@@ -128,9 +127,8 @@ def make(home: Path, architecture: str, export: str) -> None:
         make_export(home, architecture, export)
         _keep_wiring(home / architecture / export)
         return
-    from matrix.exports import EXPORTS
-
     from exporter import SourceOptions, export_model, resolve_source
+    from tools.matrix.exports import EXPORTS
 
     resolved = resolve_source(net.SOURCE, SourceOptions())
     export_model(resolved, home / architecture / export, **EXPORTS[export])
@@ -141,8 +139,7 @@ def _keep_wiring(folder: Path) -> None:
     """Write into the manifest what the file computes, as the command `export` does."""
     from analyzer.audit import audit_model
     from analyzer.manifest import load_manifest
-    from analyzer.reconciliation import reconcile_ledger
-    from analyzer.reconciliation.wired import keep_wiring
+    from analyzer.reconciliation import keep_wiring, reconcile_ledger
 
     path = folder / "manifest.json"
     keep_wiring(reconcile_ledger(audit_model(folder / "model.onnx"), load_manifest(path)), path)

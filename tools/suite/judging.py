@@ -12,7 +12,7 @@ from tools.suite.bases import Base
 
 if TYPE_CHECKING:
     from analyzer import Ledger, Reconciliation
-    from analyzer.checkpoints.weights import Original
+    from analyzer.checkpoints import Original
 
 __all__ = ["Judge", "Judgement", "Side"]
 
@@ -121,7 +121,7 @@ def _original(path: Path) -> Original:
 
 def _side(result: Reconciliation) -> Side:
     from analyzer.model import label
-    from analyzer.reconciliation.lines import UNBALANCED
+    from analyzer.reconciliation import UNBALANCED
 
     names: dict[str, list[str]] = {line: [] for line in UNBALANCED}
     for parameter in result.parameters:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from matrix.isolated import first_line
-
+from tools.matrix.isolated import first_line
 from tools.suite.apart import answer_apart
 from tools.suite.bases import Base
 from tools.suite.judging import Judge, Judgement

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 
+from analyzer.documents.base import Head
 from analyzer.render.csv.cells import write_cell
-from analyzer.render.csv.rows import COLUMNS, list_rows
+from analyzer.render.csv.columns import COLUMNS
+from analyzer.render.csv.rows import list_rows
 from analyzer.render.json import to_document
 from analyzer.render.options import RenderOptions
 from analyzer.report import Report
@@ -15,10 +17,11 @@ from analyzer.schemas import schema_name
 __all__ = ["COLUMNS", "render_csv"]
 
 
-def render_csv(report: Report, options: RenderOptions | None = None) -> str:
+def render_csv(report: Report | Head, options: RenderOptions | None = None) -> str:
     """The report as RFC 4180 has it, but with lines that end as Unix's do; the first holds the names of the columns.
 
-    It holds every row, whatever the options. docs/report-format.md says what stands in each column.
+    It holds every row, whatever the options; docs/reference/report-format.md has the columns. Of a document
+    alone `group` is empty, as it does not say which group a tensor is in.
     """
     document = to_document(report)
     columns = COLUMNS[schema_name(document)]

@@ -6,110 +6,64 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from analyzer.documents.base import Head, Record
+from analyzer.documents.compare import TensorPair, TensorSide
+from analyzer.documents.compare_time import TimePair
+from analyzer.documents.cost import CostGroup
 from analyzer.group.members import list_groups
 from analyzer.model import label
 from analyzer.render.csv.cells import join_shape
+from analyzer.render.csv.columns import COLUMNS, nested, plain, spread
 from analyzer.render.json.parts import Document
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
 from analyzer.schemas import schema_name
 
-__all__ = ["COLUMNS", "list_rows"]
+__all__ = ["list_rows"]
 
 Row = Mapping[str, object]
 
-_SIDE = ("a", "b", "difference", "ratio")
 
-
-def _pair(name: str) -> tuple[str, ...]:
-    """The columns of a number on both sides.
-
-    >>> _pair("ms")
-    ('ms_a', 'ms_b', 'ms_difference', 'ms_ratio')
-    """
-    return tuple(f"{name}_{side}" for side in _SIDE)
-
-
-_PARAMETER = ("name", "shape", "elements", "trainable", "group", "line", "chain", "entries")
-_MEASURED = ("share", "scaled_ms", "error_ms", "kernels")
-_HELD = ("parameters", "parameter_share", "bytes", "byte_share", "stored_elements", "tensors", "nodes")
-_TIMED = ("group", "across", "ms", *_MEASURED, *_HELD)
-_TIME_PAIR = ("group", "across", "status", *_pair("ms"), "error_ms_a", "error_ms_b")
-_COMPARED = (*_TIME_PAIR, *_pair("parameters"), *_pair("bytes"))
-
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "inspect": (
-        *("name", "graph_path", "group", "role", "carrier", "dtype", "shape"),
-        *("stored_elements", "parameters", "bytes", "logical_bytes"),
-        *("scope", "scoped_by", "decided_by", "sources", "uses", "read_by", "applications", "shared_with"),
-        *("block", "part", "layer_role", "copy_of"),
-    ),
-    "survey": (
-        *("path", "readable", "parameters", "stored_elements", "stored_bytes", "file_bytes"),
-        *("stored_tensors", "shared_bytes", "nodes", "dtypes", "findings", "error"),
-    ),
-    "reconcile": (*_PARAMETER, "decided_by", "max_abs_error", "compared", "expression"),
-    "export": (*_PARAMETER, "decided_by", "max_abs_error", "compared", "expression"),
-    "recover": (
-        *("name", "graph_path", "kind", "status", "dtype", "shape", "line", "chain", "entries"),
-        *("decided_by", "max_abs_error", "lossy", "reason"),
-    ),
-    "compare": (
-        *("name", "graph_path", "group", "status", "matched_by", "changed"),
-        *(f"{key}_{side}" for key in ("name", "group", "dtype", "shape", "role", "copy_of") for side in "ab"),
-        *(*_pair("parameters"), *_pair("stored_elements"), *_pair("bytes")),
-    ),
-    "compare_time": _COMPARED,
-    "compare_sweep": ("axis", "value", *_COMPARED),
-    "verify": (
-        *("kind", "module", "class", "value"),
-        *("max_abs_error", "signal_to_error_db", "noise_db", "verdict"),
-    ),
-    "cost": (
-        *("group", "macs", "macs_value", "flops", "flops_value", "read_bytes", "read_bytes_value"),
-        *("written_bytes", "written_bytes_value", "share", "nodes"),
-    ),
-    "check": (
-        *("name", "model", "metric", "group", "match", "status", "skipped", "bound", "observed", "limit"),
-        *("unit", "baseline", "exceeded_by", "contributors", "message", "advice", "origin"),
-    ),
-    "time": _TIMED,
-    "sweep": ("axis", "value", *_TIMED),
-    "formula": (
-        *("term", "part", "expression", "each", "times", "value", "vectors", "active"),
-        *("scope", "source", "census", "actual", "difference"),
-    ),
-}
-"""The columns of each kind of report, by the name of its schema."""
-
-
-def list_rows(report: Report, document: Document) -> Iterator[Row]:
+def list_rows(report: Report | Head, document: Document) -> Iterator[Row]:
     """Every row, in the order of the document."""
-    match report:
-        case Inspection():
-            yield from _tensors(report, document)
-        case ReconcileReport():
-            yield from _parameters(report, document)
-        case ExportReport():
-            yield from _parameters(report.reconcile, document["reconcile"])
-        case _:
-            yield from _MAKERS[schema_name(document)](document)
+    kind = schema_name(document)
+    if kind == "inspect":
+        yield from _tensors(_groups_of_tensors(report), document)
+    elif kind in ("reconcile", "export"):
+        told = document if kind == "reconcile" else document["reconcile"]
+        yield from _parameters(_groups_of_entries(report), told)
+    else:
+        yield from _MAKERS[kind](document)
 
 
-def _tensors(report: Inspection, document: Document) -> Iterator[Row]:
-    """The tensors with their groups; both are in the order of the document."""
+def _groups_of_tensors(report: Report | Head) -> list[tuple[str, ...]] | None:
+    """The groups of each tensor, in the order of the document; None of a document, which does not list them."""
+    if not isinstance(report, Inspection):
+        return None
     ledger = report.ledger
     labels = zip(ledger.entries, list_groups(ledger, report.grouping), strict=True)
     keyed = (("/".join(entry.tensor.graph_path), entry.tensor.key[1], names) for entry, names in labels)
-    ordered = sorted(keyed, key=lambda item: item[:2])
-    for tensor, (_, _, names) in zip(document["tensors"], ordered, strict=True):
+    return [names for _, _, names in sorted(keyed, key=lambda item: item[:2])]
+
+
+def _tensors(groups: list[tuple[str, ...]] | None, document: Document) -> Iterator[Row]:
+    """The tensors with their groups."""
+    tensors = document["tensors"]
+    for tensor, names in zip(tensors, [()] * len(tensors) if groups is None else groups, strict=True):
         yield {**tensor, "shape": join_shape(tensor["shape"]), "group": names}
 
 
-def _parameters(report: ReconcileReport, document: Document) -> Iterator[Row]:
+def _groups_of_entries(report: Report | Head) -> Mapping[str, tuple[str, ...]]:
+    """The groups of each entry by its label, in PyTorch's terms; nothing of a document."""
+    told = report.reconcile if isinstance(report, ExportReport) else report
+    if not isinstance(told, ReconcileReport):
+        return {}
+    ledger = told.reconciliation.in_pytorch_terms()
+    found = zip(ledger.entries, list_groups(ledger, told.grouping), strict=True)
+    return {label(entry.tensor.key): names for entry, names in found}
+
+
+def _parameters(groups: Mapping[str, tuple[str, ...]], document: Document) -> Iterator[Row]:
     """PyTorch's parameters with the groups of the tensors that hold them."""
-    ledger = report.reconciliation.in_pytorch_terms()
-    found = zip(ledger.entries, list_groups(ledger, report.grouping), strict=True)
-    groups = {label(entry.tensor.key): names for entry, names in found}
     for parameter in document["parameters"]:
         found_in = itertools.chain.from_iterable(groups.get(entry, ()) for entry in parameter["entries"])
         names = tuple(dict.fromkeys(found_in))
@@ -126,14 +80,17 @@ def _values(document: Document) -> Iterator[Row]:
 
 def _costs(document: Document) -> Iterator[Row]:
     for group in document["groups"]:
-        amounts = {key: group[key] for key in ("macs", "flops", "read_bytes", "written_bytes")}
-        yield {
-            "group": group["group"],
-            **{key: amount["expression"] for key, amount in amounts.items()},
-            **{f"{key}_value": amount["value"] for key, amount in amounts.items()},
-            "share": group["share"],
-            "nodes": group["nodes"],
-        }
+        yield {**group, **_flat(group, CostGroup)}
+
+
+def _flat(row: Mapping[str, Any], record: type[Record]) -> dict[str, object]:
+    """The objects of a row, each value in a column of its own."""
+    return {
+        column: row[key][name]
+        for key, inner in nested(record).items()
+        if row[key] is not None
+        for column, name in spread(key, inner).items()
+    }
 
 
 def _models(document: Document) -> Iterator[Row]:
@@ -162,17 +119,12 @@ def _recovered(document: Document) -> Iterator[Row]:
 
 def _tensor_pairs(document: Document) -> Iterator[Row]:
     for pair in document["tensors"]:
-        row = {**pair, **_spread(pair, "parameters", "stored_elements", "bytes")}
+        row = {**pair, **_flat(pair, TensorPair)}
         for side in "ab":
             held = pair[side] or {}
-            row |= {f"{key}_{side}": held.get(key) for key in ("name", "group", "dtype", "role", "copy_of")}
+            row |= {f"{key}_{side}": held.get(key) for key in plain(TensorSide, *nested(TensorPair))}
             row[f"shape_{side}"] = join_shape(held["shape"]) if held else None
         yield row
-
-
-def _spread(row: Mapping[str, Any], *keys: str) -> dict[str, object]:
-    """Numbers on both sides, each in columns of its own."""
-    return {f"{key}_{side}": row[key][side] for key in keys for side in _SIDE}
 
 
 def _verdicts(document: Document) -> Iterator[Row]:
@@ -195,11 +147,11 @@ def _time_pairs(document: Document) -> Iterator[Row]:
     """The same of two timings."""
     blank = dict.fromkeys(COLUMNS["compare_time"])
     for pair in document["groups"]:
-        errors = {f"error_ms_{side}": pair["error_ms"][side] for side in "ab"}
-        yield {**pair, **_spread(pair, "ms", "parameters", "bytes"), **errors}
+        yield {**pair, **_flat(pair, TimePair)}
     names = ["ungrouped"] if document["by"] == "group" else []
     for name in (*names, "unattributed", "overhead"):
-        yield blank | {"group": f"[{name}]", **_spread({"ms": document[f"{name}_ms"]}, "ms")}
+        pair = dict.fromkeys(nested(TimePair)) | {"ms": document[f"{name}_ms"]}
+        yield blank | {"group": f"[{name}]", **_flat(pair, TimePair)}
 
 
 def _at_each_point(rows: Callable[[Document], Iterable[Row]]) -> Callable[[Document], Iterator[Row]]:

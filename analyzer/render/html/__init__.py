@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from analyzer.documents.base import Head
+from analyzer.documents.formula import FormulaDocument
 from analyzer.documents.kinds import DOCUMENTS
+from analyzer.documents.time import TimeDocument
 from analyzer.errors import UsageError
 from analyzer.pages.beside import put_formula_beside, put_times_beside
-from analyzer.pages.kinds import PAGES, describe, is_described
-from analyzer.render.html.blocks import Section
-from analyzer.render.html.bridge import describe_recovery
-from analyzer.render.html.comparisons import describe_time_comparison
-from analyzer.render.html.formulas import describe_formula
-from analyzer.render.html.inspection import describe_survey
+from analyzer.pages.kinds import PAGES, describe
+from analyzer.pages.page import Page
+from analyzer.render.described import page_of
+from analyzer.render.html.blocks import Keys, Section
 from analyzer.render.html.page import make_page
-from analyzer.render.html.parts import Beside
-from analyzer.render.html.reading import View
-from analyzer.render.html.timings import describe_sweep, describe_timing, find_times
-from analyzer.render.html.verdicts import describe_check
 from analyzer.render.html.writer import make_section
 from analyzer.render.json import to_record
 from analyzer.render.options import RenderOptions
@@ -29,33 +23,21 @@ from analyzer.report import Report
 from analyzer.saved import to_typed
 from analyzer.schemas import schema_name
 
-__all__ = ["SECTIONS", "render_html"]
-
-SECTIONS: Mapping[str, Callable[[View, Beside], Section]] = {
-    "survey": describe_survey,
-    "recover": describe_recovery,
-    "compare_time": describe_time_comparison,
-    "compare_sweep": describe_time_comparison,
-    "check": describe_check,
-    "time": describe_timing,
-    "sweep": describe_sweep,
-    "formula": describe_formula,
-}
-"""What describes each kind of document, by the name of its schema."""
-
+__all__ = ["render_documents", "render_html", "write_html"]
 
 _PARTS = 2
 """Of a path, the title has its last: a model's own name is `model.onnx` too often."""
 
 
-def render_html(report: Report, options: RenderOptions | None = None) -> str:
+def render_html(report: Report | Head, options: RenderOptions | None = None) -> str:
     """The report as a page, with the documents that `options` have beside it.
 
     Raises:
         UsageError: a document beside it is of a kind that no page shows, or has a wrong value.
     """
     beside = options.beside if options is not None else ()
-    return _make([to_record(report), *beside])
+    document = to_record(report)
+    return _make([document, *map(_typed, beside)], page_of(report, document))
 
 
 def render_documents(documents: Sequence[Mapping[str, Any]]) -> str:
@@ -64,43 +46,49 @@ def render_documents(documents: Sequence[Mapping[str, Any]]) -> str:
     Raises:
         UsageError: one is of a kind that no page shows, or has a wrong value.
     """
-    return _make(documents)
+    return _make(list(map(_typed, documents)))
 
 
-def _make(documents: Sequence[Head | Mapping[str, Any]]) -> str:
-    plain = [msgspec.to_builtins(each) if _is_viewed(each) else each for each in documents]
-    views = {_kind(each): View(each) for each in reversed(plain) if isinstance(each, Mapping)}
-    times = views.get("time")
-    together = Beside(times=find_times(times) if times is not None else {}, formula=views.get("formula"))
-    sections = [_section(each, together) for each in plain]
+def _typed(document: Mapping[str, Any]) -> Head:
+    """The record of a saved report."""
+    kind = schema_name(document)
+    if kind not in _SHOWN:
+        raise UsageError(
+            f"a report of `{kind}` has no place in a page; it shows those of {', '.join(sorted(_SHOWN))}"
+        )
+    return to_typed(document)
+
+
+_SHOWN = {kind for kind, record in DOCUMENTS.items() if record.__name__ in PAGES}
+"""Names of the schemas of what a page describes."""
+
+
+def _make(documents: Sequence[Head], page: Page | None = None) -> str:
+    """The page of all; `page` is the first document's, where a report says more than that."""
+    times = next((_times(each) for each in documents if isinstance(each, TimeDocument)), {})
+    formula = next((each for each in documents if isinstance(each, FormulaDocument)), None)
+    keys = Keys()
+    sections = []
+    for each in documents:
+        told = put_times_beside(page or describe(each), times)
+        page = None
+        if formula is not None and formula.total is not None:
+            told = put_formula_beside(told, formula.class_ or "The formula", formula.total)
+        sections.append(make_section(told, keys, times))
+    return _page(sections)
+
+
+def write_html(page: Page) -> str:
+    """What a page says, as a page of its own."""
+    return _page([make_section(page, Keys(), {})])
+
+
+def _page(sections: Sequence[Section]) -> str:
     ends = sections[0].subject.split(" · ")[0].replace("\\", "/").rstrip("/").split("/")
     title = "/".join(filter(None, ends[-_PARTS:])) or sections[0].title
     return make_page(title, sections)
 
 
-def _is_viewed(document: Head | Mapping[str, Any]) -> bool:
-    """Whether it is a record that no page describes yet."""
-    return isinstance(document, Head) and not is_described(document)
-
-
-def _section(document: Head | Mapping[str, Any], beside: Beside) -> Section:
-    """What one document has to say."""
-    if isinstance(document, Mapping):
-        kind = _kind(document)
-        if kind in SECTIONS:
-            return SECTIONS[kind](View(document), beside)
-        document = to_typed(document)
-    page = put_times_beside(describe(document), beside.times)
-    if beside.formula is not None and (total := beside.formula.count("total")) is not None:
-        page = put_formula_beside(page, beside.formula.text("class") or "The formula", total)
-    return make_section(page, beside)
-
-
-def _kind(document: Mapping[str, Any]) -> str:
-    kind = schema_name(document)
-    if kind not in SECTIONS and not (kind in DOCUMENTS and DOCUMENTS[kind].__name__ in PAGES):
-        known = ", ".join(
-            sorted({*SECTIONS, *(each for each, kind in DOCUMENTS.items() if kind.__name__ in PAGES)})
-        )
-        raise UsageError(f"a report of `{kind}` has no place in a page; it shows those of {known}")
-    return kind
+def _times(document: TimeDocument) -> dict[str, float]:
+    """Milliseconds of each group, for other documents of the page."""
+    return {part.group: part.ms for part in document.groups if not part.across}

@@ -17,18 +17,28 @@ __all__ = [
     "Finding",
     "Findings",
     "Grid",
+    "Keys",
     "Notes",
     "Section",
     "Table",
     "Tile",
     "Tiles",
-    "Verdict",
-    "Verdicts",
     "find_shown",
 ]
 
 Cell: TypeAlias = "int | str"
 """Counts are exact, and get their separators where they are shown; whatever else is text already."""
+
+
+@dataclass(slots=True)
+class Keys:
+    """Gives every block of a page a key of its own."""
+
+    count: int = 0
+
+    def next(self) -> str:
+        self.count += 1
+        return f"block-{self.count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,7 @@ class Notes:
 
     lines: tuple[str, ...]
     title: str = ""
+    is_warning: bool = False
     template = "notes"
 
 
@@ -123,6 +134,8 @@ class Table:
     """How far the first cell of each row is set in."""
     total: tuple[Cell, ...] = ()
     note: str = ""
+    bad: frozenset[int] = frozenset()
+    """Rows that say what is wrong."""
     template = "table"
 
 
@@ -185,37 +198,11 @@ class Findings:
     """What was found."""
 
     findings: tuple[Finding, ...]
+    title: str = ""
     template = "findings"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of one rule of a budget."""
-
-    status: str
-    name: str
-    model: str
-    what: str
-    observed: str
-    limit: str
-    exceeded_by: str
-    message: str
-    advice: str
-    """What the project wants to be said."""
-    origin: str
-    """Where the rule stands."""
-    contributors: tuple[tuple[Cell, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """Rules, those that failed first."""
-
-    verdicts: tuple[Verdict, ...]
-    template = "verdicts"
-
-
-Block: TypeAlias = "Answer | Tiles | Facts | Notes | Table | Grid | Chart | Findings | Verdicts"
+Block: TypeAlias = "Answer | Tiles | Facts | Notes | Table | Grid | Chart | Findings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +214,6 @@ class Section:
     subject: str
     """The model, or the models."""
     blocks: tuple[Block, ...]
-    missing: tuple[str, ...] = ()
-    """Keys that the document should have."""
 
 
 _SAFE = 2**53 - 1

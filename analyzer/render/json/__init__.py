@@ -1,19 +1,20 @@
 """Reports -> JSON documents: exact integers, sorted keys, byte-identical on a second run.
 
-The schema of each is in `analyzer/schemas`, the meaning of each key in `docs/report-format.md`.
+The schema of each is in `analyzer/schemas`, the meaning of each key in `docs/reference/report-format.md`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from analyzer.documents.base import Head
 from analyzer.render.json.parts import Document
-from analyzer.render.makers import find_maker
 from analyzer.render.options import RenderOptions
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["render_json", "to_document", "to_record", "write_json"]
 
 
-def render_json(report: Report, options: RenderOptions | None = None) -> str:
+def render_json(report: Report | Head, options: RenderOptions | None = None) -> str:
     """The report as JSON text with a final newline; indented, with each row of a list on a line of its own.
 
     It holds every row, whatever the options.
@@ -83,17 +84,23 @@ _MAKERS = {
 """What makes the document of each kind of report: a module of this folder, and its function."""
 
 
-def to_record(report: Report) -> Head:
-    """The report as the typed document of its kind.
+def to_record(report: Report | Head) -> Head:
+    """The report as the typed document of its kind; a document is one already.
 
     Raises:
         TypeError: it is no report.
     """
-    made: Head = find_maker(__name__, _MAKERS, report)(report)
-    return made
+    if isinstance(report, Head):
+        return report
+    name = type(report).__name__
+    if name not in _MAKERS:
+        raise TypeError(f"no document of a {name}")
+    module, _, function = _MAKERS[name].partition(":")
+    make: Callable[[Report], Head] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    return make(report)
 
 
-def to_document(report: Report) -> Document:
+def to_document(report: Report | Head) -> Document:
     """The report as plain dicts and lists, as its JSON Schema describes it.
 
     Raises:

@@ -9,7 +9,7 @@ from analyzer.documents import recover as recover_records
 from analyzer.manifest import Manifest, Parameter
 from analyzer.model import label
 from analyzer.reconciliation.lines import BridgeRow, EntryLine, Nearest, ParameterLine, why_differing
-from analyzer.recover.record import Lost, StateTensor, Unnamed
+from analyzer.recover import Lost, StateTensor, Unnamed
 from analyzer.render.json.groups import document_grouping
 from analyzer.render.json.parts import head, list_findings, utf8
 from analyzer.report import ExportReport, ReconcileReport, RecoverReport

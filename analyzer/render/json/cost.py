@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from analyzer.cost.algebra import Size, text_of
+from analyzer.cost.measured import Measured
 from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums
 from analyzer.cost.work import CONVENTION
 from analyzer.documents import cost as records
+from analyzer.documents.memory import MeasuredMemory
 from analyzer.render.json.memory import (
     document_fits,
     document_lines,
@@ -43,6 +45,44 @@ def document_cost(report: CostReport) -> records.CostDocument:
         peak=None if report.memory is None else document_peak(report.memory),
         room=None if report.memory is None else document_room(report.memory),
         fits=[] if report.memory is None else document_fits(report.memory),
+        assumed=list(report.assumed),
+        measured=None if report.measured is None else _measured(report.measured),
+    )
+
+
+def _measured(measured: Measured) -> records.CostMeasured:
+    compared = measured.compared
+    return records.CostMeasured(
+        verdict=measured.verdict.value,
+        version=measured.version,
+        at=dict(measured.at),
+        calls=compared.calls,
+        shapes=compared.values,
+        unknown_shapes=compared.unsaid,
+        differing=[
+            records.CostDiffering(
+                value=row.value,
+                node=row.node,
+                op_type=row.op_type,
+                expression=row.expression,
+                said=list(row.said),
+                found=list(row.found),
+            )
+            for row in compared.differing
+        ],
+        macs=records.MeasuredMacs(
+            verdict=measured.macs.value,
+            said=measured.said,
+            measured=compared.macs,
+            why=compared.why,
+            operators=dict(compared.operators),
+        ),
+        memory=[
+            MeasuredMemory(
+                line=line.line, modelled=line.modelled, measured=line.measured, unexplained=line.unexplained
+            )
+            for line in measured.memory
+        ],
     )
 
 
@@ -56,6 +96,7 @@ def _sums(report: CostReport, sums: Sums) -> Fields:
         "flops": _amount(report, sums.flops),
         "read_bytes": _amount(report, sums.read),
         "written_bytes": _amount(report, sums.written),
+        "useful_macs": _amount(report, sums.useful),
     }
 
 

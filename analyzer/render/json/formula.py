@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from analyzer.documents import formula as formula_records
-from analyzer.formulas.algebra import Algebra, Layout
+from analyzer.formulas.algebra import Algebra, Arranged
 from analyzer.formulas.language import Value
-from analyzer.formulas.memory import cache_bytes, weigh
 from analyzer.formulas.record import Checked, FieldValue, FormulaReport, Side
-from analyzer.formulas.rows import PartRow, TermRow, make_rows
+from analyzer.formulas.rows import PartRow, TermRow, cache_bytes, make_rows, weigh
 from analyzer.render.json.parts import Fields, head, utf8
 
 __all__ = ["document_formula"]
@@ -59,7 +58,7 @@ def document_formula(report: FormulaReport) -> formula_records.FormulaDocument:
     )
 
 
-def _python(layout: Layout | None) -> str | None:
+def _python(layout: Arranged | None) -> str | None:
     return None if layout is None else layout.python
 
 

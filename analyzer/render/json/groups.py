@@ -41,6 +41,7 @@ def _group(group: Group, parameters: int) -> shared_records.Group:
         tensors=group.tensors,
         nodes=group.nodes,
         share=group.parameters / parameters if parameters else None,
+        first_node=UNSET if group.first is None else group.first,
         trainable=UNSET if group.trainable is None else group.trainable,
         frozen=UNSET if group.frozen is None else group.frozen,
     )
@@ -58,4 +59,5 @@ def _tree_row(row: TreeRow) -> shared_records.TreeRow:
         bytes=total.nbytes,
         tensors=total.tensors,
         nodes=total.nodes,
+        first_node=UNSET if total.first is None else total.first,
     )

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from analyzer.artifact.components import ComponentTotals
 from analyzer.documents import inspect as inspect_records
 from analyzer.doubt import find_doubt
-from analyzer.ledger import Blocks, Entry, Evidence, Hides, Ledger, Role, Run
+from analyzer.ledger import Entry, Evidence, Hides, Ledger, Role, Run
 from analyzer.model import Graph, Key, Model, ValueType, label
 from analyzer.ranges import Traffic
 from analyzer.render.json.groups import document_grouping
@@ -69,11 +69,9 @@ def document_inspection(report: Inspection) -> inspect_records.InspectDocument:
         dtypes=_dtypes(ledger),
         **document_grouping(report.grouping, ledger.parameters),
         blocks=None if ledger.blocks is None else list(map(_run, ledger.blocks.runs)),
+        stages=None if ledger.stages is None else list(ledger.stages.names),
         tensors=sorted(
-            (
-                _tensor(entry, ledger.blocks, opaque, doubt.hidden.get(entry.tensor.key))
-                for entry in ledger.entries
-            ),
+            (_tensor(entry, ledger, opaque, doubt.hidden.get(entry.tensor.key)) for entry in ledger.entries),
             key=lambda item: (item.graph_path, item.name),
         ),
         findings=list_findings(report.findings),
@@ -166,9 +164,9 @@ def _dtypes(ledger: Ledger) -> list[inspect_records.DtypeTotals]:
 
 
 def _tensor(
-    entry: Entry, blocks: Blocks | None, opaque: frozenset[Key], hides: Hides | None
+    entry: Entry, ledger: Ledger, opaque: frozenset[Key], hides: Hides | None
 ) -> inspect_records.Tensor:
-    tensor = entry.tensor
+    tensor, blocks = entry.tensor, ledger.blocks
     member = None if blocks is None else blocks.entries[tensor.key]
     return inspect_records.Tensor(
         name=tensor.key[1],
@@ -187,10 +185,12 @@ def _tensor(
         sources=list(entry.sources),
         uses=entry.uses,
         read_by=entry.read_by,
+        computed_by=entry.computed_by,
         applications=entry.applications,
         shared_with=list(entry.shared_with),
         block=member and member.block,
         part=(member and member.part) or None,
+        stage=None if ledger.stages is None else ledger.stages.entries.get(tensor.key),
         layer_role=None if blocks is None else blocks.roles.get(tensor.key),
         copy_of=None if entry.copy_of is None else label(entry.copy_of),
         opaque=tensor.key in opaque,

@@ -11,13 +11,11 @@ from analyzer.documents import shared as shared_records
 from analyzer.documents import time as time_records
 from analyzer.ledger import Group
 from analyzer.render.json.parts import Fields, head, utf8
-from analyzer.timing.compare import Measured, PointComparison, TimePair, TimingComparison
-from analyzer.timing.growth import Growth
-from analyzer.timing.record import Axis, KernelTime, Latency, Part, Point, Timing
+from analyzer.timing.record import Axis, KernelTime, Latency, Point, TimedGroup, Timing
 from analyzer.timing.request import Feed
-from analyzer.timing.rows import total_group
-from analyzer.timing.running.placement import Fallback, copies, fallbacks
-from analyzer.timing.sweep import grow_latency, grow_parts
+from analyzer.timing.rows import Growth, grow_latency, grow_parts, total_group
+from analyzer.timing.running.session import Fallback, copies, fallbacks
+from analyzer.timing.side_by_side import Measured, PointComparison, TimePair, TimingComparison
 
 __all__ = ["document_timed", "document_timing", "document_timing_comparison"]
 
@@ -99,7 +97,7 @@ def _environment(timing: Timing) -> time_records.Environment:
 def _point(timing: Timing, point: Point) -> Fields:
     """The core: what is fed, how long runs take, and what of that each group does."""
     whole = total_group(timing)
-    ungrouped = point.ungrouped or Part(timing.grouping.ungrouped, 0.0, 0)
+    ungrouped = point.ungrouped or TimedGroup(timing.grouping.ungrouped, 0.0, 0)
     name = next(iter(timing.environment.providers), "")
     return {
         "inputs": list(map(_feed, point.feeds)),
@@ -113,7 +111,7 @@ def _point(timing: Timing, point: Point) -> Fields:
         "overlap_ms": point.overlap_ms,
         "ungrouped_ms": ungrouped.ms,
         "group_balance": time_records.TimeGroupBalance(
-            overlap=_part(Part(timing.grouping.overlap, point.overlap_ms, 0), point, whole),
+            overlap=_part(TimedGroup(timing.grouping.overlap, point.overlap_ms, 0), point, whole),
             ungrouped=_part(ungrouped, point, whole),
         ),
         "unattributed_ms": point.unattributed_ms,
@@ -160,7 +158,7 @@ def _latency(latency: Latency) -> time_records.Latency:
     )
 
 
-def _part(part: Part, point: Point, whole: Group) -> time_records.TimeGroup:
+def _part(part: TimedGroup, point: Point, whole: Group) -> time_records.TimeGroup:
     group = part.group
     return time_records.TimeGroup(
         group=group.name,

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from analyzer.pages.page import (
     Block,
+    Code,
     Column,
     Detail,
     Facts,
     Findings,
     Kind,
+    Math,
     Notes,
     Page,
     Problem,
@@ -20,12 +22,14 @@ from analyzer.pages.page import (
     Table,
     Tone,
     cut_table,
+    list_verdicts,
     name_rows,
+    pieces_of,
     say,
 )
-from analyzer.render import pieces
+from analyzer.render.markdown import pieces
 from analyzer.render.markdown.writer import write_blocks
-from analyzer.units import format_many
+from analyzer.units import format_many, format_others
 
 __all__ = ["LONGEST", "write_markdown"]
 
@@ -34,6 +38,9 @@ LONGEST = 60_000
 
 _MANY = 256
 """Rows with which it begins where all were asked for, and are too many."""
+
+_SENTENCES = 20
+"""Sentences that are shown whatever the number of rows."""
 
 _CUT = pieces.Line(("Cut to what a comment holds; the JSON report has every row.",))
 
@@ -62,22 +69,36 @@ def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False) -> str:
 
 
 def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
-    yield pieces.Heading((pieces.Code(page.subject) if page.subject else page.question,))
+    yield pieces.Heading((Code(page.subject) if page.subject else page.question,))
     if page.about:
         yield pieces.Line((page.about,))
     if page.answer:
-        mark = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}.get(page.tone, "")
-        yield pieces.Line((f"{mark}{page.answer}",), is_strong=True)
+        yield pieces.Line((f"{_MARKS.get(page.tone, '')}{page.answer}",), is_strong=True)
+    for verdict in list_verdicts(page):
+        mark = _MARKS[verdict.tone]
+        yield from (pieces.Line((mark, *pieces_of(line)), is_strong=True) for line in verdict.lines)
     said = [figure.said for figure in page.figures if figure.said]
     if said:
         yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
     for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
         made = tuple(_block(block, rows))
         if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
-            title = block.title if isinstance(block, (Table, Facts, Notes)) else "More"
-            yield pieces.Fold(_capital(title or "More"), made)
+            yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), made)
         else:
-            yield from made
+            yield from _titled(block, made)
+
+
+def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
+    """What is not folded, under its title where no column has it."""
+    is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
+    has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
+    title = "" if is_named or isinstance(block, Notes) else getattr(block, "title", "")
+    if made and has_title and title:
+        yield pieces.Line((title,), is_strong=True)
+    yield from made
+
+
+_MARKS = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}
 
 
 def _capital(text: str) -> str:
@@ -88,13 +109,16 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
     match block:
         case Facts(facts=facts) if facts:
             yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
-        case Notes(lines=lines) if lines:
+        case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
             if block.title:
                 yield pieces.Line((block.title,), is_strong=True)
-            if len(lines) == 1:
-                yield pieces.Line((lines[0],))
-            else:
-                yield pieces.Items(tuple((line,) for line in lines))
+            cells = [
+                ((pieces.Strong("warning"), " ") if tone is Tone.WARN else ()) + pieces_of(line)
+                for line in lines[: max(rows, _SENTENCES) if rows else None]
+            ]
+            if left := len(lines) - len(cells):
+                cells.append((format_others(left),))
+            yield pieces.Line(cells[0]) if len(cells) == 1 else pieces.Items(tuple(cells))
         case Findings(problems=problems) if problems:
             shown = problems[:rows] if rows else problems
             cells = [_problem(problem, rows) for problem in shown]
@@ -102,8 +126,9 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
                 cells.append((format_many(len(problems) - len(shown), "more finding"),))
             yield pieces.Items(tuple(cells))
         case Table() if block.rows or block.total:
-            yield _table(block, rows)
-            for note in block.notes:
+            cut = cut_table(block, rows)
+            yield _table(cut)
+            for note in cut.notes:
                 yield pieces.Line((note,))
 
 
@@ -111,24 +136,25 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
     names: list[pieces.Piece] = []
     shown = problem.subjects[: min(rows or len(problem.subjects), 20)]
     for subject in shown:
-        names += [", " if names else ": ", pieces.Code(subject)]
+        names += [", " if names else ": ", Code(subject)]
     if len(shown) < len(problem.subjects):
         names.append(f", {format_many(len(problem.subjects) - len(shown), 'other')}")
-    model: tuple[pieces.Piece, ...] = (pieces.Code(problem.model), ": ") if problem.model else ()
-    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, " [", problem.id, "]")
+    model: tuple[pieces.Piece, ...] = (Code(problem.model), ": ") if problem.model else ()
+    kind = f" [{problem.id}]" if problem.id else ""
+    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, kind)
 
 
-def _table(table: Table, rows: int) -> pieces.Table:
-    cut = cut_table(table, rows)
+def _table(cut: Table) -> pieces.Table:
     shown = [(at, column) for at, column in enumerate(cut.columns) if not column.is_hidden]
     titles = tuple(
-        pieces.Column(column.title or (table.title if not at else ""), column.kind.is_number)
+        pieces.Column(column.title or (cut.title if not at else ""), column.kind.is_number)
         for at, column in shown
     )
-    named = zip(cut.rows, name_rows(cut.rows), strict=True)
+    named = zip(cut.rows, name_rows(cut), strict=True)
     made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
     if cut.total:
-        made.append(replace(_row(Row(cut.total), shown), is_total=True))
+        title = Said(None, say(cut.total[0], Kind.TEXT))  # our own word, no name
+        made.append(replace(_row(Row((title, *cut.total[1:])), shown), is_total=True))
     return pieces.Table(titles, tuple(made))
 
 
@@ -138,6 +164,8 @@ def _row(row: Row, shown: list[tuple[int, Column]]) -> pieces.Row:
 
 def _cell(row: Row, at: int, column: Column) -> pieces.Cell:
     cell = row.cells[at]
+    if isinstance(cell, Math | tuple):
+        return cell if isinstance(cell, tuple) else (cell,)
     text = say(cell, column.kind)
     is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
-    return (pieces.Code(text) if is_name else text,)
+    return (Code(text) if is_name else text,)

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
-from analyzer.render.pieces import (
+from analyzer.render.markdown.pieces import (
     Block,
     Cell,
     Code,

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import PurePosixPath
+from posixpath import relpath
 
 from analyzer.documents import explain as explain_records
 from analyzer.findings.catalog import Explanation, list_paragraphs
@@ -20,6 +21,7 @@ __all__ = [
 
 _WIDTH = 80
 _PAGE_WIDTH = 120
+_FOLDER = "docs/reference"  # where the page of all findings stands
 
 _PAGE = """\
 # Findings
@@ -70,7 +72,7 @@ def _sections(explanation: Explanation) -> tuple[tuple[str, str], ...]:
 
 
 def markdown_explanations(explanations: Sequence[Explanation], *, is_page: bool = False) -> str:
-    """Each under a heading of its own; `is_page` puts what docs/findings.md begins with before them."""
+    """Each under a heading of its own; `is_page` puts what the page of all findings begins with before them."""
     parts = [_PAGE + "\n" + "\n".join(_table(explanations)) + "\n"] if is_page else []
     return "\n".join([*parts, *(_markdown(each) for each in explanations)])
 
@@ -84,8 +86,7 @@ def _table(explanations: Iterable[Explanation]) -> Iterator[str]:
 
 def _markdown(explanation: Explanation) -> str:
     severities = " or ".join(explanation.severities)
-    page, _, heading = PurePosixPath(explanation.docs).name.partition("#")
-    link = f"[{page}]({page}{'#' if heading else ''}{heading})"
+    link = f"[{PurePosixPath(explanation.docs.partition('#')[0]).name}]({relpath(explanation.docs, _FOLDER)})"
     return f"""\
 ## `{explanation.id}`
 

@@ -23,16 +23,18 @@ from analyzer.pages.page import (
     Table,
     Tone,
     cut_table,
+    list_verdicts,
     name_rows,
     number_of,
     say,
+    say_prose,
 )
-from analyzer.units import format_many, printable, printable_name, shorten
+from analyzer.units import format_many, format_others, printable, printable_name, shorten
 
 __all__ = ["write_text"]
 
 _CODES = {"bold": "1", "red": "1;31", "green": "1;32", "yellow": "33", "cyan": "36", "dim": "2"}
-_TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold"}
+_TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold", Tone.WARN: "yellow"}
 _SEVERITIES = {"error": ("ERROR", "red"), "warning": ("WARN", "yellow"), "note": ("note", "cyan")}
 
 
@@ -75,7 +77,8 @@ def write_text(
         ascii: whether the encoding has no other characters.
     """
     pen = _Pen(max(width, 20), rows, color, verbose, ascii)
-    first = [block for block in page.blocks if _detail(block) is Detail.FIRST]
+    verdicts = list_verdicts(page)
+    first = [block for block in page.blocks if _detail(block) is Detail.FIRST and block not in verdicts]
     later = [
         block
         for block in page.blocks
@@ -109,6 +112,8 @@ def _head(page: Page, pen: _Pen) -> Iterator[str]:
     if page.answer:
         for line in _wrap(printable(page.answer), pen.width):
             yield pen.dye(line, _TONES[page.tone])
+    for verdict in list_verdicts(page):
+        yield from _block(verdict, pen)
     yield from _join([printable(figure.said) for figure in page.figures if figure.said], pen.width)
 
 
@@ -133,15 +138,37 @@ def _block(block: Block, pen: _Pen) -> Iterator[str]:
             yield from _title(block.title, pen)
             room = max((_length(fact.label) for fact in block.facts), default=0)
             for fact in block.facts:
-                yield from _hang(f"{fact.label:<{room}}  ", printable(fact.value), pen.width)
+                label = f"{fact.label:<{room}}  "
+                if fact.pieces:
+                    yield from _list(label, [printable(each) for each in fact.pieces], pen)
+                else:
+                    yield from _hang(label, printable(fact.value), pen.width)
         case Notes():
             yield from _title(block.title, pen)
-            for line in block.lines:
-                yield from _wrap(printable(line), pen.width)
+            shown = block.lines[: max(pen.rows, _SENTENCES) if pen.rows else None]
+            for line in shown:
+                yield from _note(printable(say_prose(line)), block.tone, pen)
+            if left := len(block.lines) - len(shown):
+                yield f"{format_others(left)}; -n 0 shows all"
         case Findings():
             yield from _findings(block, pen)
         case Table():
             yield from _table(block, pen)
+
+
+_SENTENCES = 20
+"""Sentences that are shown whatever the number of rows."""
+
+
+def _note(text: str, tone: Tone, pen: _Pen) -> Iterator[str]:
+    if tone is Tone.WARN:
+        word, style = _SEVERITIES["warning"]
+        first, *others = _hang(f"{word} ", text, pen.width)
+        yield first.replace(word, pen.dye(word, style), 1)
+        yield from others
+    else:
+        style = "" if tone is Tone.PLAIN else _TONES[tone]
+        yield from (pen.dye(line, style) for line in _wrap(text, pen.width))
 
 
 def _title(title: str, pen: _Pen) -> Iterator[str]:
@@ -153,30 +180,95 @@ _NAMES = 3
 """Names of a finding that are shown, unless all are asked for."""
 _LINES = 10
 """Findings that are shown, unless all are asked for."""
+_SLACK = 16
+"""Columns that a break between words may leave empty."""
+_LONGEST_LINE = 100
+"""Columns within which the ids of findings stand at the right."""
 
 
 def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
-    is_whole = pen.is_whole
-    shown = block.problems if is_whole else block.problems[:_LINES]
+    if block.detail is not Detail.FIRST and block.problems:
+        yield from _title(block.title, pen)
+    shown = block.problems if pen.is_whole else block.problems[:_LINES]
     for problem in shown:
-        yield from _problem(problem, pen, is_whole=is_whole)
+        is_short = block.is_short and not pen.is_whole
+        yield from _short_problem(problem, pen) if is_short else _problem(problem, pen)
     left = block.problems[len(shown) :]
     for severity, found in groupby(left, key=lambda each: each.severity):
         yield f"{format_many(len(list(found)), f'more {severity}')}; -v shows all"
 
 
-def _problem(problem: Problem, pen: _Pen, *, is_whole: bool) -> Iterator[str]:
+def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
+    """A finding in one line: as much of its sentence, and of the names, as there is room for. An error may take two."""
+    word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
+    head, id_ = f"{word} ", f"[{problem.id}]" if problem.id else ""
+    width = min(pen.width, _LONGEST_LINE)
+    room = max(width - _length(head) - _length(id_) - 1, 20)
+    model = f"{problem.model}: " if problem.model else ""
+    told = _shorten_problem(model, problem, room)
+    if told.endswith("…") and problem.severity == "error":
+        whole = _shorten_problem(model, problem, room + width - _length(head) - _SLACK)
+        first, *others = _hang(head, f"{whole} {id_}", width)
+        yield first.replace(word, pen.dye(word, style), 1)
+        yield from others
+        return
+    gap = " " * max(room - _length(told), 0)
+    yield f"{pen.dye(word, style)} {told}{gap} {pen.dye(id_, 'dim')}"
+
+
+def _shorten_problem(model: str, problem: Problem, room: int) -> str:
+    """The whole sentence with three names, or as much of it, and as many names, as fit."""
+    subjects = problem.subjects if problem.subjects and problem.subjects[0] not in problem.message else ()
+    whole = printable(f"{model}{problem.message}")
+    short = [printable(f"{model}{problem.short}")] if problem.short else []
+    parts = short or [whole[:at] for at in reversed(_clauses(whole))]
+    shapes = [shape for shape in _SHAPES if shape[0] <= len(subjects)] + [(0, 0)]
+    named = [(part, *shape) for part in parts for shape in shapes[:-1]]
+    tried = [*((whole, *shape) for shape in shapes), *named, *((part, 0, 0) for part in parts)]
+    for clause, count, width in tried:
+        names = ", ".join(printable(shorten(each, width)) for each in subjects[:count])
+        more = ", ..." if names and len(subjects) > count else ""
+        told = f"{clause}: {names}{more}" if names else clause
+        if _length(told) <= room:
+            return told
+    return _cut_end(parts[-1] if parts else whole, room)
+
+
+_SHAPES = ((3, 40), (2, 40), (3, 20), (1, 40), (2, 20), (1, 20))
+"""How many names, and how long each, from the best."""
+
+
+def _clauses(message: str) -> list[int]:
+    """Where a sentence may end: before what explains it."""
+    ends = [at for at in range(_FIRST_CLAUSE, len(message)) if message.startswith(_ENDS, at)]
+    return [at for at in ends if message.count("(", 0, at) == message.count(")", 0, at)]
+
+
+_ENDS = ("; ", ": ", ", ", " (")
+_FIRST_CLAUSE = 16
+"""Characters without which a sentence says nothing."""
+
+
+def _cut_end(text: str, width: int) -> str:
+    """A sentence without its last words."""
+    while _length(text) >= width:
+        text = text.rpartition(" ")[0] or text[: width - 2]
+    return f"{text.rstrip()}…"
+
+
+def _problem(problem: Problem, pen: _Pen) -> Iterator[str]:
     word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
     model = f"{problem.model}: " if problem.model else ""
-    told = f"{model}{problem.message} [{problem.id}]"
+    kind = f" [{problem.id}]" if problem.id else ""
+    told = f"{model}{problem.message}{kind}"
     few = len(problem.subjects) <= _NAMES
     names = ", ".join(printable(shorten(each, _NAME)) for each in problem.subjects[:_NAMES])
-    if names and not is_whole and problem.subjects[0] not in problem.message:
-        told = f"{model}{problem.message}: {names}{'' if few else ', ...'} [{problem.id}]"
+    if names and not pen.is_whole and problem.subjects[0] not in problem.message:
+        told = f"{model}{problem.message}: {names}{'' if few else ', ...'}{kind}"
     first, *others = _hang(f"{word} ", printable(told), pen.width)
     yield first.replace(word, pen.dye(word, style), 1)
     yield from others
-    if is_whole:
+    if pen.is_whole:
         limit = None if not pen.rows else max(pen.rows, 20)
         for subject in problem.subjects[:limit]:
             yield from _hang("    ", printable_name(subject), pen.width)
@@ -190,6 +282,39 @@ _NAME = 40
 def _hang(label: str, text: str, width: int) -> list[str]:
     lines = _wrap(text, max(width - _length(label), 12))
     return [f"{label if not at else ' ' * _length(label)}{line}" for at, line in enumerate(lines or [""])]
+
+
+_GLUE = "\0x\0"
+"""Stands within a shape while lines are broken; no text has it that is printable."""
+_FACT_LINES = 4
+"""Lines of a list of facts, unless all is asked for."""
+
+
+def _list(label: str, pieces: Sequence[str], pen: _Pen) -> Iterator[str]:
+    """Pieces with semicolons between them; a line ends behind one, and within one only where it has no room."""
+    room = max(pen.width - _length(label), 12)
+    lines: list[str] = []
+    ends: list[int] = []
+    for at, piece in enumerate(pieces):
+        text = piece if at == len(pieces) - 1 else f"{piece};"
+        if lines and _length(lines[-1]) + 1 + _length(text) <= room:
+            lines[-1] += f" {text}"
+        else:
+            glued = _wrap(text.replace(" x ", _GLUE), room)
+            lines += [line.replace(_GLUE, " x ") for line in glued]
+        ends.append(len(lines))
+    shown = len(pieces)
+    while not pen.is_whole and shown > 1 and ends[shown - 1] > _FACT_LINES:
+        shown -= 1
+    lines = lines[: ends[shown - 1]] if shown < len(pieces) else lines
+    if shown < len(pieces):
+        told = f"[{format_many(len(pieces) - shown, 'other')}; -v]"
+        if _length(lines[-1]) + 1 + _length(told) <= room:
+            lines[-1] += f" {told}"
+        else:
+            lines.append(told)
+    for at, line in enumerate(lines):
+        yield f"{label if not at else ' ' * _length(label)}{line}"
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -210,11 +335,16 @@ _INDENT, _DEEPEST = 2, 6
 def _table(table: Table, pen: _Pen) -> Iterator[str]:
     if not table.rows and not table.total:
         return
+    if table.is_split and not _is_narrow(table, pen.width):
+        for number, part in enumerate(_split(table, pen.width)):
+            yield from [""] if number else []
+            yield from _table(part, pen)
+        return
     table = cut_table(table, pen.rows)
     columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
     named = [
         replace(row, cells=(name, *row.cells[1:]))
-        for row, name in zip(table.rows, name_rows(table.rows), strict=True)
+        for row, name in zip(table.rows, name_rows(table), strict=True)
     ]
     rows = [*named, *([Row(table.total)] if table.total else [])]
     texts = {id(row): [_written(row, at, column) for at, column in columns] for row in rows}
@@ -225,7 +355,13 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
     if table.title and table.title != columns[0][1].title:
         yield pen.dye(printable(table.title), "bold")
     yield from _lines(
-        [column.title for _, column in columns], columns, widths, bar_room, pen, "bold", bar=None
+        [printable_name(column.title) for _, column in columns],
+        columns,
+        widths,
+        bar_room,
+        pen,
+        "bold",
+        bar=None,
     )
     shown = [at for at, column in enumerate(table.columns) if not column.is_hidden]
     places = {at: place for place, at in enumerate(shown)}
@@ -237,6 +373,48 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
         yield from _lines(made, columns, widths, bar_room, pen, style, bar=(bar, drawn) if drawn else None)
     for note in table.notes:
         yield from _wrap(printable(note), pen.width)
+
+
+def _split(table: Table, width: int) -> Iterator[Table]:
+    """Tables of the same rows whose columns have room, as many in each as in the others; notes are below the last."""
+    widths = _least_widths(table)
+    widest = max(widths[1:], default=0) + _GAP
+    room = max((width - min(widths[0], max(_NAMES_ROOM, width - widest))) // widest, 1)
+    count = len(table.columns) - 1
+    size = max(-(-count // -(-count // room)), 1) if count else 1
+    for start in range(1, count + 1, size):
+        at = [0, *range(start, min(start + size, count + 1))]
+        yield replace(
+            table,
+            columns=tuple(table.columns[each] for each in at),
+            rows=tuple(replace(row, cells=tuple(row.cells[each] for each in at)) for row in table.rows),
+            total=tuple(table.total[each] for each in at) if table.total else (),
+            notes=table.notes if start + size > count else (),
+            order=None,
+            is_split=False,
+        )
+
+
+_NAMES_ROOM = 30
+"""Columns that names have where numbers go on in a further table."""
+
+
+def _least_widths(table: Table) -> list[int]:
+    """How wide the columns are where texts lose what is more than a name should have."""
+    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
+    widths = [
+        max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
+        for at, column in enumerate(table.columns)
+    ]
+    return [
+        width if column.kind.is_number else min(width, _NAMES_ROOM)
+        for width, column in zip(widths, table.columns, strict=True)
+    ]
+
+
+def _is_narrow(table: Table, width: int) -> bool:
+    """Whether all columns have room beside each other."""
+    return sum(_least_widths(table)) + _GAP * (len(table.columns) - 1) <= width
 
 
 def _written(row: Row, at: int, column: Column) -> str:
@@ -251,7 +429,7 @@ def _fit(
 ) -> tuple[list[tuple[int, Column]], list[int]]:
     """The columns that have room, and how wide each is: numbers whole, texts cut where they must be."""
     natural = [
-        max([_length(column.title), *(_length(row[place]) for row in rows)])
+        max([_length(printable_name(column.title)), *(_length(row[place]) for row in rows)])
         for place, (_, column) in enumerate(columns)
     ]
     kept = list(range(len(columns)))
@@ -307,6 +485,8 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
     """The lines of a cell."""
     if kind is Kind.PROSE:
         return _wrap(text, width) or [""]
+    if kind is Kind.FORMULA and _length(text) > width:
+        return [piece for line in _sum_up(text, width) for piece in _wrap(line, width)]
     if not is_whole or kind.is_number or _length(text) <= width:
         return [_cut(text, width)]
     indent = " " * min(len(text) - len(text.lstrip(" ")), max(width - 8, 0))
@@ -317,6 +497,31 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
             line = indent
         line += char
     return [*lines, line]
+
+
+def _sum_up(text: str, width: int) -> list[str]:
+    """An expression with a new line before the first summand that does not fit."""
+    lines = [""]
+    for summand in _summands(text):
+        if lines[-1] and len(lines[-1]) + len(summand) > width:
+            lines.append("")
+        lines[-1] += summand
+    return [line.strip() for line in lines]
+
+
+def _summands(text: str) -> list[str]:
+    """What is added outside of brackets, each with its sign.
+
+    >>> _summands("N*(D**2 + D) + 2*D - V")
+    ['N*(D**2 + D)', ' + 2*D', ' - V']
+    """
+    depth, found = 0, [""]
+    for number, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if not depth and text[number : number + 3] in (" + ", " - "):
+            found.append("")
+        found[-1] += character
+    return found
 
 
 def _cut(text: str, width: int) -> str:

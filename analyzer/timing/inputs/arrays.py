@@ -12,8 +12,6 @@ from analyzer.content import Array
 from analyzer.dtypes import DType
 from analyzer.timing.request import Feed, Fill
 
-__all__ = ["load_array", "make_array"]
-
 _SIGNIFICAND = 1 << 53
 """Whole numbers below it are floats without loss."""
 

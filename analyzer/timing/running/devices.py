@@ -1,31 +1,238 @@
-"""The machine and what a child process says of itself -> where a timing was taken."""
+"""The machine, `nvidia-smi` and CUDA's libraries -> where a timing was taken."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from analyzer.process.workers import usable_processors
 from analyzer.timing.record import Environment, TimingSettings
 from analyzer.timing.request import Reply
-from analyzer.timing.running.gpu import Gpu, cuda_gpu, library_versions
 from analyzer.timing.running.providers import CPU, binding_device
 
-__all__ = [
-    "clocks_now",
-    "default_threads",
-    "device_name",
-    "environment",
-    "precision_notes",
-    "processor_clocks",
-    "processor_name",
-    "software",
-]
+# All of it is asked by commands that may be absent, fail or never return; what cannot be known is left out.
+
+
+Ask = Callable[[Sequence[str]], str | None]
+"""A command -> what it prints; None where it cannot be run, fails, or takes too long."""
+
+_FIELDS = ("index", "uuid", "driver_version", "memory.total", "clocks.sm", "clocks.mem", "mig.mode.current")
+_SINCE = ("compute_cap",)
+"""A field that drivers before 510 refuse, together with the whole query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """An Nvidia GPU, or the part of one that a process may use."""
+
+    name: str
+    uuid: str
+    index: str
+    """As `nvidia-smi` counts them, by their place on the bus."""
+    driver: str | None
+    nbytes: int | None
+    """Its memory; None for a part of a GPU, whose share is not told."""
+    clocks: tuple[tuple[str, float], ...]
+    """(clock, MHz): `SM` of its multiprocessors, `memory`."""
+    capability: str | None
+    """Of CUDA: `8.0` for Ampere."""
+    is_split: bool = False
+    """It is in MIG mode, in which a process gets one of its parts."""
+
+
+def ask(command: Sequence[str], seconds: float = 2.0) -> str | None:
+    """Run a command that is quick where all is well. One that hangs in the driver cannot even be killed: it is left."""
+    program = shutil.which(command[0])
+    if program is None:
+        return None
+    try:
+        process = subprocess.Popen(
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        return None
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.2)
+        if process.stdout is not None:
+            process.stdout.close()
+        return None
+    return said.decode(errors="replace") if process.returncode == 0 else None
+
+
+def cuda_gpu(device_id: int, environment: Mapping[str, str] = os.environ, ask: Ask = ask) -> Gpu | None:
+    """The GPU that CUDA calls `device_id` in a process with these variables; None where that cannot be told.
+
+    CUDA numbers the GPUs that `CUDA_VISIBLE_DEVICES` leaves, and unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` the fastest
+    first, where `nvidia-smi` goes by their places on the bus: with different GPUs in a machine their numbers differ.
+    """
+    found = _query(ask)
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return _part(_numbered(found, device_id, environment), None, ask)
+    names = [name.strip() for name in visible.split(",")]
+    if device_id >= len(names) or not names[device_id] or names[device_id] == "-1":
+        return None
+    name = names[device_id]
+    if name.isdecimal():
+        return _part(_numbered(found, int(name), environment), None, ask)
+    if name.startswith("MIG-"):
+        return _part(_owner(found, name, ask), name, ask)
+    matches = [gpu for gpu in found if gpu.uuid.startswith(name)]  # its beginning is enough
+    return _part(matches[0], None, ask) if len(matches) == 1 else None
+
+
+def _query(ask: Ask) -> list[Gpu]:
+    for fields in ((*_FIELDS, *_SINCE), _FIELDS):
+        names = ",".join((*fields, "name"))  # the name last: it may have commas
+        said = ask(("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits"))
+        if said is not None:
+            rows = [line.split(", ", len(fields)) for line in said.splitlines()]
+            return [
+                _gpu_of(dict(zip((*fields, "name"), row, strict=True)))
+                for row in rows
+                if len(row) > len(fields)
+            ]
+    return []
+
+
+def _gpu_of(row: dict[str, str]) -> Gpu:
+    memory = _number(row["memory.total"])
+    clocks = {"SM": _number(row["clocks.sm"]), "memory": _number(row["clocks.mem"])}
+    is_split = row["mig.mode.current"].strip() == "Enabled"
+    driver, capability = row["driver_version"].strip(), row.get("compute_cap", "").strip()
+    return Gpu(
+        name=row["name"].strip(),
+        uuid=row["uuid"].strip(),
+        index=row["index"].strip(),
+        driver=driver if re.fullmatch(r"[\d.]+", driver) else None,
+        nbytes=None if memory is None or is_split else int(memory) << 20,
+        clocks=tuple((clock, mhz) for clock, mhz in clocks.items() if mhz is not None),
+        capability=capability if re.fullmatch(r"\d+\.\d+", capability) else None,
+        is_split=is_split,
+    )
+
+
+def _number(text: str) -> float | None:
+    """A quantity; `[N/A]`, `[Not Supported]`, `ERR!` and their kind are none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _numbered(found: Sequence[Gpu], number: int, environment: Mapping[str, str]) -> Gpu | None:
+    by_place = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    alike = len({(gpu.name, gpu.nbytes) for gpu in found}) == 1
+    if not (by_place or alike):
+        return None
+    return next((gpu for gpu in found if gpu.index == str(number)), None)
+
+
+_LISTED = re.compile(
+    r"^(?:GPU (?P<gpu>\d+): .*|\s+(?P<part>MIG [^:]+?)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-[^)]+)\))"
+)
+
+
+def _parts(ask: Ask) -> list[tuple[str, str, str]]:
+    """(index of the GPU, name of its part, UUID) for each part of the GPUs in MIG mode."""
+    parts: list[tuple[str, str, str]] = []
+    index = ""
+    for line in (ask(("nvidia-smi", "-L")) or "").splitlines():
+        listed = _LISTED.match(line)
+        if listed and listed["gpu"]:
+            index = listed["gpu"]
+        elif listed:
+            parts.append((index, listed["part"], listed["uuid"]))
+    return parts
+
+
+def _owner(found: Sequence[Gpu], uuid: str, ask: Ask) -> Gpu | None:
+    index = next((index for index, _, known in _parts(ask) if known.startswith(uuid)), None)
+    return next((gpu for gpu in found if gpu.index == index), None)
+
+
+def _part(gpu: Gpu | None, uuid: str | None, ask: Ask) -> Gpu | None:
+    """A GPU, or in MIG mode the part of it that a process gets: the one it names, else the first."""
+    if gpu is None or not gpu.is_split:
+        return gpu
+    part = next(
+        (
+            name
+            for index, name, known in _parts(ask)
+            if index == gpu.index and known.startswith(uuid or "MIG-")
+        ),
+        "MIG",
+    )
+    return Gpu(
+        f"{gpu.name} {part}", gpu.uuid, gpu.index, gpu.driver, None, gpu.clocks, gpu.capability, is_split=True
+    )
+
+
+_LIBRARIES = (
+    ("CUDA runtime", re.compile(r"/libcudart\.so"), "cudaRuntimeGetVersion", 1000, 10),
+    ("cuDNN", re.compile(r"/libcudnn\.so"), "cudnnGetVersion", 10000, 100),
+    ("TensorRT", re.compile(r"/libnvinfer\.so"), "getInferLibVersion", 10000, 100),
+)
+
+
+def library_versions(maps: Path = Path("/proc/self/maps")) -> tuple[tuple[str, str], ...]:
+    """The versions of CUDA's libraries that this process has loaded, as they say them; none where it has none."""
+    try:
+        mapped = maps.read_text(errors="replace").splitlines()
+    except OSError:
+        return ()
+    paths = dict.fromkeys(
+        line.split(maxsplit=5)[5] for line in mapped if line.count("/") and len(line.split()) > 5
+    )
+    versions: list[tuple[str, str]] = []
+    for name, pattern, function, major, minor in _LIBRARIES:
+        path = next((path for path in paths if pattern.search(path)), None)
+        number = _call(path, function) if path else None
+        if number:
+            versions.append((name, library_version(number, major, minor)))
+    return tuple(versions)
+
+
+def _call(path: str, function: str) -> int | None:
+    """A version by a library's own function: its result, or what it writes where it is given an address."""
+    try:
+        call = getattr(ctypes.CDLL(path), function)
+    except (AttributeError, OSError):
+        return None
+    if function == "cudaRuntimeGetVersion":
+        number = ctypes.c_int()
+        return number.value if call(ctypes.byref(number)) == 0 else None
+    call.restype = ctypes.c_size_t if function == "cudnnGetVersion" else ctypes.c_int
+    return int(call())
+
+
+def library_version(number: int, major: int, minor: int) -> str:
+    """A version from its number, by what its first two parts are multiplied with.
+
+    >>> library_version(13000, 1000, 10), library_version(91300, 10000, 100)
+    ('13.0', '9.13.0')
+    """
+    rest = number % major
+    parts = [number // major, rest // minor, *([rest % minor] if minor > 10 else [])]
+    return ".".join(str(part) for part in parts)
+
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUFREQ = Path("/sys/devices/system/cpu")

@@ -1,4 +1,4 @@
-"""Something that runs, and a schedule -> how long each run took, until the schedule is met."""
+"""Something that runs, and a schedule -> how long each run took, plain and profiled in turns, in figures."""
 
 from __future__ import annotations
 
@@ -7,12 +7,95 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from analyzer.timing.record import Latency
 from analyzer.timing.request import Schedule
-from analyzer.timing.running.latency import precision_of
 
-__all__ = ["StoppingRule", "measure", "no_collections", "profiled_schedule"]
+_FEWEST = 6
+"""With fewer values not even the smallest and the largest enclose the median with a chance of 95 %."""
+
+_EXACT = 1000
+"""Beyond so many values the normal approximation of the ranks is within one rank of the binomial's."""
+
+
+def summarize(times_ns: Sequence[int], precision: float) -> Latency:
+    """Whole runs in milliseconds; `settled` says whether the median is as sure as `precision` asks for.
+
+    Raises:
+        ValueError: there are no times.
+    """
+    if not times_ns:
+        raise ValueError("no runs")
+    times = sorted(times_ns)
+    found = precision_of(times)
+    return Latency(
+        mean=sum(times) / len(times) / 1e6,
+        median=quantile(times, 0.5) / 1e6,
+        p90=quantile(times, 0.9) / 1e6,
+        p99=quantile(times, 0.99) / 1e6,
+        min=times[0] / 1e6,
+        runs=len(times),
+        precision=found,
+        settled=len(times) >= _FEWEST and found <= precision,
+    )
+
+
+def quantile(ordered: Sequence[int], share: float) -> float:
+    """The value at `share` of the way from the first to the last, in between two values in a straight line.
+
+    This is what `numpy.quantile` calls `linear`. (Hyndman and Fan, 1996, definition 7)
+
+    >>> quantile([10, 20, 30, 40], 0.5), quantile([10, 20, 30, 40], 0.9)
+    (25.0, 37.0)
+    """
+    position = share * (len(ordered) - 1)
+    below = min(int(position), len(ordered) - 1)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def interval_ranks(count: int) -> tuple[int, int]:
+    """Positions in sorted values of the two that enclose the median with a chance of at least 95 %.
+
+    Nothing is assumed of how the values are distributed, only that they are independent: each is below the median
+    with a chance of one half, so that how many are is binomial. With fewer than six it is the whole range, and the
+    chance is less.
+
+    >>> interval_ranks(6), interval_ranks(10), interval_ranks(100)
+    ((0, 5), (1, 8), (39, 60))
+    """
+    if count > _EXACT:
+        rank = int((count - 1.959964 * math.sqrt(count)) / 2)
+        return rank - 1, count - rank
+    rank, below = 0, 1  # below: in how many of 2 ** count cases at most `rank` values are below the median
+    while rank < (count - 1) // 2 and 40 * (below + math.comb(count, rank + 1)) <= 2**count:
+        rank += 1
+        below += math.comb(count, rank)
+    return rank, count - 1 - rank
+
+
+def precision_of(ordered: Sequence[int]) -> float:
+    """Half the width of the 95 % confidence interval of the median, as a fraction of the median; 0 where that is 0."""
+    low, high = interval_ranks(len(ordered))
+    median = quantile(ordered, 0.5)
+    return (ordered[high] - ordered[low]) / 2 / median if median else 0.0
+
+
+_FASTER, _SLOWER = 0.95, 2.0
+"""Times the plain median: between these the profiled one is as it may be."""
+
+
+def judge_profiled(plain: Latency, profiled: Latency) -> Literal["faster", "slower"] | None:
+    """Whether profiled runs were clearly faster than plain ones, or took several times as long; None if neither.
+
+    Medians say it, as one run that was held up can make a mean anything.
+    """
+    if profiled.median < _FASTER * plain.median:
+        return "faster"
+    return "slower" if profiled.median > _SLOWER * plain.median else None
+
 
 _PROFILED_MOST = 60
 _GROWTH = 1.25
@@ -87,3 +170,163 @@ def no_collections() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+# What else runs on the machine comes and goes. Measured one after the other, it would slow down the one and not the
+# other; in turns it meets both alike, and all lengths of a sweep.
+
+
+_BLOCK = 5
+"""Runs of a turn, fewer where these take longer than `_BLOCK_NS` and there are two."""
+
+_BLOCK_NS = 300_000_000
+_SETTLING_NS = 1_000_000
+"""For how long the first runs of a turn are thrown away, one at least and `_BLOCK` at most: the threads of the session
+whose turn it was still spin for a while, and the caches hold its weights. (Measured: the first run of BERT with 8
+tokens is slower by a quarter, of a model of 0.28 ms by a fifth and the second by 6 %, the next within noise.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What was measured at each point."""
+
+    plain: tuple[tuple[int, ...], ...]
+    profiled: tuple[tuple[int, ...], ...]
+    order: tuple[int | None, ...]
+    """For each run of the session that profiles, in their order, the point that it is of; None for one thrown away."""
+
+
+def measure_in_turns(
+    plain: Sequence[Callable[[], object]],
+    profiled: Sequence[Callable[[], object]],
+    schedule: Schedule,
+    *,
+    tell: Callable[[int], None] = lambda done: None,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Turns:
+    """Give each point a turn of profiled and one of plain runs, again and again until all have met the schedule.
+
+    Args:
+        plain: what runs without profiling, for each point, warm.
+        profiled: what runs with it, in the same order, as yet cold.
+        schedule: of the plain runs; the profiled ones are at most sixty, spread over the time that the others take.
+        tell: called with the number of points that are done when there is one more.
+    """
+    order = _Order()
+    left = points = [
+        _Point(
+            number,
+            plain=_Series(without, StoppingRule(schedule), clock),
+            profiled=_Series(within, StoppingRule(profiled_schedule(schedule)), clock),
+        )
+        for number, (without, within) in enumerate(zip(plain, profiled, strict=True))
+    ]
+    with no_collections():
+        for point in points:
+            order.runs += [None] * point.profiled.skip(schedule.warmup)
+        while left:
+            for point in left:
+                order.give_turns(point)
+            still = [point for point in left if not point.is_done]
+            if len(still) < len(left):
+                tell(len(points) - len(still))
+            left = still
+    return Turns(
+        plain=tuple(tuple(point.plain.times) for point in points),
+        profiled=tuple(tuple(point.profiled.times) for point in points),
+        order=tuple(order.runs),
+    )
+
+
+@dataclass(slots=True)
+class _Series:
+    """The runs of one point that are of one kind."""
+
+    run: Callable[[], object]
+    rule: StoppingRule
+    clock: Callable[[], int]
+    times: list[int] = field(default_factory=list)
+    spent_ns: int = 0
+    is_done: bool = False
+    """Whether it has enough runs, as things stand."""
+
+    def skip(self, runs: int) -> int:
+        """Run for nothing so many times."""
+        for _ in range(runs):
+            self.run()
+        return runs
+
+    def settle(self) -> int:
+        """Run for nothing until what was done before is forgotten; how many times that is."""
+        start, made = self.clock(), 0
+        while made == 0 or (made < _BLOCK and self.clock() - start < _SETTLING_NS):
+            made += self.skip(1)
+        return made
+
+    def take_turn(self) -> int:
+        """A few runs; how many these are."""
+        start = now = self.clock()
+        made = 0
+        while not self.is_over and made < _BLOCK and (made < 2 or now - start < _BLOCK_NS):
+            before = self.clock()
+            self.run()
+            now = self.clock()
+            self.times.append(now - before)
+            self.spent_ns += now - before
+            made += 1
+            self.is_done = self.rule.is_met(self.times, self.spent_ns)
+        return made
+
+    @property
+    def progress(self) -> float:
+        """How much it has taken of what it may take at most."""
+        schedule, made = self.rule.schedule, len(self.times)
+        if schedule.runs is not None:
+            return made / schedule.runs
+        return max(made / schedule.most, self.spent_ns / max(schedule.seconds * 1e9, 1))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may have no more runs."""
+        return self.is_done and self.progress >= 1
+
+
+@dataclass(slots=True)
+class _Point:
+    number: int
+    plain: _Series
+    profiled: _Series
+
+    @property
+    def is_done(self) -> bool:
+        return self.plain.is_done and self.profiled.is_done
+
+    def turns(self) -> Iterator[_Series]:
+        """Whose turns come next.
+
+        Plain runs may have to go on for long after sixty profiled ones, so that these wait until they are due. When
+        plain runs have settled early, they go on beside the profiled ones that are still to be made.
+        """
+        due = len(self.profiled.times) <= self.profiled.rule.schedule.most * self.plain.progress
+        if not self.profiled.is_done and (due or self.plain.is_done):
+            yield self.profiled
+        if not self.plain.is_over and not self.is_done:
+            yield self.plain
+
+
+@dataclass(slots=True)
+class _Order:
+    """Whose turn it was, and is."""
+
+    runs: list[int | None] = field(default_factory=list)
+    """As `Turns.order`."""
+    last: _Series | None = None
+
+    def give_turns(self, point: _Point) -> None:
+        """Let a point's series run that are due; one that follows itself need not settle."""
+        for series in point.turns():
+            thrown = 0 if series is self.last else series.settle()
+            kept = series.take_turn()
+            if series is point.profiled:
+                self.runs += [None] * thrown + [point.number] * kept
+            self.last = series

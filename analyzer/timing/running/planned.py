@@ -17,8 +17,6 @@ import msgspec
 from analyzer.process.child import read_frame, write_frame
 from analyzer.read.described import Described, DescribedNode, DescribedTensor, DescribedValue, Dim, Optimizing
 
-__all__ = ["serve"]
-
 _TENSOR = 1
 """Of the kinds of types in onnxruntime's format."""
 

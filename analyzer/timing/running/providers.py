@@ -9,21 +9,6 @@ from dataclasses import dataclass
 
 from analyzer.errors import MissingExtraError, TimingError, UsageError
 
-__all__ = [
-    "CPU",
-    "binding_device",
-    "blocking_environment",
-    "chain",
-    "check_installed",
-    "how_to_install",
-    "missing",
-    "parse_options",
-    "provider_name",
-    "saves_graph",
-    "short_name",
-    "what_it_needs",
-]
-
 CPU = "CPUExecutionProvider"
 
 _SUFFIX = "ExecutionProvider"

@@ -1,20 +1,196 @@
-"""A request -> a session of onnxruntime, and the graph that it runs."""
+"""A request -> a session of onnxruntime, the graph that it runs, where each node ran, and its profile's kernels."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analyzer.timing.request import Optimization, Request
-from analyzer.timing.running.placement import check_registered, not_started, start_failure
-from analyzer.timing.running.providers import binding_device, chain, check_installed, saves_graph
+from analyzer.errors import TimingError
+from analyzer.model.operators import Kind, named
+from analyzer.timing.record import KernelTime
+from analyzer.timing.request import Clock, Kernel, Optimization, Request
+from analyzer.timing.running.providers import (
+    CPU,
+    binding_device,
+    chain,
+    check_installed,
+    saves_graph,
+    short_name,
+    what_it_needs,
+)
 
-__all__ = ["Session", "assigned_nodes", "open_session", "read_log"]
+# onnxruntime does without a provider that it cannot start and runs on the processor instead, with a warning at most. A
+# timing of something else than was asked for is worse than none, so each check here raises where onnxruntime goes on.
+
+
+COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
+"""Operators that onnxruntime puts between nodes of different devices."""
+
+_LONGEST = 300
+_RECORD = re.compile(r"^\S+ \S+ \[[WEF]:onnxruntime:[^\]]*\]\s*(.*)$")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PLACEMENT = re.compile(r"Execution ?Provider|preferred execution provider|Memcpy node", re.IGNORECASE)
+_MOST_MESSAGES = 20
+_NOISE = (
+    (_COLOUR, ""),
+    (re.compile(r"^\S+:\d+ .*?\[ONNXRuntimeError\] : \d+ : \w+ : "), ""),
+    (re.compile(r"^\S+/\S+\.(?:cc|cu|h):\d+ (?:.*?\) )?"), ""),
+    (re.compile(r"Failed to load library \S*?([^/\\\s]+) with error: "), r"\1: "),
+    (re.compile(r"; (?:hostname|file|line|expr)=.*$"), ""),
+    (re.compile(r"\.\s+Please (?:install|reference|follow) .*$", re.DOTALL), "."),
+    (re.compile(r" as mentioned in the GPU requirements page"), ""),
+)
+_NO_START = re.compile(
+    r"CUDA failure|CUDNN failure|CUDA_PATH|TensorRT libraries|Failed to load (?:shared )?library"
+)
+_NO_MEMORY = re.compile(r"out of memory|allocate memory", re.IGNORECASE)
+_CAUSES = ("Failed to", "CUDA failure", "cannot open", "Require", "not found", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """What ran on another provider than the one that was asked for."""
+
+    provider: str
+    """As it is named on the command line."""
+    op_type: str
+    kernels: tuple[KernelTime, ...]
+    """The slowest first."""
+
+    @property
+    def ms(self) -> float:
+        """Mean per profiled run."""
+        return sum(kernel.ms for kernel in self.kernels)
+
+
+def check_registered(name: str, registered: Iterable[str], log: str) -> None:
+    """Refuse a session that has done without the provider that it was asked for.
+
+    Args:
+        log: what onnxruntime wrote while it made the session.
+
+    Raises:
+        TimingError: it says why, in onnxruntime's own words.
+    """
+    there = tuple(registered)
+    if name in there:
+        return
+    raise not_started(name, reason(log), there)
+
+
+def not_started(name: str, why: str, others: Sequence[str] = ()) -> TimingError:
+    """A provider is there, but does not start."""
+    instead = f" and would run on {', '.join(short_name(other) for other in others)}" if others else ""
+    return TimingError(
+        f"{short_name(name)} was asked for, but onnxruntime cannot start it{instead}: "
+        f"{why or 'onnxruntime gives no reason.'} What helps: {what_it_needs(name)}"
+    )
+
+
+def start_failure(text: str) -> str:
+    """What an exception of onnxruntime says of a device or of its libraries; "" where it is about something else."""
+    return _sentence(text) if _NO_START.search(text) and not _NO_MEMORY.search(text) else ""
+
+
+def check_used(name: str, kernels: Sequence[Kernel | KernelTime]) -> None:
+    """Refuse a run to which the provider that was asked for gave nothing.
+
+    Raises:
+        TimingError: all nodes ran elsewhere.
+    """
+    from analyzer.units import printable  # render imports this module
+
+    work = [kernel for kernel in kernels if kernel.op_type not in COPIES]
+    if not work or any(kernel.provider == name for kernel in work):
+        return
+    others = ", ".join(sorted({short_name(kernel.provider) for kernel in work if kernel.provider}))
+    operators = sorted({kernel.op_type for kernel in work})
+    listed = ", ".join(printable(operator) for operator in operators[:5])
+    more = f" and {len(operators) - 5} more" if len(operators) > 5 else ""
+    raise TimingError(
+        f"{short_name(name)} has started, but takes no node of this model: all {len(work)} kernels ran on {others} "
+        f"({listed}{more}). It has no kernels for these operators in their types, opset or shapes; time the model "
+        f"with --provider {others.partition(',')[0]}, or export it in a form that {short_name(name)} supports"
+    )
+
+
+def fallbacks(name: str, kernels: Iterable[KernelTime]) -> tuple[Fallback, ...]:
+    """What ran on other providers than the one that was asked for, by provider and operator, the slowest first.
+
+    Copies between devices are no work of the model's and not among them.
+    """
+    found: dict[tuple[str, str], list[KernelTime]] = {}
+    for kernel in kernels:
+        if kernel.provider not in {name, ""} and kernel.op_type not in COPIES:
+            found.setdefault((short_name(kernel.provider), kernel.op_type), []).append(kernel)
+    return _by_time(found)
+
+
+def copies(kernels: Iterable[KernelTime]) -> tuple[Fallback, ...]:
+    """The copies between devices, by their direction, the slowest first."""
+    found: dict[tuple[str, str], list[KernelTime]] = {}
+    for kernel in kernels:
+        if kernel.op_type in COPIES:
+            found.setdefault((short_name(kernel.provider), kernel.op_type), []).append(kernel)
+    return _by_time(found)
+
+
+def _by_time(found: Mapping[tuple[str, str], list[KernelTime]]) -> tuple[Fallback, ...]:
+    grouped = [
+        Fallback(provider, op_type, tuple(sorted(kernels, key=lambda kernel: (-kernel.ms, kernel.name))))
+        for (provider, op_type), kernels in found.items()
+    ]
+    return tuple(sorted(grouped, key=lambda group: (-group.ms, group.provider, group.op_type)))
+
+
+def reason(log: str) -> str:
+    r"""Why onnxruntime has done without a provider: what its log says of it, without times, places and advice.
+
+    >>> reason(
+    ...     "2026-01-01 00:00:00.1 [W:onnxruntime:Default, a.cc:1 F] Failed to create X. Please install all."
+    ... )
+    'Failed to create X.'
+    """
+    found: list[str] = []
+    for line in _complaints(log):
+        said = _sentence(line)
+        if said and said not in found and any(cause in said for cause in _CAUSES):
+            found.append(said)
+    return _cut(" ".join(found))
+
+
+def placement_messages(log: str) -> tuple[str, ...]:
+    """What onnxruntime's log warns of that concerns where nodes run, each once."""
+    return tuple(dict.fromkeys(text for text in _complaints(log) if _PLACEMENT.search(text)))[:_MOST_MESSAGES]
+
+
+def _complaints(log: str) -> Iterator[str]:
+    """Warnings and errors of a log, without time and place."""
+    for line in _COLOUR.sub("", log).splitlines():
+        record = _RECORD.match(line.strip())
+        if record is not None:
+            yield record[1].strip()
+
+
+def _sentence(text: str) -> str:
+    from analyzer.units import printable  # render imports this module
+
+    for noise, instead in _NOISE:
+        text = noise.sub(instead, text)
+    text = printable(" ".join(text.split()))
+    return _cut(f"{text}." if text and not text.endswith(".") else text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
 
 _LEVELS = {
     Optimization.NONE: "ORT_DISABLE_ALL",
@@ -144,3 +320,137 @@ def read_log(log: Path) -> str:
             return file.read(1 << 20).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+# The format is that of Chrome's trace viewer, an event on each line, in the order in which events end. (onnxruntime,
+# core/common/profiler.cc, core/framework/sequential_executor.cc, core/common/gpu_profiler_common.h)
+
+
+_KERNEL_TIME = "_kernel_time"
+"""What follows a node's name in the event of its kernel."""
+
+_HOLDERS = named(Kind.CONTROL)
+"""Operators whose kernels run graphs: the kernels in these have events of their own, within the operator's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What ran, run by run, in the order of the runs."""
+
+    kernels: tuple[Kernel, ...]
+    """Those of the main graph, in the order in which they first ran."""
+    runs: tuple[tuple[int, ...], ...]
+    """For each run the time of each of `kernels` in microseconds; 0 for one that did not run."""
+    held_nbytes: tuple[int | None, ...]
+    """For each run the most that a device's memory arena had in use; None where the profile does not say."""
+    clock: Clock = "host"
+    """`device` where the profile has the device's own times of what each kernel did there."""
+
+
+@dataclass(slots=True)
+class _Call:
+    kernel: Kernel
+    start: int
+    host: int
+    device: int = 0
+    """What the device says that it took there, in kernels within it too."""
+
+    def time(self, clock: Clock) -> int:
+        """By a device's clock, what it took there; of a kernel on the processor, what the host says."""
+        return self.host if clock == "host" or self.kernel.provider == CPU else self.device
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Events of the run that is being read, and what is known of the runs before it."""
+
+    positions: dict[Kernel, int] = field(default_factory=dict)
+    runs: list[list[_Call]] = field(default_factory=list)
+    calls: list[_Call] = field(default_factory=list)
+    held: dict[str, int] = field(default_factory=dict)
+    """By provider, the most that its device's arena had in use."""
+    most: list[int | None] = field(default_factory=list)
+    """Per run that of the device, or of the processor where there is no other."""
+    clock: Clock = "host"
+
+    def node(self, event: dict[str, Any]) -> None:
+        arguments = event.get("args", {})
+        name, op_type = event["name"], str(arguments.get("op_name", ""))
+        if not name.endswith(_KERNEL_TIME):
+            return  # a wait for a device before a kernel or after it
+        start, time = int(event["ts"]), int(event["dur"])
+        device = 0
+        if op_type in _HOLDERS:  # what ran within it has ended, and was recorded, before it
+            while self.calls and self.calls[-1].start >= start:
+                device += self.calls.pop().device
+        index = arguments.get("node_index")
+        kernel = Kernel(
+            name=name.removesuffix(_KERNEL_TIME),
+            op_type=op_type,
+            provider=str(arguments.get("provider", "")),
+            index=None if index is None else int(index),
+        )
+        self.calls.append(_Call(kernel, start, time, device))
+        peak = arguments.get("mem_in_use_peak")
+        if peak is not None:
+            self.held[kernel.provider] = max(self.held.get(kernel.provider, 0), int(peak))
+
+    def on_device(self, event: dict[str, Any]) -> None:
+        """What a device did for the node whose event came last; else for none, as copies of inputs are."""
+        parent = event.get("args", {}).get("parent_name")
+        if self.calls and parent == self.calls[-1].kernel.name + _KERNEL_TIME:
+            self.calls[-1].device += int(event["dur"])
+            self.clock = "device"
+
+    def end_run(self) -> None:
+        for call in self.calls:
+            self.positions.setdefault(call.kernel, len(self.positions))
+        self.runs.append(self.calls)
+        on_device = [nbytes for provider, nbytes in self.held.items() if provider != CPU]
+        self.most.append(max(on_device, default=self.held.get(CPU)))
+        self.calls, self.held = [], {}
+
+    def times(self, calls: list[_Call]) -> tuple[int, ...]:
+        times = [0] * len(self.positions)
+        for call in calls:
+            times[self.positions[call.kernel]] += call.time(self.clock)
+        return tuple(times)
+
+
+def read_profile(path: Path) -> Profile:
+    """The runs of one session, the first to the last. A run that is not recorded to its end is left out.
+
+    Raises:
+        TimingError: the file is no profile, or has its events in another order.
+    """
+    reader = _Reader()
+    try:
+        for event in _events(path):
+            if event["cat"] == "Node":
+                reader.node(event)
+            elif event["cat"] == "Kernel":
+                reader.on_device(event)
+            elif event["cat"] == "Session" and event["name"] == "model_run":
+                reader.end_run()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TimingError(f"the profile that onnxruntime wrote cannot be read: {error!r}") from error
+    if reader.positions and not all(reader.runs):
+        raise TimingError(
+            "the profile that onnxruntime wrote has runs without kernels, as if it were in another order than that in "
+            "which they end; install a version of onnxruntime that is known to work (constraints.txt)"
+        )
+    return Profile(
+        kernels=tuple(reader.positions),
+        runs=tuple(map(reader.times, reader.runs)),
+        held_nbytes=tuple(reader.most),
+        clock=reader.clock,
+    )
+
+
+def _events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events one by one: a profile may have a hundred megabytes, and as objects it would take ten times that."""
+    with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            text = line.strip().rstrip(",")
+            if text.startswith("{"):
+                yield json.loads(text)

@@ -267,7 +267,7 @@ const addBars = (host, data, grid) => {
     const rows = largest(sides);
     const left = grid.rows.length - rows.length;
     return {
-      note: [sides.length > 1 ? "In each pair a stands above b." : "", left ? `Smaller or empty rows in the table alone: ${count(left)}.` : ""].filter(Boolean).join(" "),
+      note: [sides.length > 1 ? `In each pair ${sides[0][0]} stands above ${sides[1][0]}.` : "", left ? `Smaller or empty rows in the table alone: ${count(left)}.` : ""].filter(Boolean).join(" "),
       grid: { left: 8, right: 90, top: 8, bottom: 8, containLabel: true },
       xAxis: { type: "value", ...axis(), splitNumber: 3, axisLabel: { color: colour("soft"), hideOverlap: true } },
       yAxis: { type: "category", inverse: true, data: rows.map((row) => row[data.name]), ...axis(), axisLabel: { color: colour("ink"), width: 150, overflow: "truncate" } },

@@ -1,0 +1,134 @@
+"""What `--help` and a shell's completion say: commands by question, options in sections, examples at the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+_RANGE = re.compile(r"\s*\[[^\[\]]*x[<>][^\[\]]*\]$")
+"""What click says of the numbers that an option takes; its error says it too."""
+
+OWN = "Options"
+"""The section of a command's own options, which stand first."""
+
+_SECTIONS = (OWN, "PyTorch's side", "Groups", "Findings", "Reading", "Report")
+"""The sections of shared options, in the order in which they stand below a command's own."""
+
+_QUESTIONS = (
+    ("Look", ("inspect", "graph", "compare", "show")),
+    ("Prove", ("reconcile", "verify", "recover", "formula")),
+    ("Gate", ("check", "explain")),
+    ("Run", ("time", "cost")),
+    ("Make", ("export",)),
+    ("Many models", ("survey", "sql")),
+)
+"""The commands by what somebody wants."""
+
+
+class AuditCommand(click.Command):
+    """A command whose help has its options in sections, and examples at the end."""
+
+    def __init__(self, *args: Any, examples: Iterable[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                names, text = record
+                title = "Report" if "--help" in parameter.opts else section_of(parameter)
+                sections.setdefault(title, []).append((names, _RANGE.sub("", text)))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+class AuditGroup(click.Group):
+    """Commands under the questions that they answer."""
+
+    command_class = AuditCommand
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Tell whoever names a model, and no command, which command reads it."""
+        if args and args[0].lower().endswith(".onnx"):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean inspect {args[0]}?")
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the questions."""
+        return [name for _, names in _QUESTIONS for name in names if name in self.commands]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each question, each command on one whole line."""
+        for title, names in _QUESTIONS:
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{name:9}", self.commands[name].get_short_help_str(80)) for name in names]
+                )
+
+
+def command(*, examples: Iterable[str], short: str) -> Callable[[Callable[..., Any]], AuditCommand]:
+    """A decorator that makes a command of a function.
+
+    Args:
+        examples: command lines that work.
+        short: the line that the list of all commands has.
+    """
+    return click.command(cls=AuditCommand, examples=tuple(examples), short_help=short)
+
+
+def section_of(parameter: click.Parameter) -> str:
+    """The section of an option."""
+    return getattr(parameter, "section", OWN)
+
+
+def put_in_section(function: Any, title: str, count: int) -> None:
+    """Let the options that a decorator has just added to a function stand in a section, unless they do in another.
+
+    Args:
+        function: what click's decorators have noted their options at.
+        title: the section.
+        count: how many were added last.
+    """
+    for parameter in function.__click_params__[-count:]:
+        if not hasattr(parameter, "section"):
+            parameter.section = title
+
+
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def complete_from(names: Callable[[], Iterable[str]], *, files: bool = False) -> Completion:
+    """What a shell completes: names that are asked for when somebody presses the key, and files where these do too.
+
+    Of `a,b` the last part is completed.
+    """
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        kept, comma, start = incomplete.rpartition(",")
+        found = [CompletionItem(f"{kept}{comma}{name}") for name in names() if name.startswith(start)]
+        return [*found, CompletionItem(incomplete, type="file")] if files else found
+
+    return complete
+
+
+def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell completes of an argument that may also be a URL: files."""
+    return [CompletionItem(incomplete, type="file")]

@@ -1,0 +1,293 @@
+"""What every command does around its question: guard its outputs, audit, emit the report, leave with an exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from analyzer.commands.annotations import annotate
+from analyzer.commands.options import Bounded, Grouped, Judged, Output, Written, reporting, writing
+from analyzer.commands.terminal import is_terminal, progress, say, stages
+from analyzer.errors import UsageError
+from analyzer.process import within
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.content import ContentMode
+    from analyzer.ledger import Finding, Grouping, Ledger, Trainability
+    from analyzer.render import Format, RenderOptions, Special
+    from analyzer.report import Report
+
+EXIT_FINDING = 1
+"""The exit code of a command whose report has a finding."""
+
+EXIT_NO_ANSWER = 2
+"""The exit code of a command that could not answer."""
+
+SEARCH_SECONDS = 5
+"""CPU time that the user's own regexes may take."""
+
+_PAGE = ".html"
+_NARROWEST = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a command: how its report is shown, where it is written, and how the command ends."""
+
+    output: Output
+    written: Written
+    report: Special | None = None
+    """The class of the report that is to come, where it has formats that not every report has."""
+
+    @property
+    def quiet(self) -> bool:
+        return self.output.quiet
+
+    def tell(self, message: str) -> None:
+        """Say something on stderr, unless nobody wants to read it."""
+        if not self.quiet:
+            say(message)
+
+    def progress(self, title: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
+        """A (done, total) callback that draws a bar; None where nobody watches."""
+        return progress(title, self.quiet)
+
+    def stages(self, title: str) -> AbstractContextManager[Callable[[str], None] | None]:
+        """A callback that shows which stage is under way; None where nobody watches."""
+        return stages(title, self.quiet)
+
+    def guard(self, *read: str | Path) -> None:
+        """Refuse, before any work, an output without a format, or one that is among what is read.
+
+        Raises:
+            UsageError: as said, or what is to stand beside the report is none, or no output has room for it.
+            MissingExtraError: a format needs what is not installed.
+        """
+        written = self.written
+        for path in written.outputs:
+            _format_of(path, self.report).check()
+        if written.documents and not any(path.suffix == _PAGE for path in written.outputs):
+            raise UsageError(f"--with {written.beside[0]}: only a page has room for it; add -o FILE{_PAGE}")
+        refuse_inputs(written.outputs, [*map(Path, read), *written.beside])
+
+    def audit(
+        self, model: Path | str, bounded: Bounded | None = None, content: ContentMode | None = None
+    ) -> Ledger:
+        """The ledger of a model, as `read` has it; no output is among what was read.
+
+        Raises:
+            UsageError: one is.
+        """
+        self.guard(*list_inputs(model))
+        ledger = self.read(model, bounded, content)
+        self.guard(*ledger.model.paths)
+        return ledger
+
+    def read(
+        self, model: Path | str, bounded: Bounded | None = None, content: ContentMode | None = None
+    ) -> Ledger:
+        """The ledger of a model, with a bar while it is read."""
+        from analyzer.audit import audit_model
+
+        limit = bounded.max_objects if bounded is not None else None
+        is_artifact = bounded is not None and bounded.artifact and Path(model).is_dir()
+        with self.progress(f"reading {Path(model).name or model}") as tick:
+            return audit_model(model, artifact=is_artifact, content=content, max_objects=limit, progress=tick)
+
+    def emit(self, report: Report, ignore: Collection[str] = ()) -> None:
+        """Write the report to stdout, and to each output in the format of its suffix.
+
+        Everything is rendered before anything is opened, so that a failure leaves no half report. A job of GitHub
+        Actions is also told what to show beside a pull request, but for the findings whose ids are in `ignore`.
+
+        Raises:
+            UsageError: an output's suffix names no format, or it cannot be written.
+        """
+        from analyzer.render import RenderOptions, render_report
+
+        output, written = self.output, self.written
+        plain = RenderOptions(rows=output.rows, verbose=output.verbose, beside=written.documents)
+        kind = type(report).__name__
+        files = [(path, _format_of(path, kind).render(report, plain)) for path in written.outputs]
+        text = render_report(report, output.style, screen_options(plain))
+        write_files(files)
+        if not self.quiet:
+            print_text(text)
+            annotate(report, ignore)
+
+    def finish(
+        self,
+        report: Report,
+        judged: Judged | None = None,
+        findings: Iterable[Finding] = (),
+        *,
+        failed: bool = False,
+        answered: bool = True,
+    ) -> None:
+        """Emit the report, and leave with the exit code that it stands for.
+
+        Args:
+            report: the answer.
+            judged: whether findings fail, and which do not count.
+            findings: those of the answer.
+            failed: the answer is bad news.
+            answered: there is one.
+
+        Raises:
+            Exit: with 1 where the answer is bad news or a finding fails, with 2 where there is no answer.
+        """
+        ignore = judged.ignore if judged is not None else ()
+        self.emit(report, ignore)
+        is_strict = judged is not None and judged.strict
+        if failed or (is_strict and answered and any(finding.id not in ignore for finding in findings)):
+            raise click.exceptions.Exit(EXIT_FINDING)
+        if not answered:
+            raise click.exceptions.Exit(EXIT_NO_ANSWER)
+
+
+def answering(
+    report: Special | None = None, *, rows: int = 20, writes: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds the options of every command that prints a report, and hands over a `Run`.
+
+    Args:
+        report: the class of the report, where it has formats that not every report has.
+        rows: rows of long tables, unless `-n` says others.
+        writes: whether `-o` and `--with` are options too.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, output: Output, written: Written | None = None, **kwargs: Any) -> Any:
+            return function(*args, run=Run(output, written or Written(), report), **kwargs)
+
+        shown: Callable[..., Any] = reporting(report, rows)(wrapper)
+        return writing(shown) if writes else shown
+
+    return decorate
+
+
+def list_inputs(model: str | Path) -> list[Path]:
+    """What is read of a model before its files are known."""
+    from analyzer.artifact import EXPORT_NOTE
+
+    return [Path(model), Path(model, EXPORT_NOTE)]
+
+
+def check_artifact(bounded: Bounded, models: Sequence[str]) -> None:
+    """Refuse `--artifact` where none of the models is a folder.
+
+    Raises:
+        UsageError: as said.
+    """
+    if bounded.artifact and not any(Path(model).is_dir() for model in models):
+        raise UsageError("--artifact: says what one folder holds; name that folder and nothing else")
+
+
+def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = None) -> Grouping:
+    """The groups that the options ask for.
+
+    Raises:
+        UsageError: they fit no model like this one, or a regex takes too long.
+    """
+    from analyzer.group import group_by
+    from analyzer.group.patterns import group_by_patterns
+
+    own = grouped.own_groups(ledger, known)
+    if own is None:
+        return group_by(ledger, grouped.by, grouped.depth, known)
+    with search_clock(own.origin):
+        return group_by_patterns(ledger, own.patterns, known, match=own.match, origin=own.origin)
+
+
+def search_clock(origin: object, models: int = 1) -> AbstractContextManager[None]:
+    """Stop the user's own regexes, which could search forever."""
+    return within(
+        SEARCH_SECONDS * models, f"{origin}: a regex takes too long; write it without nested repeats"
+    )
+
+
+def refuse_inputs(outputs: Iterable[Path], inputs: Collection[Path]) -> None:
+    """Refuse to write over what is read.
+
+    Raises:
+        UsageError: an output is among it.
+    """
+    for path in outputs:
+        if any(is_same(path, other) for other in inputs):
+            raise UsageError(f"-o {path}: is what is read here; name another file")
+
+
+def is_same(path: Path, other: Path) -> bool:
+    """Whether two paths name one file."""
+    try:
+        return path.resolve() == other.resolve()
+    except (OSError, RuntimeError):  # links in a circle: whoever opens them says so
+        return False
+
+
+def write_files(files: Iterable[tuple[Path, str | bytes]]) -> None:
+    """Write each text, or picture, to its file.
+
+    Raises:
+        UsageError: one cannot be written.
+    """
+    for path, content in files:
+        try:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        except OSError as error:
+            raise UsageError(f"-o {path}: cannot be written: {error.strerror or error}") from error
+
+
+def print_text(text: str | bytes) -> None:
+    """The report on stdout.
+
+    Raises:
+        Exit: its reader has left; click would leave with the code of a finding.
+    """
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # nothing is flushed in vain at the end
+        raise click.exceptions.Exit(EXIT_NO_ANSWER) from None
+
+
+def screen_options(plain: RenderOptions) -> RenderOptions:
+    """The terminal's width and colour, where there is one; COLUMNS and NO_COLOR are honoured."""
+    on_terminal = is_terminal(sys.stdout)
+    width = plain.width
+    if on_terminal or "COLUMNS" in os.environ:
+        import shutil
+
+        width = max(_NARROWEST, shutil.get_terminal_size((plain.width, 24)).columns)
+    color = on_terminal and not os.environ.get("NO_COLOR")
+    return dataclasses.replace(plain, width=width, color=color, ascii=not _draws_boxes(sys.stdout))
+
+
+def _draws_boxes(stream: TextIO | None) -> bool:
+    """Whether the encoding of a stream has lines, bars and middle dots."""
+    try:
+        "─▏█·…".encode(getattr(stream, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _format_of(path: Path, report: str | None) -> Format:
+    from analyzer.render import find_format
+
+    try:
+        return find_format(path, report)
+    except UsageError as error:
+        raise UsageError(f"-o {error}") from error

@@ -1,0 +1,410 @@
+"""What a run made, held against what is said of it without one: every shape, and the multiply-accumulates in all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from analyzer.cost.account import measure_cost
+from analyzer.cost.algebra import Size, add, evaluate, hidden_in, text_of
+from analyzer.cost.record import CostReport
+from analyzer.cost.values import NOTHING, Step, UnshapedError, Value
+from analyzer.cost.walk import Walk
+from analyzer.cost.work import work_of
+from analyzer.dtypes import DType
+from analyzer.errors import CostError
+from analyzer.ledger import Ledger
+from analyzer.memory.answer import Asked, MemoryAnswer, file_of
+from analyzer.memory.opened import LEVELS
+from analyzer.model import Graph, Model, Node, Place
+from analyzer.model.operators import is_own
+from analyzer.process.child import Child, OverMemoryError, OverTimeError
+from analyzer.process.memory import available
+from analyzer.read import read_model
+from analyzer.timing.attribution import match_kernels
+from analyzer.timing.inputs.feeds import plan_feeds
+from analyzer.timing.record import Axis
+from analyzer.timing.request import Feed, Kernel
+from analyzer.timing.running.traced import Traced, TracedNode, TracedRun, Tracing, Typed
+from analyzer.units import printable, shorten
+from analyzer.wiring import NAMED
+
+_PROGRAM = "from analyzer.timing.running.traced import serve; serve()"
+_SECONDS = 600.0
+_SPARE = 0.1
+"""The part of the memory that is there which is left to others."""
+
+NOTHING_STORED: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+
+
+@contextmanager
+def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") -> Iterator[Traced]:
+    """Run a model once, in a process of its own; the graph that ran is there for as long as the context lasts.
+
+    Raises:
+        CostError: onnxruntime does not run it, or its process ends, or takes more time or memory than it may.
+    """
+    name = printable(str(path))
+    with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
+        asked = Tracing(str(path.absolute()), folder, (tuple(feeds),), level)
+        answer = _ask(msgspec.json.encode(asked), name)
+        if isinstance(answer, str) or answer.runs[0].why:
+            why = answer if isinstance(answer, str) else answer.runs[0].why
+            raise CostError(f"{name}: onnxruntime does not run it: {shorten(printable(why), 300)}")
+        yield answer
+
+
+def _ask(question: bytes, name: str) -> Traced | str:
+    left = available()
+    most = None if left is None else int(left * (1 - _SPARE))
+    with open(os.devnull, "wb") as log:  # noqa: PTH123 - no path of a file
+        try:
+            child = Child(_PROGRAM, log=log, environment={"ORT_DISABLE_TELEMETRY": "1"})
+        except OSError as error:
+            raise CostError(f"{name}: no process that runs it can be started: {error}") from error
+        try:
+            child.send(question)
+            answer = child.receive(time.monotonic() + _SECONDS, most)
+            if answer is None:
+                raise CostError(f"{name}: its run ended the process, with exit code {child.end(1)}")
+        except OverTimeError:
+            raise CostError(f"{name}: its run did not finish within {_SECONDS:g} s") from None
+        except OverMemoryError:
+            raise CostError(f"{name}: its run took more memory than there is") from None
+        finally:
+            child.end()
+    return msgspec.json.decode(answer, type=Traced | str)
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A value that a run made in another shape than is said."""
+
+    value: str
+    node: str
+    op_type: str
+    expression: str
+    """The shape in the axes of the inputs, as a list in Python."""
+    said: tuple[int, ...]
+    """That, at the sizes of the run."""
+    found: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A run beside what is said of it."""
+
+    calls: int
+    """Of kernels, each time that one ran."""
+    values: int
+    """Whose shapes were compared, each time that they were made."""
+    differing: tuple[Differing, ...]
+    """The first time that each differs, in the order of the run."""
+    unsaid: int
+    """Values that ran in a shape that nothing tells without a run."""
+    macs: int | None
+    """Multiply-accumulates of the run, from its own shapes; None where they cannot be counted."""
+    why: str = ""
+    """Why they cannot."""
+    operators: tuple[tuple[str, int], ...] = ()
+    """Multiply-accumulates by operator, the most first."""
+
+
+HELD, PEAK = "packed weights and copies of small tensors", "activations and outputs at the peak"
+"""The lines of memory that a run measures: what the session holds before it, and what is asked for in it."""
+
+
+class Agreement(StrEnum):
+    """Whether a run is as it is said."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NOT_COMPARED = "not-compared"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLine:
+    """What a run asked for of one kind of memory."""
+
+    line: str
+    modelled: int | None
+    """Bytes; None where nobody knows before a run."""
+    measured: int
+
+    @property
+    def unexplained(self) -> int | None:
+        """Bytes that were asked for and are not modelled; below 0 where fewer were."""
+        return None if self.modelled is None else self.measured - self.modelled
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A run beside what is said of it, with a verdict."""
+
+    version: str
+    """Of onnxruntime."""
+    at: tuple[tuple[str, int], ...]
+    """The sizes of the axes, as expressions call them."""
+    compared: Compared
+    said: int | None
+    """Multiply-accumulates at these sizes, as far as they are known."""
+    is_complete: bool
+    """Whether the work of every node is known without a run."""
+    memory: tuple[MeasuredLine, ...] = ()
+
+    @property
+    def macs(self) -> Agreement:
+        """Whether the run did as many multiply-accumulates as are said of all nodes."""
+        if not self.is_complete or self.said is None or self.compared.macs is None:
+            return Agreement.NOT_COMPARED
+        return Agreement.AGREES if self.said == self.compared.macs else Agreement.DIFFERS
+
+    @property
+    def verdict(self) -> Agreement:
+        """Of shapes, multiply-accumulates and memory, which may be less than is modelled and never more."""
+        is_more = any((line.unexplained or 0) > 0 for line in self.memory)
+        if self.compared.differing or self.macs is Agreement.DIFFERS or is_more:
+            return Agreement.DIFFERS
+        if not self.compared.values and self.macs is Agreement.NOT_COMPARED:
+            return Agreement.NOT_COMPARED
+        return Agreement.AGREES
+
+
+def measure_run(ledger: Ledger, report: CostReport, asked: Asked) -> Measured:
+    """Run a model once with optimizations off, and hold what is said of it against that.
+
+    Args:
+        ledger: the account of a model that is one local file.
+        report: its cost; where it has a memory, what is asked for is held against that too.
+        asked: sizes of its axes, and the level of optimizations that the memory is of.
+
+    Raises:
+        CostError: the model is no single local file, or onnxruntime does not run it.
+        UsageError: sizes contradict each other, or name nothing.
+    """
+    path = file_of(ledger)
+    inputs = plan_feeds(ledger, asked.shapes, asked.past)[0]
+    walk = Walk(ledger.model)
+    list(walk.run())
+    at = sizes_at(walk, inputs.axes)
+    if walk.is_contradicted(at):
+        walk = Walk(ledger.model, is_strict=True)
+        list(walk.run())
+    with traced(path, inputs.feeds) as told:
+        compared = compare_run(walk, at, read_model(told.ran), told.runs[0])
+        lines = (
+            ()
+            if report.memory is None or asked.level not in (None, "none")
+            else tuple(_memory(report.memory, told))
+        )
+    if report.memory is not None and asked.level not in (None, "none"):
+        with traced(path, inputs.feeds, LEVELS[asked.level]) as other:
+            lines = tuple(_memory(report.memory, other))
+    said = evaluate(measure_cost(ledger, report.by, sizes=_by_place(walk, at)).total.macs, at)
+    return Measured(told.version, tuple(at.items()), compared, said, report.is_complete, lines)
+
+
+def _by_place(walk: Walk, at: Mapping[str, int]) -> Mapping[str, int]:
+    return {f"{axis.input}.{axis.position}": at[axis.name] for axis in walk.axes if axis.name in at}
+
+
+def _memory(answer: MemoryAnswer, told: Traced) -> Iterator[MeasuredLine]:
+    """What the session held before the run, and the most that was asked for in it."""
+    if told.held is None:
+        return
+    yield MeasuredLine(HELD, answer.needed.held, told.held)
+    peak = answer.needed.peak
+    live = [node.live for node in told.runs[0].nodes if node.live is not None]
+    yield MeasuredLine(PEAK, None if peak is None else peak.nbytes, max(live, default=0))
+
+
+def sizes_at(walk: Walk, axes: Sequence[Axis]) -> Mapping[str, int]:
+    """The sizes of the axes of a walk, by the inputs that they are of."""
+    found = {(axis.input, axis.position): axis.size for axis in axes}
+    return {
+        axis.name: found[axis.input, axis.position]
+        for axis in walk.axes
+        if (axis.input, axis.position) in found
+    }
+
+
+def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -> Compared:
+    """Hold what is known of a model's values against one run.
+
+    Args:
+        walk: of the model, come to its end.
+        at: the sizes of its axes.
+        ran: the graph that ran.
+        run: of it.
+    """
+    nodes = _match(ran, run.nodes)
+    nested = _by_name(walk)
+    differing: dict[str, Differing] = {}
+    values = unsaid = 0
+    macs: Size = 0
+    why = ""
+    operators: dict[str, int] = defaultdict(int)
+    opsets = dict(ran.parts[0].opsets)
+    stored = {tensor.name: tensor.shape for graph in ran.graphs for tensor in graph.tensors}
+    attached: dict[Place, dict[str, Value]] = defaultdict(dict)
+    for graph in ran.graphs:
+        for tensor in graph.tensors:
+            if tensor.node is not None and tensor.carrier not in NAMED:
+                value = Value(tensor.dtype, (tensor.numel,))
+                attached[graph.path, tensor.node][tensor.name.rpartition(".")[2]] = value
+    for call, node in zip(run.nodes, nodes, strict=True):
+        if node is None:
+            why = why or _untold(
+                call, f"no node of the graph that ran is known to be {call.op_type} {call.name}"
+            )
+            continue
+        made = _slots(node.outputs, call.outputs)
+        for name, typed in zip(node.outputs, made or (), strict=False):
+            if typed is None or not name:
+                continue
+            said = walk.values.get(((), name)) if call.within is None else nested.get(name)
+            if said is None:
+                continue
+            sizes = None if said.shape is None else [evaluate(dim, at) for dim in said.shape]
+            if sizes is None or None in sizes:
+                unsaid += 1
+                continue
+            values += 1
+            shape = tuple(size for size in sizes if size is not None)
+            if shape != typed[1] and name not in differing:
+                text = f"[{', '.join(map(text_of, said.shape or ()))}]"
+                differing[name] = Differing(name, node.name, node.op_type, text, shape, typed[1])
+        counted = _macs(node, call, opsets.get("ai.onnx", 1), stored, attached[node.place])
+        if isinstance(counted, str):
+            why = why or counted
+        else:
+            macs = add(macs, counted)
+            operators[node.op_type] += counted
+    ranked = sorted(
+        ((name, count) for name, count in operators.items() if count), key=lambda row: (-row[1], row[0])
+    )
+    return Compared(
+        len(run.nodes),
+        values,
+        tuple(differing.values()),
+        unsaid,
+        None if why or not isinstance(macs, int) else macs,
+        why,
+        tuple(ranked),
+    )
+
+
+def _by_name(walk: Walk) -> Mapping[str, Value]:
+    """Values of nested graphs whose names are those of no other value."""
+    found: dict[str, list[Value]] = defaultdict(list)
+    for (_, name), value in walk.values.items():
+        found[name].append(value)
+    return {name: values[0] for name, values in found.items() if len(values) == 1}
+
+
+def _match(ran: Model, calls: Sequence[TracedNode]) -> list[Node | None]:
+    """The node of each call: of the main graph by name or by order, of others by names that no other node there has."""
+    main = [place for place, call in enumerate(calls) if call.within is None]
+    graph: Graph = next(graph for graph in ran.graphs if graph.path == ())
+    kernels = [Kernel(calls[place].name, calls[place].op_type, "") for place in main]
+    places = match_kernels(kernels, graph.nodes)
+    nodes: list[Node | None] = [None] * len(calls)
+    for place, found in zip(main, places, strict=True):
+        nodes[place] = None if found is None else graph.nodes[found]
+    bodies: dict[Place, list[Graph]] = defaultdict(list)
+    for other in ran.graphs:
+        if other.parent is not None:
+            bodies[other.parent].append(other)
+    for place in reversed(range(len(calls))):  # a call comes before that of the node in whose graph it ran
+        call = calls[place]
+        holder = None if call.within is None else nodes[call.within]
+        if holder is not None:
+            inner = [
+                node for body in bodies[holder.place] for node in body.nodes if node.op_type == call.op_type
+            ]
+            alike = [node for node in inner if node.name == call.name]
+            nameless = [node for node in inner if not node.name]
+            if len(alike) == 1:
+                nodes[place] = alike[0]
+            elif not alike and nameless:  # `<op_type>_<index>`, in the order of their nodes
+                names = {
+                    each.name for each in calls if (each.within, each.op_type) == (call.within, call.op_type)
+                }
+                ordered = sorted(names - {node.name for node in inner}, key=lambda name: (len(name), name))
+                if len(ordered) == len(nameless) and call.name in ordered:
+                    nodes[place] = nameless[ordered.index(call.name)]
+    return nodes
+
+
+def _slots(
+    names: Sequence[str], typed: Sequence[Typed], stored: Mapping[str, tuple[int, ...]] = NOTHING_STORED
+) -> list[Typed | None] | None:
+    """What the profile says of tensors, by slot; None where it leaves out others than it may.
+
+    It has nothing of a slot without a name, nor of a weight that the kernel has packed when it was loaded.
+    """
+    left, made = list(typed), list[Typed | None]()
+    lost = sum(map(bool, names)) - len(typed)
+    for name in names:
+        shape = stored.get(name)
+        if lost > 0 and shape is not None and (not left or left[0][1] != shape):
+            made.append(("", shape))
+            lost -= 1
+        else:
+            made.append(left.pop(0) if name and left else None)
+    return made if not lost and not left else None
+
+
+_DTYPES = {
+    "float": DType.FLOAT, "double": DType.DOUBLE, "float16": DType.FLOAT16, "bfloat16": DType.BFLOAT16,
+    "bool": DType.BOOL, "int8": DType.INT8, "uint8": DType.UINT8, "int16": DType.INT16, "uint16": DType.UINT16,
+    "int32": DType.INT32, "uint32": DType.UINT32, "int64": DType.INT64, "uint64": DType.UINT64,
+    "string": DType.STRING,
+}  # fmt: skip
+
+
+def _value(typed: Typed | None) -> Value:
+    return NOTHING if typed is None else Value(_DTYPES.get(typed[0], DType.UNDEFINED), tuple(typed[1]))
+
+
+def _macs(
+    node: Node,
+    call: TracedNode,
+    opset: int,
+    stored: Mapping[str, tuple[int, ...]],
+    attached: Mapping[str, Value],
+) -> int | str:
+    """Multiply-accumulates of a call, or why they are not known."""
+    inputs, made = _slots(node.inputs, call.inputs, stored), _slots(node.outputs, call.outputs)
+    if inputs is None or made is None:
+        inputs, made = list(call.inputs), list(call.outputs)
+    if not (is_own(node) or node.is_standard):
+        return f"no rule knows {node.domain}.{node.op_type}"
+    step = Step(node, tuple(map(_value, inputs)), opset, attached=attached)
+    try:
+        work = work_of(step, tuple(map(_value, made)))
+    except (UnshapedError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError) as error:
+        return f"{node.op_type} {node.name}: {error}"
+    if work is None:
+        return f"no rule knows the work of {node.op_type}"
+    found = hidden_in(work.macs)
+    if found is not None or not isinstance(work.macs, int):
+        return f"{node.op_type} {node.name}: {found.reason if found else work.macs}"
+    return work.macs
+
+
+def _untold(call: TracedNode, why: str) -> str:
+    """Nothing, where a call of this operator has no multiply-accumulates whatever node it is."""
+    from analyzer.cost.work import FREE, WITHOUT_MACS
+
+    return "" if call.op_type in FREE or call.op_type in WITHOUT_MACS else why

@@ -1,0 +1,395 @@
+"""The page of `check`: whether models are within their budget, what is not, and how much room is left."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from analyzer.budget.record import UNSUMMED, Skipped, Unit
+from analyzer.budget.record import Status as Became
+from analyzer.documents.check import CheckDocument, Contributor, ModelFinding, Verdict
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Findings,
+    Kind,
+    Notes,
+    Page,
+    Problem,
+    Row,
+    Said,
+    Table,
+    Tone,
+)
+from analyzer.pages.shared import count_severities, list_findings, natural_list
+from analyzer.units import (
+    format_bytes,
+    format_count,
+    format_many,
+    format_percent,
+    format_signed,
+    format_signed_bytes,
+    short_share,
+)
+
+__all__ = ["describe_check"]
+
+
+def describe_check(document: CheckDocument) -> Page:
+    """The verdict, what keeps the gate shut, each rule with its room, and the largest parts of what failed."""
+    return Page(
+        kind="check",
+        question="Is it within its budgets",
+        subject=natural_list(document.models),
+        answer=_answer(document),
+        tone=Tone.GOOD if document.passed else Tone.BAD,
+        blocks=tuple(_blocks(document)),
+    )
+
+
+def _is_unevaluated(rule: Verdict) -> bool:
+    """Whether it should have been evaluated and could not be, which is no PASS."""
+    return rule.skipped is Skipped.NOT_EVALUATED
+
+
+def _answer(document: CheckDocument) -> str:
+    """PASS, FAIL, or that there is no answer, and why."""
+    failed, passed, skipped = (
+        sum(rule.status is status for rule in document.rules)
+        for status in (Became.FAIL, Became.PASS, Became.SKIP)
+    )
+    unknown, unread = sum(map(_is_unevaluated, document.rules)), len(document.unreadable)
+    said = [f"{format_count(failed)} failed"] if failed else []
+    said.append(f"{format_count(passed)} passed")
+    said += [f"{format_count(unknown)} not evaluated"] if unknown else []
+    said += [f"{format_count(skipped - unknown)} skipped"] if skipped > unknown else []
+    said += [f"{format_many(unread, 'model')} cannot be read"] if unread else []
+    word = "FAIL" if failed else "PASS" if document.passed else "NO ANSWER, which is no PASS"
+    return f"{word}: {', '.join(said)}"
+
+
+def _blocks(document: CheckDocument) -> Iterator[Block]:
+    errors = [each for each in document.findings if each.severity == "error"]
+    wrong = (*_wrong(document), *_found(errors, document))
+    if wrong:
+        yield Findings(wrong, title="what is wrong")
+    yield Notes(tuple(_remarks(document)), detail=Detail.FIRST)
+    yield _rules(document)
+    failed = [rule for rule in document.rules if rule.status is Became.FAIL and rule.contributors]
+    shown = [rule for rule in failed if not _is_told(rule)][:_TABLES]
+    for rule in failed:
+        yield _contributors(rule, Detail.SHOWN if rule in shown else Detail.MORE, document)
+    yield _asked(document)
+    others = [each for each in document.findings if each.severity != "error"]
+    told = f"findings: {count_severities(others)}" if others else ""
+    yield Findings(_found(others, document), title=told, detail=Detail.MORE)
+
+
+_TABLES = 3
+"""Rules that failed of which everybody sees the largest parts."""
+
+
+def _is_told(rule: Verdict) -> bool:
+    """Whether the sentence says the same as the largest parts: there is but one, and it is all of it."""
+    return len(rule.contributors) == 1 and rule.observed in (
+        rule.contributors[0].value,
+        [rule.contributors[0].name],
+    )
+
+
+# what is wrong
+
+
+def _wrong(document: CheckDocument) -> Iterator[Problem]:
+    """Rules that failed, models that cannot be read, rules without an answer; what several share is told once."""
+    asked = Counter(rule.model for rule in document.rules if _is_unevaluated(rule))
+    lost = {each.model: each.error for each in document.unreadable}
+    failed: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+    unknown: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+    for rule in document.rules:
+        told = f"{rule.message}. {rule.advice}" if rule.advice else rule.message
+        if rule.status is Became.FAIL:
+            failed[rule.name, told].append(rule)
+        elif _is_unevaluated(rule) and rule.model not in lost:
+            unknown[rule.name, f"not evaluated: {rule.message}"].append(rule)
+    yield from _shared(failed, document)
+    for model, error in lost.items():
+        rules = f"; {format_many(asked[model], 'rule')} not evaluated" if asked[model] else ""
+        yield Problem(
+            "unreadable", "error", f"{error}{rules}", model=model if len(document.models) > 1 else ""
+        )
+    yield from _shared(unknown, document)
+
+
+def _shared(found: Mapping[tuple[str, str], Sequence[Verdict]], document: CheckDocument) -> Iterator[Problem]:
+    several = len(document.models) > 1
+    for (name, told), rules in found.items():
+        models = natural_list([_of(rule.model) for rule in rules]) if several else ""
+        yield Problem(f"budget/{name}", "error", told, model=models)
+
+
+def _of(model: str | None) -> str:
+    return model or ""
+
+
+def _found(findings: Sequence[ModelFinding], document: CheckDocument) -> tuple[Problem, ...]:
+    """Findings of all models, the worst first."""
+    several = len(document.models) > 1
+    problems = [
+        problem
+        for model in document.models
+        for problem in list_findings(
+            [each for each in findings if each.model == model], model if several else ""
+        ).problems
+    ]
+    ranks = {"error": 0, "warning": 1}
+    return tuple(sorted(problems, key=lambda each: ranks.get(each.severity, 2)))
+
+
+def _remarks(document: CheckDocument) -> Iterator[str]:
+    """What may be a mistake in the budget, and what was found that no rule judges."""
+    count = sum(rule.skipped is Skipped.NOT_MATCHED for rule in document.rules)
+    if count:
+        verb, globs = ("matches", "the glob is") if count == 1 else ("match", "the globs are")
+        yield f"{format_many(count, 'rule')} {verb} no model that was checked: see whether {globs} right"
+    asked = {rule.model for rule in document.rules}
+    free = [model for model in document.models if model not in asked]
+    if free:
+        yield f"no rule is about {natural_list(free)}"
+    others = [each for each in document.findings if each.severity != "error"]
+    if others:
+        yield f"found besides: {count_severities(others)}"
+
+
+# the rules
+
+
+def _rules(document: CheckDocument) -> Table:
+    """A row for each verdict; what decided comes first."""
+    several = len(document.models) > 1
+    has_baseline = any(rule.baseline is not None for rule in document.rules)
+    columns = (
+        Column("rules", Kind.NAME),
+        *([Column("model", Kind.NAME, room=9)] if several else []),
+        Column("status", room=9),
+        Column("observed", Kind.AMOUNT, room=8),
+        Column("limit", Kind.AMOUNT, room=9),
+        *([Column("baseline", Kind.AMOUNT, room=1), Column("change", Kind.AMOUNT, room=2)] * has_baseline),
+        Column("room", Kind.AMOUNT, room=9),
+    )
+    rows = [
+        Row(
+            (
+                rule.name,
+                *([_of(rule.model)] if several else []),
+                str(rule.status),
+                _amount(rule, rule.observed),
+                _limit(rule),
+                *([_baseline(rule), _change(rule)] * has_baseline),
+                _room(rule),
+            ),
+            tone=Tone.BAD if _rank(rule) < _RANKS[Became.PASS] else Tone.PLAIN,
+        )
+        for rule in sorted(document.rules, key=_rank)
+    ]
+    return Table(columns, tuple(rows), title="rules", notes=tuple(_skipped(document)), ample=4)
+
+
+_RANKS = {Became.FAIL: 0, Became.PASS: 2, Became.SKIP: 3}
+
+
+def _rank(rule: Verdict) -> int:
+    return 1 if _is_unevaluated(rule) else _RANKS[rule.status]
+
+
+def _amount(rule: Verdict, value: int | Sequence[str] | None) -> Cell:
+    """A number in the rule's unit, or how many names."""
+    if value is None:
+        return Said(None, "")
+    if not isinstance(value, int):
+        return Said(len(value), format_many(len(value), rule.unit.removesuffix("s")))
+    return Said(value, _number(rule, value))
+
+
+def _number(rule: Verdict, value: int) -> str:
+    """Bytes in short, unless the limit and what was observed would read the same."""
+    if rule.unit is not Unit.BYTES:
+        return format_count(value)
+    ends = [end for end in (rule.observed, rule.limit) if isinstance(end, int)]
+    is_close = len(set(map(format_bytes, ends))) < len(set(ends))
+    return format_count(value) if is_close else format_bytes(value)
+
+
+def _limit(rule: Verdict) -> Cell:
+    if rule.limit is None:
+        return Said(None, "")
+    if not isinstance(rule.limit, int):
+        return Said(len(rule.limit), f"{format_count(len(rule.limit))} allowed")
+    sign = ">=" if rule.bound == "least" else "<="
+    return Said(rule.limit, f"{sign} {_number(rule, rule.limit)}")
+
+
+def _baseline(rule: Verdict) -> Cell:
+    return _amount(rule, rule.baseline)
+
+
+def _change(rule: Verdict) -> Cell:
+    if rule.baseline is None or not isinstance(rule.observed, int):
+        return Said(None, "")
+    return _growth(rule.observed, rule.baseline, is_bytes=rule.unit is Unit.BYTES)
+
+
+def _growth(now: int, before: int, *, is_bytes: bool = False) -> Said:
+    """How much more it is, and in percent of what it was.
+
+    >>> _growth(103, 100).text, _growth(5, 0, is_bytes=True).text, _growth(7, 7).text
+    ('+3 (+3.00 %)', '+5 B', '0')
+    """
+    signed = format_signed_bytes(now - before) if is_bytes else format_signed(now - before)
+    if not before or now == before:
+        return Said(now - before, signed)
+    percent = format_percent((now - before) / before)
+    return Said(now - before, f"{signed} ({'+' if now > before else ''}{percent})")
+
+
+def _room(rule: Verdict) -> Cell:
+    """How much more, or less, would pass too; of what failed how much is too much; else why there is none."""
+    if rule.exceeded_by is not None:
+        if not isinstance(rule.observed, int):
+            return Said(-rule.exceeded_by, f"{format_count(rule.exceeded_by)} not allowed")
+        return Said(-rule.exceeded_by, f"exceeded by {_number(rule, rule.exceeded_by)}")
+    if rule.skipped is not None:
+        return Said(None, _SKIPPED[rule.skipped])
+    if (
+        rule.status is not Became.PASS
+        or not isinstance(rule.observed, int)
+        or not isinstance(rule.limit, int)
+    ):
+        return Said(None, "")
+    room = abs(rule.limit - rule.observed)
+    share = f" ({short_share(room / rule.limit)})" if rule.limit > 0 and rule.unit is not Unit.VERSION else ""
+    return Said(room, f"{_number(rule, room)}{share}")
+
+
+_SKIPPED = {
+    Skipped.NOT_EVALUATED: "not evaluated",
+    Skipped.DISABLED: "disabled",
+    Skipped.OVERRIDDEN: "overridden",
+    Skipped.NOT_MATCHED: "matches no model",
+}
+
+
+def _skipped(document: CheckDocument) -> Iterator[str]:
+    """Rules that were asked of no model, and why."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for rule in document.rules:
+        if rule.status is Became.SKIP and not _is_unevaluated(rule):
+            reasons[rule.message].append(rule.name)
+    if reasons:
+        told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+        yield f"asked of no model: {told}"
+
+
+def _asked(document: CheckDocument) -> Table:
+    """What each rule measures, and where it stands."""
+    rules = {rule.name: rule for rule in document.rules}.values()
+    columns = (
+        Column("what is asked", Kind.NAME),
+        Column("metric", room=8),
+        Column("of", Kind.NAME, room=6),
+        Column("models", Kind.NAME, room=5),
+        Column("names", Kind.PROSE, room=4),
+        Column("from", Kind.NAME, room=7),
+        Column("advice", Kind.PROSE, room=3),
+    )
+    rows = tuple(
+        Row(
+            (
+                rule.name,
+                rule.metric,
+                rule.group or "",
+                rule.match or "",
+                "" if rule.limit is None or isinstance(rule.limit, int) else ", ".join(rule.limit),
+                rule.origin,
+                rule.advice,
+            )
+        )
+        for rule in rules
+    )
+    empty = [at for at in range(len(columns)) if at > 1 and not any(row.cells[at] for row in rows)]
+    kept = [at for at in range(len(columns)) if at not in empty]
+    return Table(
+        tuple(columns[at] for at in kept),
+        tuple(Row(tuple(row.cells[at] for at in kept)) for row in rows),
+        title="what is asked",
+        detail=Detail.MORE,
+        ample=4,
+    )
+
+
+# the largest parts of what failed
+
+_COUNTED_BY = {Unit.OPERATORS: "nodes", Unit.DOMAINS: "nodes", Unit.DTYPES: "tensors"}
+"""What says how much of a name there is."""
+
+
+def _contributors(rule: Verdict, detail: Detail, document: CheckDocument) -> Table:
+    """The largest parts, or changes; they and what no part is sum to the total where they can."""
+    has_baseline = any(each.baseline is not None for each in rule.contributors)
+    total = _total(rule)
+    adds = rule.metric not in UNSUMMED
+    rows = [Row(_part(each, has_baseline=has_baseline, adds=adds)) for each in rule.contributors]
+    if total is not None:
+        rest = _rest(total, rule.contributors)
+        told = _part(rest, has_baseline=has_baseline)
+        rows += [Row(told, stays=True)] if rest.value or rest.baseline else []
+    unit = Column("now" if has_baseline else _COUNTED_BY.get(rule.unit, str(rule.unit)), Kind.COUNT, room=9)
+    before = [Column("baseline", Kind.COUNT, room=5)] if has_baseline else []
+    change = [Column("change", Kind.SIGNED, room=9)] if has_baseline else []
+    columns = (
+        Column("part", Kind.NAME),
+        *before,
+        unit,
+        *change,
+    )
+    where = f" in {rule.model}" if len(document.models) > 1 else ""
+    return Table(
+        columns,
+        tuple(rows),
+        title=f"{rule.name}{where}: largest {'changes' if has_baseline else 'parts'}",
+        total=_part(total, has_baseline=has_baseline) if total is not None else (),
+        detail=detail,
+        is_long=len(rows) > _SHORT,
+    )
+
+
+_SHORT = 20
+"""Rows that a page shows without turning over."""
+
+
+def _part(each: Contributor, *, has_baseline: bool, adds: bool = True) -> tuple[Cell, ...]:
+    value: Cell = each.value if adds else Said(None, format_count(each.value))
+    if not has_baseline:
+        return (each.name, value)
+    return (each.name, each.baseline or 0, value, _growth(each.value, each.baseline or 0))
+
+
+def _total(rule: Verdict) -> Contributor | None:
+    """What the parts are parts of; None where that is no number, or they are more than it."""
+    if not isinstance(rule.observed, int) or rule.metric in UNSUMMED:
+        return None
+    total = Contributor(name="total", value=rule.observed, baseline=rule.baseline)
+    rest = _rest(total, rule.contributors)
+    return None if rest.value < 0 or (rest.baseline or 0) < 0 else total
+
+
+def _rest(total: Contributor, parts: Sequence[Contributor]) -> Contributor:
+    """What no part is: beside a baseline what is as it was there, which is no change."""
+    value = total.value - sum(each.value for each in parts)
+    if total.baseline is None:
+        return Contributor(name="[others]", value=value, baseline=None)
+    baseline = total.baseline - sum(each.baseline or 0 for each in parts)
+    name = "[unchanged]" if value == baseline else "[others]"
+    return Contributor(name=name, value=value, baseline=baseline)

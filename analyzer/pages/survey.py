@@ -1,0 +1,211 @@
+"""The page of `inspect` on many models: a row for each, the worst first, then findings by kind with their files."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from analyzer.documents.survey import SurveyDocument, Surveyed, SurveyFinding, Unreadable
+from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Figure,
+    Findings,
+    Kind,
+    Page,
+    Problem,
+    Row,
+    Table,
+    Tone,
+)
+from analyzer.pages.shared import chart_groups, count_said, count_severities
+from analyzer.units import format_bytes, format_count, format_many
+
+__all__ = ["describe_survey"]
+
+
+def describe_survey(document: SurveyDocument) -> Page:
+    """How many models there are and what they sum to, each with its size and findings, and what was found where."""
+    bad = any(isinstance(row, Unreadable) or _errors(row) for row in document.models)
+    return Page(
+        kind="survey",
+        question="What is in these files",
+        subject=_folder(document),
+        answer=_answer(document),
+        tone=Tone.BAD if bad else Tone.PLAIN,
+        figures=tuple(_figures(document)),
+        blocks=tuple(_blocks(document)),
+    )
+
+
+def _folder(document: SurveyDocument) -> str:
+    """What all names begin with, which the table then leaves out; "" where they have no folder in common."""
+    folders = [row.path.split("/")[:-1] for row in document.models]
+    together = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
+    return "/".join(names[0] for names in together)
+
+
+def _errors(row: Surveyed) -> bool:
+    return any(finding.severity == "error" for finding in row.findings)
+
+
+def _answer(document: SurveyDocument) -> str:
+    totals = document.totals
+    told = [format_many(totals.models, "model")]
+    if unread := totals.models - totals.readable:
+        told.append(f"{format_count(unread)} unreadable")
+    if wrong := sum(isinstance(row, Surveyed) and _errors(row) for row in document.models):
+        told.append(f"{format_count(wrong)} with errors")
+    return ", ".join(told)
+
+
+def _figures(document: SurveyDocument) -> Iterator[Figure]:
+    totals = document.totals
+    yield Figure("Models", format_count(totals.models), f"{format_count(totals.readable)} readable")
+    short = count_said(totals.parameters)
+    many = format_many(totals.parameters, "parameter")
+    yield Figure(
+        "Parameters", format_count(totals.parameters), short, f"{many}{f' ({short})' if short else ''}"
+    )
+    size = format_bytes(totals.file_bytes)
+    yield Figure("On disk", size, format_many(totals.file_bytes, "byte"), f"{size} on disk")
+    stored = format_many(totals.stored_elements, "element")
+    yield Figure(
+        "Stored elements",
+        format_count(totals.stored_elements),
+        count_said(totals.stored_elements),
+        f"{stored} stored",
+    )
+
+
+def _blocks(document: SurveyDocument) -> Iterator[Block]:
+    models = _models(document)
+    if any(isinstance(row, Surveyed) for row in document.models):
+        yield chart_groups(models, ("parameters", "on disk"))
+    yield models
+    problems = tuple(_problems(document))
+    if problems:
+        yield Findings(problems, title="findings by kind", detail=Detail.SHOWN)
+    yield _told(document)
+
+
+_COLUMNS = (
+    Column("model", Kind.NAME),
+    Column("parameters", Kind.COUNT, room=9),
+    Column("stored", Kind.COUNT, room=2),
+    Column("tensors", Kind.COUNT, room=0),
+    Column("nodes", Kind.COUNT, room=1),
+    Column("on disk", Kind.BYTES, room=8),
+    Column("precision", room=6),
+    Column("findings", room=7),
+)
+
+
+def _models(document: SurveyDocument) -> Table:
+    """Models that cannot be read and those with errors first, then the largest."""
+    folder = _folder(document)
+    totals = document.totals
+    readable = [row for row in document.models if isinstance(row, Surveyed)]
+    total: tuple[Cell, ...] = (
+        "total",
+        totals.parameters,
+        totals.stored_elements,
+        sum(row.totals.stored_tensors for row in readable),
+        sum(row.nodes for row in readable),
+        totals.file_bytes,
+        "",
+        count_severities(finding for row in readable for finding in row.findings),
+    )
+    rows = tuple(_model(row, folder) for row in sorted(document.models, key=_rank))
+    return Table(_COLUMNS, rows, title="model", total=total, is_long=True, key="models")
+
+
+def _rank(row: Surveyed | Unreadable) -> tuple[int, int, int]:
+    if isinstance(row, Unreadable):
+        return 0, 0, 0
+    return 1 if _errors(row) else 2, -row.totals.file_bytes, -row.totals.parameters
+
+
+def _name(path: str, folder: str) -> str:
+    return path.removeprefix(f"{folder}/") if folder else path
+
+
+def _model(row: Surveyed | Unreadable, folder: str) -> Row:
+    name = _name(row.path, folder)
+    if isinstance(row, Unreadable):
+        return Row((name, None, None, None, None, None, "", "unreadable"), tone=Tone.BAD)
+    totals = row.totals
+    cells = (
+        name,
+        totals.parameters,
+        totals.stored_elements,
+        totals.stored_tensors,
+        row.nodes,
+        totals.file_bytes,
+        _precision(row),
+        count_severities(row.findings),
+    )
+    return Row(cells, tone=Tone.BAD if _errors(row) else Tone.PLAIN)
+
+
+def _precision(row: Surveyed) -> str:
+    """The element type of most of what is stored, and how many others there are."""
+    ordered = sorted(row.dtypes, key=lambda each: (-each.stored_elements, each.dtype))
+    named = [each.dtype for each in ordered if each.stored_elements]
+    return f"{named[0]} +{len(named) - 1}" if len(named) > 1 else "".join(named)
+
+
+_WORST_FIRST = ("error", "warning", "note")
+
+
+def _problems(document: SurveyDocument) -> Iterator[Problem]:
+    """What cannot be read, by reason; then each kind of finding with the models that have it, the worst first."""
+    folder = _folder(document)
+    lost: dict[str, list[str]] = defaultdict(list)
+    found: dict[tuple[int, str], list[tuple[str, SurveyFinding]]] = defaultdict(list)
+    for row in document.models:
+        name = _name(row.path, folder)
+        if isinstance(row, Unreadable):
+            lost[row.error.removeprefix(f"{row.path}: ")].append(name)
+            continue
+        for finding in row.findings:
+            found[_WORST_FIRST.index(finding.severity), finding.id].append((name, finding))
+    for reason, names in lost.items():
+        yield Problem("unreadable", "error", f"{_many(names)}{reason}", tuple(names))
+    for (rank, id_), told in sorted(found.items(), key=lambda each: each[0]):
+        names = list(dict.fromkeys(name for name, _ in told))
+        nbytes = sum(finding.bytes or 0 for _, finding in told)
+        one = (
+            told[0][1].message if len(told) == 1 else EXPLANATIONS[id_].title if id_ in EXPLANATIONS else id_
+        )
+        saves = f" ({format_bytes(nbytes)})" if nbytes and len(told) > 1 else ""
+        yield Problem(id_, _WORST_FIRST[rank], f"{_many(names)}{one}{saves}", tuple(names), nbytes or None)
+
+
+def _many(names: Sequence[str]) -> str:
+    return f"{format_many(len(names), 'model')}: " if len(names) > 1 else ""
+
+
+def _told(document: SurveyDocument) -> Table:
+    """What each model's findings say of it."""
+    folder = _folder(document)
+    rows = tuple(
+        Row((_name(row.path, folder), str(finding.severity), finding.id, finding.message, finding.bytes))
+        for row in document.models
+        if isinstance(row, Surveyed)
+        for finding in row.findings
+    )
+    columns = (
+        Column("model", Kind.NAME),
+        Column("severity", room=5),
+        Column("finding", room=8),
+        Column("what", Kind.PROSE, room=9),
+        Column("mending saves", Kind.BYTES, room=3),
+    )
+    return Table(
+        columns, rows, title="findings of each model", detail=Detail.MORE, is_long=True, key="findings"
+    )

@@ -1,0 +1,732 @@
+"""The pages of `time`: how long a run takes, at one length or at several, and what of that each group does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analyzer.documents.time import Elsewhere, Latency, Point, SweepDocument, TimeDocument
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Detail,
+    Fact,
+    Facts,
+    Figure,
+    Kind,
+    Notes,
+    Page,
+    Row,
+    Said,
+    Table,
+    Tone,
+)
+from analyzer.pages.shared import bytes_said, count_said, natural_list, shares_said, tell_rule, title_groups
+from analyzer.saved.timing import rebuild_timing
+from analyzer.timing.record import Timing
+from analyzer.timing.request import Fill
+from analyzer.timing.rows import (
+    FEWEST,
+    Growth,
+    Order,
+    TimeRow,
+    explains,
+    grow_latency,
+    grow_row,
+    lengths,
+    make_rows,
+    total_group,
+)
+from analyzer.timing.running.measure import judge_profiled
+from analyzer.units import (
+    format_bytes,
+    format_count,
+    format_frequency,
+    format_many,
+    format_ms,
+    format_others,
+    format_percent,
+    format_shape,
+    printable,
+    short_ms,
+    short_share,
+    shorten,
+)
+
+__all__ = ["describe_sweep", "describe_timing"]
+
+EACH = "each"
+"""What charts call the table of groups one by one by."""
+
+Timed = TimeDocument | SweepDocument
+Measured = TimeDocument | Point
+
+
+def describe_timing(document: TimeDocument) -> Page:
+    """The median, how sure it is, what may be wrong with it, and groups; by `-v` kernels, inputs, settings."""
+    timing = rebuild_timing(document)
+    rows = _rows(timing)
+    return Page(
+        kind="time",
+        question="How long it takes",
+        subject=document.model.path,
+        about=f"{document.provider} on {document.device}",
+        answer=_answer(document, rows),
+        figures=tuple(_figures(document)),
+        blocks=tuple(_blocks(document, timing, rows)),
+    )
+
+
+def _rows(timing: Timing) -> tuple[TimeRow, ...]:
+    """The rows of all groups that take time or hold something."""
+    whole = total_group(timing)
+    return tuple(
+        row
+        for row in make_rows(timing, 0)[0]
+        if any(row.ms) or row.group.parameters or row.group.nbytes >= _NOTHING * whole.nbytes
+    )
+
+
+_NOTHING = 5e-5
+"""The least share that is not printed as 0."""
+
+
+def _answer(document: TimeDocument, rows: Sequence[TimeRow]) -> str:
+    told = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {_provider(document)}"
+    outer = [row for row in rows if not row.level and not row.is_fused and row.ms[0] > 0]
+    whole = document.profiled_latency_ms.mean
+    if not outer or not whole:
+        return told
+    first = max(outer, key=lambda row: row.ms[0])
+    return f"{told}; {short_share(first.ms[0] / whole)} in {shorten(first.group.name or '[root]', _NAME)}"
+
+
+_NAME = 40
+
+
+def _sizes(measured: Measured) -> str:
+    """How long the axes are that the file leaves open, by what they are for."""
+    sizes = dict.fromkeys((axis.role, axis.size) for axis in measured.axes if axis.decided_by != "file")
+    told = [f"{role.replace('_', ' ')} {format_count(size)}" for role, size in sizes]
+    return f" at {natural_list(told)}" if told else ""
+
+
+def _provider(document: Timed) -> str:
+    """The name of a provider as it is written: `CPU`, `CUDA`, `openvino`."""
+    name = document.provider
+    return name.upper() if len(name) <= _INITIALS else name
+
+
+_INITIALS = 4
+
+
+def _figures(document: TimeDocument) -> Iterator[Figure]:
+    latency = document.latency_ms
+    yield Figure("Median", f"{short_ms(latency.median)} ms", _sure(document, latency), _precision(document))
+    yield Figure("Mean", f"{short_ms(latency.mean)} ms", format_many(latency.runs, "run"))
+    shown = (("90 % within", latency.p90), ("99 % within", latency.p99), ("Fastest", latency.min))
+    for label, ms in shown:
+        yield Figure(label, f"{short_ms(ms)} ms")
+    said = ", ".join(
+        f"{name} {short_ms(ms)}"
+        for name, ms in zip(("p90", "p99", "min"), (latency.p90, latency.p99, latency.min), strict=True)
+    )
+    yield Figure(
+        "Runs",
+        format_count(latency.runs),
+        "without the profiler",
+        f"{format_many(latency.runs, 'run')}: mean {short_ms(latency.mean)}, {said} ms",
+    )
+
+
+def _precision(document: TimeDocument) -> str:
+    return f"median {_sure(document, document.latency_ms)}"
+
+
+def _sure(document: Timed, latency: Latency) -> str:
+    """How sure a median is, and whether that is what was aimed at."""
+    settings = document.settings
+    sure = f"±{format_percent(latency.precision)}"
+    if settings.runs is not None:
+        return f"{sure} of {format_many(settings.runs, 'run')}, as asked for"
+    return f"{sure} (target {format_percent(settings.precision)}, {'reached' if latency.settled else 'NOT reached'})"
+
+
+def _blocks(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
+    warnings = (*_doubts(document, timing), *_elsewhere(document, document), *document.environment.messages)
+    yield Notes(warnings, detail=Detail.FIRST, tone=Tone.WARN)
+    yield Notes((*_profiling(document), *_axes(document)), detail=Detail.FIRST)
+    groups = _groups(document, timing, rows)
+    each = _each(document)
+    yield Chart(EACH, "Milliseconds of each group", "bars", _BARS, _BARS_SUMMARY)
+    yield groups
+    yield Notes((*tell_rule(document.match, document.groups_from), *_memory(document, document, timing)))
+    yield each
+    yield _kernels(document)
+    yield _runs(document)
+    yield from _measured(document, document)
+
+
+_BARS = {"name": 0, "most": 30, "measures": [["ms", [["ms", 1]]]]}
+_BARS_SUMMARY = "Bars of the milliseconds of each group; the table of groups has the numbers."
+
+
+def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
+    """What makes the times less sure than they were to be."""
+    latency = document.latency_ms
+    if not latency.settled and document.settings.runs is None:
+        yield f"the median is less sure than asked for: {_unsettled(document)}"
+    match judge_profiled(timing.points[0].latency, timing.points[0].profiled):
+        case "slower":
+            yield f"profiled runs {_SLOWER}"
+        case "faster":
+            yield f"profiled runs {_FASTER}"
+
+
+_SLOWER = "take over twice as long: kernels are very short, or something else was running at the time"
+_FASTER = "were faster than plain ones: something else was running at the time, and times mean little"
+
+
+def _unsettled(document: Timed) -> str:
+    settings = document.settings
+    return (
+        f"±{format_percent(settings.precision)} was not reached within {settings.seconds:g} s "
+        f"or {format_many(settings.most, 'run')}"
+    )
+
+
+def _elsewhere(document: Timed, measured: Measured) -> Iterator[str]:
+    """What did not run where it was asked to, and the copies between devices."""
+    yield from _counted(measured.fallback, f"ran on another provider than {document.provider}")
+    yield from _counted(measured.copies, "copied values between devices")
+
+
+def _counted(found: Sequence[Elsewhere], what: str) -> Iterator[str]:
+    if not found:
+        return
+    count, ms = sum(row.kernels for row in found), sum(row.ms for row in found)
+    listed = [
+        f"{format_count(row.kernels)} {row.op_type} ({row.provider}, {format_ms(row.ms)} ms)"
+        for row in found[:_FEW]
+    ]
+    more = f", {format_others(len(found) - _FEW)}" if len(found) > _FEW else ""
+    yield f"{format_many(count, 'kernel')} {what}, {format_ms(ms)} ms: {', '.join(listed)}{more}"
+
+
+_FEW = 5
+"""Operators that are listed."""
+
+
+def _profiling(document: TimeDocument) -> Iterator[str]:
+    added, plain = document.profiling_ms, document.latency_ms.mean
+    share = short_share(abs(added) / plain if plain else None)
+    more = "more" if added >= 0 else "less"
+    yield (
+        f"profiled runs, those of the table, take {short_ms(abs(added))} ms {more}, {share}; "
+        f"median ±{format_percent(document.profiled_latency_ms.precision)}"
+    )
+
+
+def _axes(measured: Measured) -> Iterator[str]:
+    """The sizes that the file leaves open, and what decided each."""
+    alike: dict[tuple[int, str], dict[str, None]] = {}
+    for axis in measured.axes:
+        if axis.decided_by != "file":
+            name = axis.role if axis.name is None else axis.name
+            alike.setdefault((axis.size, axis.decided_by), {})[name] = None
+    told = [f"{', '.join(names)} = {size:,} ({reason})" for (size, reason), names in alike.items()]
+    if told:
+        yield f"axes: {'; '.join(told)}"
+
+
+# groups
+
+
+def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> Table:
+    """Of each group its time beside what it holds; rows of level 0 sum to the profiled run."""
+    whole = document.profiled_latency_ms.mean
+    total = total_group(timing)
+
+    def row(name: str, ms: float, *held: Cell, level: int = 0, stays: bool = False) -> Row:
+        share = ms / whole if whole else None
+        cells = (name, ms, share, ms * document.scale, *(held or (Said(None, ""),) * 5))
+        return Row(cells, level, stays=stays)
+
+    def held(parameters: int, nbytes: int, error: float | None, kernels: int | None) -> tuple[Cell, ...]:
+        return (
+            parameters / total.parameters if total.parameters else None,
+            nbytes / total.nbytes if total.nbytes else None,
+            Said(None, "") if error is None else error,
+            parameters,
+            Said(None, "") if kernels is None else kernels,
+        )
+
+    made = []
+    for each in rows:
+        group, error = each.group, each.errors[0]
+        counts = held(group.parameters, group.nbytes, error, each.kernels)
+        if each.is_fused:
+            counts = (*(Said(None, ""),) * 2, error, Said(None, ""), each.kernels)
+        name = each.title if each.is_fused else group.name
+        made.append(row(name or "[root]", each.ms[0], *counts, level=each.level))
+    if document.by == "group":
+        balance = document.group_balance
+        for part, sign in ((balance.ungrouped, 1), (balance.overlap, -1)):
+            counts = held(sign * part.parameters, sign * part.bytes, None, None)
+            made.append(row(part.group, sign * part.ms, *counts, stays=True))
+    made += [row(name, ms, stays=True) for name, ms in _outside(document)]
+    title = title_groups(document.by, document.depth)
+    columns = (
+        Column(title, Kind.NAME),
+        Column("ms", Kind.MS, room=9),
+        Column("share", Kind.SHARE, room=8, is_bar=True),
+        Column("scaled ms", Kind.MS, room=3),
+        Column("parameters", Kind.SHARE, room=6),
+        Column("bytes", Kind.SHARE, room=5),
+        Column("± ms", Kind.ERROR, room=2),
+        Column("elements", Kind.COUNT, room=1),
+        Column("kernels", Kind.COUNT, room=0),
+    )
+    sums = held(total.parameters, total.nbytes, None, sum(part.kernels for part in document.groups))
+    notes = (
+        *_spread(rows),
+        f"ms sum to the mean profiled run, {format_ms(whole)}; scaled ms to the plain one, "
+        f"{format_ms(document.latency_ms.mean)}",
+    )
+    return Table(
+        columns,
+        tuple(made),
+        title=title,
+        total=("total", whole, 1.0 if whole else None, document.latency_ms.mean, *sums),
+        notes=notes,
+        is_whole=document.by == "group",
+        order=1,
+        others="other group",
+    )
+
+
+def _outside(measured: Measured) -> tuple[tuple[str, float], ...]:
+    """The times that no group has."""
+    return (("[unattributed]", measured.unattributed_ms), ("[overhead]", measured.overhead_ms))
+
+
+def _spread(rows: Sequence[TimeRow]) -> Iterator[str]:
+    """How far groups are apart that one row stands for: of the slowest such rows."""
+    folded = sorted((row for row in rows if len(row.each) > 1), key=lambda row: -row.ms[-1])
+    for row in folded[:_SPREADS]:
+        low, high = short_ms(min(row.each)), short_ms(max(row.each))
+        yield f"{row.group.name}: {format_count(len(row.each))} groups, {low} to {high} ms each"
+
+
+_SPREADS = 2
+
+
+def _each(document: TimeDocument) -> Table:
+    """The groups one by one, as they were measured."""
+    rows = tuple(
+        Row(
+            (
+                part.group or "[root]",
+                part.ms,
+                part.error_ms,
+                part.share,
+                part.scaled_ms,
+                part.kernels,
+                part.nodes,
+            )
+        )
+        for part in document.groups
+    )
+    columns = (
+        Column("group", Kind.NAME),
+        Column("ms", Kind.MS, room=9),
+        Column("± ms", Kind.ERROR, room=8),
+        Column("share", Kind.SHARE, room=7),
+        Column("scaled ms", Kind.MS, room=3),
+        Column("kernels", Kind.COUNT, room=2),
+        Column("nodes", Kind.COUNT, room=1),
+    )
+    return Table(columns, rows, title="each group", detail=Detail.MORE, is_long=True, order=1, key=EACH)
+
+
+def _memory(document: Timed, measured: Measured, timing: Timing) -> Iterator[str]:
+    """The most that was in use."""
+    found = (
+        ("onnxruntime's arena", measured.held_bytes),
+        ("the whole process", document.environment.peak_rss_bytes),
+    )
+    told = [f"{what} {format_bytes(nbytes)}" for what, nbytes in found if nbytes is not None]
+    if told:
+        yield f"memory at most: {', '.join(told)}; the weights are {format_bytes(total_group(timing).nbytes)}"
+
+
+def _kernels(measured: Measured) -> Table:
+    """The slowest kernels, and by which evidence they belong where they are booked."""
+    ordered = sorted(measured.kernels, key=lambda kernel: (-kernel.ms, kernel.name))
+    rows = tuple(
+        Row(
+            (
+                kernel.name,
+                kernel.op_type,
+                kernel.ms,
+                " + ".join(kernel.groups) or Said(None, "no group"),
+                kernel.nodes,
+                kernel.decided_by,
+                kernel.provider,
+            )
+        )
+        for kernel in ordered
+    )
+    columns = (
+        Column("slowest kernels", Kind.NAME),
+        Column("operator", Kind.NAME, room=8),
+        Column("ms", Kind.MS, room=9),
+        Column("group", Kind.NAME, room=7),
+        Column("nodes", Kind.COUNT, room=2),
+        Column("decided by", room=3),
+        Column("provider", room=1),
+    )
+    return Table(
+        columns,
+        rows,
+        title="slowest kernels",
+        detail=Detail.MORE,
+        is_long=True,
+        key="kernels",
+        others="other kernel",
+    )
+
+
+def _runs(document: TimeDocument) -> Table:
+    rows = tuple(
+        _run(Said(None, name), latency)
+        for name, latency in (("plain", document.latency_ms), ("profiled", document.profiled_latency_ms))
+    )
+    return Table((Column("whole runs"), *_RUNS), rows, title="whole runs", detail=Detail.MORE, is_whole=True)
+
+
+_RUNS = (
+    Column("median ms", Kind.MS, room=9),
+    Column("±", Kind.RATIO, room=8),
+    Column("mean", Kind.MS, room=7),
+    Column("p90", Kind.MS, room=6),
+    Column("p99", Kind.MS, room=5),
+    Column("min", Kind.MS, room=4),
+    Column("runs", Kind.COUNT, room=3),
+)
+
+
+def _run(name: Cell, latency: Latency) -> Row:
+    sure = Said(latency.precision, format_percent(latency.precision))
+    return Row(
+        (name, latency.median, sure, latency.mean, latency.p90, latency.p99, latency.min, latency.runs)
+    )
+
+
+# how it was measured
+
+
+def _measured(document: Timed, measured: Measured) -> Iterator[Block]:
+    """What was fed, and where it ran."""
+    rows = tuple(
+        Row((feed.name, feed.dtype, format_shape(tuple(feed.shape)), _fill(feed.fill, feed.low, feed.high)))
+        for feed in measured.inputs
+    )
+    columns = (
+        Column("input", Kind.NAME),
+        Column("dtype", room=8),
+        Column("shape", room=9),
+        Column("filled with", room=7),
+    )
+    if rows:
+        yield Table(columns, rows, title="inputs", detail=Detail.MORE)
+    else:
+        yield Notes(("the model has no inputs",), detail=Detail.MORE)
+    yield Facts(tuple(_facts(document)), title="how it was measured", detail=Detail.MORE)
+
+
+def _fill(fill: str, low: float, high: float) -> str:
+    """What an input is filled with: a value of `Fill`, and its range.
+
+    >>> _fill("integers", 0, 30521), _fill("positions", 0, 15), _fill("constant", 1, 1)
+    ('random 0 to 30,521', '0, 1, ...', 'all 1')
+    """
+    words = {
+        Fill.INTEGERS.value: f"random {low:,g} to {high:,.0f}",
+        Fill.UNIFORM.value: f"random {low:g} to {high:g}",
+        Fill.CONSTANT.value: f"all {low:g}",
+        Fill.POSITIONS.value: f"{low:g}, {low + 1:g}, ...",
+        Fill.TEXT.value: '"a"',
+        Fill.FILE.value: "the .npz file",
+    }
+    return words.get(fill, fill)
+
+
+def _facts(document: Timed) -> Iterator[Fact]:
+    model, settings, environment = document.model, document.settings, document.environment
+    short = count_said(model.parameters)
+    precision = shares_said(
+        [(name, round(share * _PARTS)) for name, share in environment.precision.items()], _PARTS
+    )
+    yield Fact(
+        "model",
+        f"{format_many(model.parameters, 'parameter')}{f' ({short})' if short else ''}"
+        f"{f' stored as {precision}' if precision else ''}; "
+        f"{bytes_said(model.file_bytes, format_bytes(model.file_bytes))} on disk",
+    )
+    clocks = "".join(f", {name} at {format_frequency(clock)}" for name, clock in environment.clocks.items())
+    yield Fact("device", f"{document.device}{clocks}")
+    options = "".join(f", {key}={value}" for key, value in settings.provider_options.items())
+    yield Fact("provider", f"{document.provider}{options}; session of {', '.join(environment.providers)}")
+    yield Fact("versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items()))
+    asked = "" if settings.threads is None else " (--threads)"
+    yield Fact(
+        "threads",
+        f"{format_many(environment.threads, 'thread')}{asked} on {format_many(environment.cores, 'core')}",
+    )
+    yield Fact("session", f"optimization {settings.optimization}; made in {short_ms(environment.load_ms)} ms")
+    yield Fact("order", f"plain and profiled runs {environment.order}")
+    yield Fact("clock of kernels", _CLOCKS[environment.kernel_clock])
+    until = (
+        format_many(settings.runs, "run")
+        if settings.runs is not None
+        else f"until the median is ±{format_percent(settings.precision)}: {format_count(settings.fewest)} to "
+        f"{format_many(settings.most, 'run')}, {settings.seconds:g} s"
+    )
+    yield Fact("runs", f"{until}; {format_many(settings.warmup, 'run')} before to warm up")
+    yield Fact("seed", str(settings.seed))
+
+
+_PARTS = 1_000_000
+"""Of a whole, so that shares are counts."""
+
+_CLOCKS = {
+    "host": "the host's, around calls that wait for the device",
+    "device": "the device's own",
+}
+
+
+# a sweep
+
+
+def describe_sweep(document: SweepDocument) -> Page:
+    """The medians, how times grow, what may be wrong with them, and each group at each length."""
+    timing = rebuild_timing(document)
+    rows = tuple(row for row in make_rows(timing, 0)[0] if any(row.ms))
+    return Page(
+        kind="sweep",
+        question="How its time grows",
+        subject=document.model.path,
+        about=f"{document.provider} on {document.device}",
+        answer=_swept(document, timing),
+        figures=tuple(_grown(document)),
+        blocks=tuple(_sweep_blocks(document, timing, rows)),
+    )
+
+
+def _axis(document: SweepDocument) -> str:
+    """The name of the axis that is swept, short."""
+    return shorten(document.axis, _AXIS)
+
+
+_AXIS = 20
+
+
+def _swept(document: SweepDocument, timing: Timing) -> str:
+    first, last = document.points[0], document.points[-1]
+    times = f"{short_ms(first.latency_ms.median)} to {short_ms(last.latency_ms.median)} ms median"
+    span = f"{_axis(document)} {format_count(first.value)} to {format_count(last.value)}"
+    grown = _order(grow_latency(timing), timing, [point.latency.mean for point in timing.points])
+    return f"{times} at {span} on {_provider(document)}; growth: {grown}"
+
+
+def _order(growth: Growth | None, timing: Timing, times: Sequence[float]) -> str:
+    """How something grows; `unclear` where the fit does not say."""
+    if growth is None or not explains(growth, lengths(timing), times):
+        return "unclear"
+    return growth.order.value
+
+
+def _grown(document: SweepDocument) -> Iterator[Figure]:
+    for point in (document.points[0], document.points[-1]):
+        label = f"Median at {_axis(document)} {format_count(point.value)}"
+        yield Figure(label, f"{short_ms(point.latency_ms.median)} ms", _sure(document, point.latency_ms))
+
+
+def _sweep_blocks(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
+    last = document.points[-1]
+    told = [*_lengths_in_doubt(document, timing)]
+    for point in document.points:
+        at = f"at {_axis(document)} = {format_count(point.value)}: "
+        told += [f"{at}{each}" for each in _elsewhere(document, point)]
+    yield Notes((*told, *document.environment.messages), detail=Detail.FIRST, tone=Tone.WARN)
+    yield Notes(tuple(_axes(last)), detail=Detail.FIRST)
+    yield _lengths(document)
+    yield _growths(document, timing, rows)
+    yield Chart(EACH, f"Milliseconds over {_axis(document)}", "lines", _lines(document), _LINES_SUMMARY)
+    yield _times(document, rows)
+    yield Notes((*tell_rule(document.match, document.groups_from), *_memory(document, last, timing)))
+    yield _each_at(document)
+    yield Notes((_fed(document),), title="what was fed", detail=Detail.MORE)
+    yield _kernels(last)
+    yield from _measured(document, last)
+
+
+def _lines(document: SweepDocument) -> dict[str, object]:
+    return {
+        "name": 0,
+        "axis": printable(_axis(document)),
+        "values": [point.value for point in document.points],
+        "most": 10,
+    }
+
+
+_LINES_SUMMARY = "A line for each group: milliseconds over the length; the tables have the numbers."
+
+
+def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
+    """The lengths whose times are not as sure as they were to be."""
+    points = document.points
+    judged = [
+        (judge_profiled(each.latency, each.profiled), point)
+        for each, point in zip(timing.points, points, strict=True)
+    ]
+    unsettled = [point for point in points if not point.latency_ms.settled]
+    slower, faster = ([point for said, point in judged if said == what] for what in ("slower", "faster"))
+    for found, told in (
+        (
+            unsettled if document.settings.runs is None else [],
+            f"the median is not sure: {_unsettled(document)}",
+        ),
+        (slower, f"profiled runs {_SLOWER}"),
+        (faster, f"profiled runs {_FASTER}"),
+    ):
+        if found:
+            yield f"at {_axis(document)} = {', '.join(format_count(point.value) for point in found)}: {told}"
+
+
+def _lengths(document: SweepDocument) -> Table:
+    """Whole runs at each length."""
+    rows = tuple(
+        Row(
+            (
+                *_run(Said(point.value, format_count(point.value)), point.latency_ms).cells,
+                point.profiled_latency_ms.mean,
+            )
+        )
+        for point in document.points
+    )
+    columns = (Column(_axis(document)), *_RUNS, Column("profiled mean", Kind.MS, room=2))
+    return Table(columns, rows, title="whole runs", is_whole=True)
+
+
+def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -> Block:
+    """How each group grows with the length."""
+    if len(set(lengths(timing))) < FEWEST:
+        return Notes((f"growth: unclear, as none is fitted to less than {FEWEST} lengths",))
+    longest = format_count(max(lengths(timing)))
+    last = timing.points[-1].profiled.mean
+    made = [_growth(_row_name(row), grow_row(row, timing), timing, row.ms, row.level, last) for row in rows]
+    latency = [point.latency.mean for point in timing.points]
+    total = _growth("plain run", grow_latency(timing), timing, latency, 0, 0.0)
+    columns = (
+        Column("growth", Kind.NAME),
+        Column("order", room=9),
+        Column(f"ms at {_axis(document)} n", Kind.FORMULA, room=8),
+        Column(f"share at {longest}", Kind.SHARE, room=7),
+        Column("highest term", Kind.RATIO, room=4),
+        Column("R2", Kind.ERROR, room=3),
+    )
+    told = (
+        "fitted without negative terms, of a higher order only where the points are clear evidence for it; unclear: "
+        "a point is over a fifth off, or lengths are too few or too close; share: of the run; highest term: its part "
+        f"of the fit at {longest}"
+    )
+    return Table(
+        columns, tuple(made), title="growth", total=total.cells, notes=(told,), order=3, others="other group"
+    )
+
+
+def _row_name(row: TimeRow) -> str:
+    return row.title if row.is_fused else row.group.name or "[root]"
+
+
+def _growth(
+    name: str, growth: Growth | None, timing: Timing, ms: Sequence[float], level: int, whole: float
+) -> Row:
+    share: Cell = ms[-1] / whole if whole else Said(None, "")
+    order = _order(growth, timing, ms)
+    if growth is None:
+        return Row((name, order, "", share, None, None), level)
+    r2: Cell = None if growth.r2 is None else Said(growth.r2, f"{growth.r2:.4f}")
+    term = None if growth.order is Order.CONSTANT else growth.share
+    return Row((name, order, say_growth(growth), share, term, r2), level)
+
+
+def say_growth(growth: Growth) -> str:
+    """The terms of a fit that are not 0.
+
+    >>> say_growth(Growth(Order.QUADRATIC, 0.21, 0.0, 2.1e-5, 0.4, 0.99, 6))
+    '0.21 + 2.1e-05 n²'
+    """
+    terms = ((growth.constant, ""), (growth.linear, " n"), (growth.quadratic, " n²"))
+    return " + ".join(f"{factor:.3g}{unit}" for factor, unit in terms if factor) or "0"
+
+
+def _times(document: SweepDocument, rows: Sequence[TimeRow]) -> Table:
+    """Each group at each length."""
+    points = document.points
+    made = [Row((_row_name(row), *row.ms), row.level) for row in rows]
+    if document.by == "group":
+        balance = points[0].group_balance
+        made.append(Row((balance.ungrouped.group, *(point.ungrouped_ms for point in points)), stays=True))
+        made.append(Row((balance.overlap.group, *(-point.overlap_ms for point in points)), stays=True))
+    for at, (name, _) in enumerate(_outside(points[0])):
+        made.append(Row((name, *(_outside(point)[at][1] for point in points)), stays=True))
+    title = f"{title_groups(document.by, document.depth)}; ms at {_axis(document)}"
+    return Table(
+        (Column(title, Kind.NAME), *_at_lengths(document)),
+        tuple(made),
+        title=title,
+        total=("profiled run", *(point.profiled_latency_ms.mean for point in points)),
+        notes=("rows sum to the mean profiled run",),
+        order=len(points),
+        others="other group",
+        is_split=True,
+        is_whole=document.by == "group",
+    )
+
+
+def _at_lengths(document: SweepDocument) -> Iterator[Column]:
+    return (Column(format_count(point.value), Kind.MS, room=9) for point in document.points)
+
+
+def _each_at(document: SweepDocument) -> Table:
+    """The groups one by one, as they were measured."""
+    times: dict[str, list[float]] = {}
+    for at, point in enumerate(document.points):
+        for part in point.groups:
+            times.setdefault(part.group, [0.0] * len(document.points))[at] = part.ms
+    rows = tuple(Row((name or "[root]", *ms)) for name, ms in times.items())
+    return Table(
+        (Column("group", Kind.NAME), *_at_lengths(document)),
+        rows,
+        title="each group",
+        detail=Detail.MORE,
+        is_long=True,
+        order=len(document.points),
+        is_split=True,
+        key=EACH,
+    )
+
+
+def _fed(document: SweepDocument) -> str:
+    """What was fed, at the first length and at the last."""
+    first, last = document.points[0], document.points[-1]
+    shapes = (
+        f"{feed.name} {format_shape(tuple(feed.shape))}"
+        + (f" to {format_shape(tuple(other.shape))}" if feed != other else "")
+        for feed, other in zip(first.inputs, last.inputs, strict=False)
+    )
+    return ", ".join(shapes) or "nothing"

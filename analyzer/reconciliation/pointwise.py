@@ -1,0 +1,400 @@
+"""Rule: a function of each element that an exporter computed in advance, and where such a function may stand at all.
+
+1 + w is what RMSNorm of the Gemma models scales by; -exp(w) is the state matrix of Mamba (A_log); exp(w) the logit
+scale of CLIP; softplus(w), which is log(1 + exp(w)), the decay of RecurrentGemma's recurrence; w / sqrt(d) a query's
+weight or bias into which attention's scale was multiplied (d is a head's width).
+
+No other factor is taken for an exporter's: a layer times two is another layer; and none of them anywhere else than
+where PyTorch's program has that expression, as what reads the result and what else PyTorch's side says tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.classify.structure import scales_norm
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Parameter
+from analyzer.model import Node, StoredTensor
+from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.closeness import Reals, is_like, least_difference
+from analyzer.reconciliation.contents import Stacks, Tensor
+from analyzer.reconciliation.factors import tolerance_of
+from analyzer.reconciliation.layouts import AxisLayout, layouts
+from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
+from analyzer.scopes import module_of
+
+FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]]] = {
+    "1+w": (lambda w: 1.0 + w, lambda x: x - 1.0),
+    "-exp(w)": (lambda w: -np.exp(w), lambda x: np.log(-x)),
+    "exp(w)": (np.exp, np.log),
+    "softplus(w)": (lambda w: np.logaddexp(0.0, w), lambda x: np.log(np.expm1(x))),
+}
+"""Each function and what undoes it."""
+
+_SHIFTED = "1+w"
+_OF_VECTORS = frozenset({_SHIFTED, "softplus(w)"})
+"""A norm's scale; the step of a recurrence (RecurrentGemma's gate, a state space's)."""
+
+_TIMES = "*w"
+"""How a rule that multiplies by a constant ends."""
+
+
+def undo(rule: str) -> Callable[[Reals], Reals] | None:
+    """What takes a rule's effect back; None for no rule of this file.
+
+    >>> undo("0.125*w")(np.array([1.0])).tolist()
+    [8.0]
+    """
+    if rule in FUNCTIONS:
+        return FUNCTIONS[rule][1]
+    factor = _constant_factor(rule)
+    return None if factor is None else lambda x: x / factor
+
+
+def _constant_factor(rule: str) -> float | None:
+    """What a rule multiplies each element by, if that is all that it does."""
+    try:
+        return float(rule.removesuffix(_TIMES)) if rule.endswith(_TIMES) else None
+    except ValueError:
+        return None
+
+
+_FEW = 4
+"""Elements from which a constant factor is evidence: of fewer, any may be one."""
+
+_LEAST_HEAD = 8
+"""The width of a head, at least."""
+
+_MOST_SAMPLED = 1 << 16
+"""Elements up to which all are looked at also where samples are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    layout: AxisLayout
+    rule: str
+    error: float
+    is_whole: bool
+
+
+def match_folded_pointwise(books: Books) -> None:
+    """Explain suspects and nameless vectors that are a known function of one free PyTorch parameter."""
+    if books.contents.mode == "none":
+        return
+    for entry, tensors in list(_pairs(books)):
+        for tensor in tensors:
+            if tensor.name in books.parameters or entry.tensor.key in books.entries:
+                continue
+            found = _explain(books, entry, tensor)
+            if found is not None:
+                evidence = "content" if found.is_whole and books.contents.mode == "full" else "sampled"
+                changed = books.contents.changes(entry, tensor) or ()
+                chain = (*found.layout.chain, Line.FOLDED_POINTWISE, *changed)
+                function = Computed(found.rule, undo(found.rule), _constant_factor(found.rule))
+                piece = Piece(entry.tensor.key, found.layout.shape, found.layout.axes, computed=function)
+                books.release(entry)
+                books.hold(tensor, entry, chain, f"{evidence}:{found.rule}", found.error, pieces=(piece,))
+
+
+def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
+    """What was folded from a suspect, beside it; a nameless entry beside the free tensors of its size.
+
+    What stands under the parameter's own name is no function of it: an exporter gives a computed tensor a new name. But
+    builders that load a checkpoint write the gain 1 + w under the name of w (onnxruntime-genai's, of Gemma).
+    """
+    for suspect in books.suspects:
+        is_renamed = not _bears_its_name(books, suspect.entry, suspect.tensor)
+        is_vector = sum(dim != 1 for dim in suspect.tensor.shape) <= 1
+        if isinstance(suspect.tensor, Parameter) and (is_renamed or is_vector):
+            yield suspect.entry, [suspect.tensor]
+    stacks = Stacks(books.contents, (p for p in books.free_parameters() if p.dtype.is_floating))
+    for entry in books.free_entries():
+        is_real = entry.tensor.dtype.is_floating or books.contents.encoding(entry) is not None
+        if entry.role not in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT) or not is_real:
+            continue
+        sources = (tensor for name in entry.sources if (tensor := books.tensor(name)) is not None)
+        named = [tensor for tensor in sources if isinstance(tensor, Parameter)]
+        if named or books.contents.numel(entry) > 1:
+            modules = books.reader_modules(entry)
+            like = named or [p for p in _like(books, entry, stacks) if isinstance(p, Parameter)]
+            like = [tensor for tensor in like if not books.is_elsewhere(entry, tensor)]
+            yield entry, sorted(like, key=lambda p: module_of(p.name) not in modules)
+
+
+def _bears_its_name(books: Books, entry: Entry, tensor: Tensor) -> bool:
+    own = entry.tensor.name
+    return own in tensor.names or books.aligned(own) in tensor.names
+
+
+def _like(books: Books, entry: Entry, stacks: Stacks) -> Iterator[Tensor]:
+    """The tensors of which a few elements are those of the entry under some function: all compared at once."""
+    tolerance = 2 * tolerance_of(books.contents, entry)
+    for shape in stacks.shapes(books.contents.numel(entry)):
+        tensors, rows = stacks.of(shape)  # (tensors, samples)
+        for layout in layouts(shape, books.contents.shape(entry)):
+            look = books.contents.look(entry, layout) if layout.is_plain else None
+            if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
+                continue
+            stored = look[0].astype(np.float64)
+            steps = np.zeros_like(stored) if look[1] is None else look[1] * 1.01
+            near = np.zeros(len(tensors), dtype=bool)
+            with np.errstate(all="ignore"):
+                for way, _ in FUNCTIONS.values():
+                    wanted = way(rows)
+                    room = tolerance * np.abs(wanted).max(axis=1, keepdims=True) + steps + 1e-12
+                    near |= (np.abs(wanted - stored) <= room).all(axis=1)
+                sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(stored)
+                near |= np.abs(rows @ stored) >= sizes * (1 - 1e-4) - np.linalg.norm(steps) * sizes
+            yield from (tensors[number] for number in np.flatnonzero(near))
+
+
+def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
+    originals = books.contents.originals
+    samples = originals.samples(tensor)
+    if samples is None or not tensor.dtype.is_floating:
+        return None
+    found = [
+        layout for layout in books.contents.layouts(entry, tensor.shape, is_computed=True) if layout.is_plain
+    ]
+    is_open = any(books.contents.is_open(entry, tensor, layout) for layout in found)
+    is_whole = books.contents.mode == "full" or tensor.numel <= _MOST_SAMPLED or is_open
+    values = originals.values(tensor) if is_whole else None
+    if is_open and values is None:
+        return None  # a few elements do not say which way it stands
+    expected = (samples if values is None else values.reshape(-1)).astype(np.float64)
+    for layout in found:
+        if values is None:
+            look = books.contents.look(entry, layout)
+        else:
+            look = books.contents.at(entry, layout.positions(np.arange(tensor.numel)))
+        if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
+            continue
+        stored = look[0].astype(np.float64)
+        tolerance = tolerance_of(books.contents, entry)
+        least = least_difference(look[0])
+        is_own = _bears_its_name(books, entry, tensor)
+        for rule, way in _ways(expected, stored, tensor.shape):
+            if is_own and (rule != _SHIFTED or not is_offset(books, tensor)):
+                continue
+            with np.errstate(over="ignore", invalid="ignore"):
+                wanted = way(expected)
+                # Each relative to itself; but 1 + w rounds as 1 does, and exp(w) errs as w does.
+                growth = np.abs(expected) if rule.endswith("exp(w)") else 1.0
+                room = tolerance * np.abs(wanted) * np.maximum(1.0, growth) + least
+                room += tolerance if rule == _SHIFTED else 0.0
+                error = np.abs(stored - wanted)
+                near = error <= (room if look[1] is None else room + look[1] * 1.001)
+            if (
+                bool(near.all())
+                and bool(np.isfinite(wanted).all())
+                and is_allowed(books, entry, tensor, rule)
+            ):
+                if look[1] is not None and not _varies_alike(rule, stored, expected):
+                    continue
+                return _Found(layout, rule, float(error.max(initial=0.0)), values is not None)
+    return None
+
+
+def _varies_alike(rule: str, stored: Reals, expected: Reals) -> bool:
+    """Whether codes, taken back to the parameter, have its direction: codes of ones are 1 + w for any small w."""
+    back = undo(rule)
+    assert back is not None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = back(stored)
+    found = np.where(np.isfinite(found), found, 0.0)
+    return is_like(found, expected, np.full(found.shape, np.inf))
+
+
+def _ways(
+    expected: Reals, stored: Reals, shape: tuple[int, ...]
+) -> Iterator[tuple[str, Callable[[Reals], Reals]]]:
+    is_vector = sum(dim != 1 for dim in shape) <= 1
+    yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items() if is_vector or rule not in _OF_VECTORS)
+    size = float(expected @ expected)
+    if (
+        len(shape) not in (1, 2)
+        or expected.size < _FEW
+        or not 0 < size < np.inf
+        or float(np.ptp(expected)) == 0
+    ):
+        return
+    factor = float(stored @ expected / size)
+    widths = (width for width in range(_LEAST_HEAD, shape[0] + 1) if shape[0] % width == 0)
+    scale = min((width**-0.5 for width in widths), key=lambda scale: abs(scale - factor), default=0.0)
+    if scale:
+        yield f"{scale:.9g}{_TIMES}", lambda w: scale * w
+
+
+# where such a formula may stand
+
+_SHIFTED_CLASSES = re.compile(
+    r"Gemma|Nemotron|Qwen3Next|Qwen3_5|Qwen4|Muse|Step3p|MiniMaxM3|VideoPrism|1P(?![a-z])|OnePlus|UnitOffset"
+)
+"""Classes of norms that scale by 1 + w: those of transformers whose forward says so, and NeMo's and JAX's names."""
+
+_EXPONENTIATED = frozenset({"logit_scale"})
+"""Leaves of several elements of which forward takes exp (Swin V2: a temperature for each head)."""
+
+_STATE_MATRIX = "A_log"
+"""The leaf of state-space models (Gu and Dao 2023, arXiv:2312.00752, section 3.6: A = -exp(A_log))."""
+
+_GATE = "recurrent_param"
+"""The leaf of real-gated recurrences (De et al. 2024, arXiv:2402.19427, equation 6: a = exp(-c softplus(w) r))."""
+
+_NUMBER = re.compile(r"\d+")
+
+
+def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool:
+    """Whether an exporter may have stored what `rule` makes of `tensor` in `entry`."""
+    leaf = tensor.name.rpartition(".")[2]
+    if rule == "exp(w)":
+        return tensor.numel == 1 or leaf in _EXPONENTIATED
+    if rule == "-exp(w)":
+        return leaf == _STATE_MATRIX
+    if rule == "softplus(w)":
+        return leaf == _GATE
+    if rule == "1+w":
+        return _is_shifted(books, entry, tensor)
+    return not _stands_plain(books, tensor) and _is_query(books, entry, float(rule.partition("*")[0]))
+
+
+def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
+    """Whether it is the gain of a norm whose class scales by 1 + w, as far as PyTorch's side tells, and all are."""
+    if not scales_norm(books.ledger.wiring, entry.tensor) or _stands_plain(books, tensor):
+        return False
+    module = module_of(tensor.name)
+    if books.manifest.modules:
+        return _SHIFTED_CLASSES.search(books.manifest.modules.get(module, "")) is not None
+    has_bias = isinstance(books.tensor(f"{module}.bias"), Parameter)
+    return not has_bias  # a LayerNorm's gain is no shift of one
+
+
+_NOT_POSITIVE = 1 / 16
+"""The part of a norm's gains that are 0 or below only where they are offsets from 1: plain ones keep their sign."""
+
+
+def is_offset(books: Books, tensor: Parameter) -> bool:
+    """Whether PyTorch's side says that a norm's gain is what is added to 1: by its class, or by all gains' values.
+
+    Without classes, gains of this name in all layers (its numbers aside) must lie around 0, not around 1.
+    """
+    module = module_of(tensor.name)
+    if books.manifest.modules:
+        return _SHIFTED_CLASSES.search(books.manifest.modules.get(module, "")) is not None
+    pattern = _NUMBER.sub("#", tensor.name)
+    gains = [p for p in books.manifest.parameters if _NUMBER.sub("#", p.name) == pattern]
+    values = [books.contents.originals.vector(gain.name) for gain in gains]
+    known = [value.reshape(-1) for value in values if value is not None]
+    if len(known) < len(gains) or len(known) < _FEWEST:
+        return False
+    every = np.concatenate(known)
+    return bool((every <= 0).mean() >= _NOT_POSITIVE) and float(np.median(np.abs(every))) < _NEAR_ONE
+
+
+_FEWEST = 2
+"""Gains without which nothing says that it is the way of the whole model."""
+
+_NEAR_ONE = 0.75
+"""The size that most plain gains of a norm exceed."""
+
+
+def _stands_plain(books: Books, tensor: Parameter) -> bool:
+    """Whether a parameter of its name in another layer, or the other one of its module, stands as PyTorch has it."""
+    pattern = _NUMBER.sub("#", tensor.name)
+    module = module_of(tensor.name)
+    for name, line in books.parameters.items():
+        is_like = _NUMBER.sub("#", name) == pattern or module_of(name) == module
+        if is_like and Line.FOLDED_POINTWISE not in line.chain and MEANINGS[line.line].values != "none":
+            return True
+    return False
+
+
+_MOST_STEPS = 16
+"""Nodes from a query's product to the softmax of its attention."""
+
+_CARRIES = frozenset(
+    {
+        *(
+            "Add",
+            "Cast",
+            "Concat",
+            "Expand",
+            "Flatten",
+            "Gather",
+            "Identity",
+            "Mul",
+            "Neg",
+            "Reshape",
+            "Slice",
+        ),
+        *("Split", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where", "Max", "Min", "Clip", "Gemm"),
+    }
+)
+
+
+def _is_query(books: Books, entry: Entry, factor: float) -> bool:
+    """Whether it multiplies what is compared in an attention that has no other scale, with heads of 1 / factor^2."""
+    width = round(factor**-2)
+    wiring = books.ledger.wiring
+    layer: list[Node] = [
+        node for node in books.users(entry) if node.op_type in _PRODUCTS or node.op_type == "Add"
+    ]
+    seen: set[tuple[tuple[str, ...], int]] = set()
+    has_width, is_scored = False, False
+    for _ in range(_MOST_STEPS):
+        following: list[Node] = []
+        for node in layer:
+            if node.place in seen:
+                continue
+            seen.add(node.place)
+            if node.op_type == "Softmax":
+                return has_width and is_scored
+            operands = [part for part in wiring.producers(node) if isinstance(part, StoredTensor)]
+            if node.op_type in ("Mul", "Div") and any(_is_scale(part) for part in operands):
+                return False
+            if node.op_type == "Reshape":
+                has_width = has_width or width in _sizes(books, node)
+            for reader, _slot in wiring.readers(node):
+                if reader.op_type in ("MatMul", "Einsum"):
+                    is_scored = True
+                    following.append(reader)
+                elif reader.op_type in _CARRIES or reader.op_type in ("Softmax", "Div"):
+                    following.append(reader)
+        layer = following
+    return False
+
+
+_PRODUCTS = frozenset(
+    {"Gemm", "MatMul", "MatMulInteger", "MatMulNBits", "FusedMatMul", "QLinearMatMul", "FusedGemm"}
+)
+
+
+def _is_scale(tensor: StoredTensor) -> bool:
+    """Whether it is one number other than 1."""
+    if tensor.numel != 1 or not tensor.dtype.is_floating:
+        return False
+    array = tensor.payload.array()
+    return array is None or float(array.reshape(-1)[0]) != 1.0
+
+
+def _sizes(books: Books, node: Node) -> set[int]:
+    """The stored sizes in the shape that a Reshape is given."""
+    found: set[int] = set()
+    layer = [node]
+    for _ in range(3):
+        parts = [
+            part
+            for each in layer
+            for part in list(books.ledger.wiring.producers(each))[-1 if each is node else 0 :]
+        ]
+        for part in parts:
+            array = part.payload.array() if isinstance(part, StoredTensor) and part.numel <= 16 else None
+            if array is not None and array.dtype.kind == "i":
+                found.update(int(number) for number in array.reshape(-1))
+        layer = [part for part in parts if isinstance(part, Node)]
+    return found

@@ -1,0 +1,673 @@
+"""Rules: what PyTorch's own program computes of no input, and what computes in the file and is none of that.
+
+`1 - time_mix`, tables of positions, a perceptron of coordinates, products of parameters: the manifest has each with
+its expression, its evidence and its readers. A stored tensor that equals one, and that is read where the program reads
+it, is explained; a parameter that the program reads in no other way is held by the values that are computed from it.
+
+A file that keeps a computation as nodes holds few numbers of it: of a mask of ones, positions are counted, and sines
+made of these. What comes of it where it meets an activation is a value of the program, or it is not.
+
+Parameters are explained, and buffers whose values were compared, and the scales and zero points of codes that are
+held. What a name, a note or an annotation says of anything else is no explanation, once it reaches arithmetic.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
+from analyzer.decoding import LEAST_LIKENESS
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Parameter, Program, Traced
+from analyzer.model import GraphPath, Key, Node, is_runtime_domain
+from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
+from analyzer.opaque import find_opaque
+from analyzer.reconciliation.books import Books, Holding, is_inside
+from analyzer.reconciliation.closeness import Reals
+from analyzer.reconciliation.layouts import AxisLayout
+from analyzer.reconciliation.lines import MEANINGS, Line
+from analyzer.tables import count_free
+
+# values that were computed in advance
+
+_TOLERANCE = {DType.DOUBLE: 1e-9, DType.FLOAT: 4e-6, DType.FLOAT16: 2e-3, DType.BFLOAT16: 1.6e-2}
+"""What an element may be off, relative to itself and to the largest: roundings of a few operators after another."""
+
+_TURNED = 2e-4
+"""The same of a table, relative to the largest: a sine of a large angle errs as much as the angle."""
+
+_ROUNDING = 2.4e-7
+"""What is no difference beside 1, of which the value may have been taken."""
+
+_MASKED = -1e4
+"""At most what a mask adds to a score: as low as the type goes, or minus infinity, which are the same there."""
+
+_LEAST_BITS = 40
+"""Evidence from which chance is no explanation, in bits."""
+
+_LEAST_TABLE = 8
+"""Elements of a table of no parameter, at least: fewer are anybody's."""
+
+_MOST = 1 << 26
+"""Elements of a tensor that is compared whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    entry: Entry
+    value: Traced
+    chain: tuple[Line, ...]
+    evidence: str
+    error: float
+
+
+def match_evaluated(books: Books) -> None:
+    """Settle as `evaluated` what is a value of the program, and hold the parameters that only such values hold."""
+    program = books.manifest.program
+    if program is None or not program.values or books.contents.mode == "none":
+        return
+    found = [
+        match for entry in _unexplained(books) if (match := _find_value(books, program, entry)) is not None
+    ]
+    matches = _without_doubtful(found)
+    for match in matches:
+        key = match.entry.tensor.key
+        books.release(match.entry)
+        books.settle(match.entry, Line.EVALUATED, f"{match.evidence}:evaluated")
+        books.entries[key] = replace(books.entries[key], expression=match.value.expression)
+        books.evaluated[key] = match.value
+    _hold_parameters(books, program, matches)
+
+
+# which stored tensors are asked about
+
+
+def _unexplained(books: Books) -> Iterator[Entry]:
+    """What nothing has explained: nameless entries, and what was computed from a tensor whose name it bears."""
+    live = books.ledger.live
+    for suspect in books.suspects:
+        own = suspect.entry.tensor.name
+        if own not in suspect.tensor.names and books.aligned(own) not in suspect.tensor.names:
+            yield suspect.entry
+    claimed = [  # by a note alone, which says that it is computed from a buffer
+        books.entry(key)
+        for key, line in books.entries.items()
+        if line.line is Line.BUFFER and line.decided_by.endswith("+derived")
+    ]
+    for entry in (*books.free_entries(), *claimed):
+        if entry.role is Role.QUANTIZATION or not entry.uses:
+            continue
+        if live is not None and entry.tensor.key not in live.tensors:
+            continue
+        yield entry
+
+
+def _needs_none(books: Books, entry: Entry) -> bool:
+    """Whether what a note says of an entry is enough: of a number or a known table, unless a parameter is in it."""
+    is_claimed = entry.tensor.key in books.entries
+    if entry.role is not Role.CONSTANT and not is_claimed:
+        return False
+    array = books.contents.array(entry)
+    return array is None or count_free(array) <= 1
+
+
+# which value it is
+
+
+def _find_value(books: Books, program: Program, entry: Entry) -> _Match | None:
+    numel = books.contents.numel(entry)
+    if not numel or numel > _MOST:
+        return None
+    found = []
+    for value in _near_values(books, program, entry, numel):
+        if not _is_read_alike(books, entry, value):
+            continue
+        match = _compare_value(books, entry, value)
+        if match is None or not _is_evidence(books, match):
+            continue
+        if value.parameters or not _needs_none(books, entry):
+            found.append(match)
+    return min(found, key=lambda match: (len(match.chain), match.error), default=None)
+
+
+def _near_values(books: Books, program: Program, entry: Entry, numel: int) -> Iterator[Traced]:
+    """Values of as many elements whose first and last are the entry's: layouts leave these where they are."""
+    ends = books.contents.at(entry, np.array([0, numel - 1], dtype=np.int64))
+    if ends is None or ends[0].dtype.kind not in "biufV":
+        return
+    stored = ends[0].astype(np.float64)
+    steps = np.zeros(2) if ends[1] is None else ends[1]
+    for value in program.values:
+        if value.numel != numel or value.content is None:
+            continue
+        samples = _decode(value, value.content.samples)
+        if samples is None or not _is_of_kind(books, entry, value):
+            continue
+        room = _room(books, entry, value, samples)
+        if bool(_within(stored, samples[[0, -1]], room[[0, -1]] + steps * 1.01).all()):
+            yield value
+
+
+def _is_of_kind(books: Books, entry: Entry, value: Traced) -> bool:
+    """Whole numbers are stored as whole numbers, truth values as such."""
+    if books.contents.encoding(entry) is not None or entry.tensor.dtype.is_floating:
+        return value.dtype.is_floating
+    return not value.dtype.is_floating and (entry.tensor.dtype is DType.BOOL) == (value.dtype is DType.BOOL)
+
+
+def _decode(value: Traced, text: str) -> Reals | None:
+    element = value.dtype.to_numpy()
+    return None if element is None else decode_values(text, element).astype(np.float64)
+
+
+def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
+    """What each element may be off; nothing of whole numbers."""
+    if not value.dtype.is_floating:
+        return np.zeros(expected.shape)
+    stored = _TOLERANCE.get(entry.tensor.dtype, _TOLERANCE[DType.FLOAT])
+    tolerance = max(stored, _TOLERANCE.get(value.dtype, stored))
+    finite = expected[np.isfinite(expected) & (expected > _MASKED)]
+    scale = float(np.abs(finite).max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        if value.parameters:
+            return tolerance * (np.abs(expected) + scale / 4) + (_ROUNDING if scale else 0.0)
+        return np.full(expected.shape, max(tolerance, _TURNED) * scale)
+
+
+def _within(stored: Reals, expected: Reals, room: Reals) -> npt.NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        masked = (stored <= _MASKED) & (expected <= _MASKED)
+        near: npt.NDArray[np.bool_] = (np.abs(stored - expected) <= room) | masked | (stored == expected)
+    return near
+
+
+def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
+    """How an entry holds a value, in any order of axes: at samples, and where contents are compared whole, whole."""
+    content = value.content
+    samples = None if content is None else _decode(value, content.samples)
+    if samples is None:
+        return None
+    for layout in books.contents.layouts(entry, value.shape, is_computed=True):
+        look = books.contents.look(entry, layout)
+        if look is None:
+            continue
+        stored, steps = look[0].astype(np.float64), look[1]
+        room = _room(books, entry, value, samples)
+        if not _is_like(stored, samples, room if steps is None else room + steps * 1.01):
+            continue
+        error = _largest_error(stored, samples)
+        evidence = "sampled"
+        if books.contents.mode == "full" or not layout.is_plain:
+            if not _is_whole(books, entry, value, layout, error):
+                continue
+            evidence = "content"
+        return _Match(entry, value, layout.chain, evidence, error)
+    return None
+
+
+def _is_like(stored: Reals, expected: Reals, room: Reals) -> bool:
+    """Whether each is within its room, and all together have one direction: near nothing everything is near."""
+    if not bool(_within(stored, expected, room).all()):
+        return False
+    plain = np.isfinite(stored) & np.isfinite(expected) & (expected > _MASKED)
+    mine, theirs = stored[plain], expected[plain]
+    sizes = float(np.linalg.norm(mine) * np.linalg.norm(theirs))
+    if not sizes:
+        return bool(np.array_equal(mine, theirs)) and plain.sum() < plain.size
+    return float(mine @ theirs) >= LEAST_LIKENESS * sizes
+
+
+def _largest_error(stored: Reals, expected: Reals) -> float:
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(stored - expected)
+    plain = np.isfinite(differences) & (expected > _MASKED)
+    return float(differences[plain].max(initial=0.0))
+
+
+def _is_whole(books: Books, entry: Entry, value: Traced, layout: AxisLayout, error: float) -> bool:
+    """Whether every element is the value's: by the values, else by the sums of each run of them."""
+    array = books.contents.array(entry)
+    content = value.content
+    if array is None or content is None:
+        return False
+    restored = np.ascontiguousarray(layout.restore(array))
+    if restored.dtype == value.dtype.to_numpy() and digest(restored) == content.digest:
+        return True
+    flat = restored.reshape(-1).astype(np.float64)
+    encoded = books.contents.encoding(entry)
+    steps = np.zeros(0) if encoded is None else _steps(books, entry, layout)
+    whole = None if value.whole is None else _decode(value, value.whole)
+    if whole is not None:
+        room = _room(books, entry, value, whole)
+        return _is_like(flat, whole, room if not steps.size else room + steps * 1.01)
+    if value.sums is None:
+        return False
+    if not value.dtype.is_floating:
+        return bool((run_sums(flat) == _sums(value)).all())
+    # The samples say how near all others are likely to be; what is off by more shows in the sums of its run.
+    scale = float(np.abs(flat[np.isfinite(flat) & (flat > _MASKED)]).max(initial=0.0))
+    if not bool(np.isfinite(flat).all()) or not scale:
+        return False
+    room = np.minimum(_room(books, entry, value, flat), 4 * error + 2.0**-21 * scale)
+    if steps.size:
+        room = room + steps
+    starts = run_starts(flat.size)
+    slack = np.sqrt(np.add.reduceat(room * room, np.array(starts)))
+    projections, norms = np.abs(run_sums(flat) - _sums(value))
+    return bool((norms <= slack + 1e-12).all() and (projections <= 6 * slack + 1e-12).all())
+
+
+def _steps(books: Books, entry: Entry, layout: AxisLayout) -> Reals:
+    encoded = books.contents.encoding(entry)
+    assert encoded is not None
+    flat = np.concatenate([steps for _, steps in encoded.bands()])
+    return np.ascontiguousarray(layout.restore(flat.reshape(encoded.shape))).reshape(-1).astype(np.float64)
+
+
+def _sums(value: Traced) -> Reals:
+    assert value.sums is not None
+    return decode_values(value.sums, np.dtype("<f8")).reshape(2, -1).astype(np.float64)
+
+
+# whether it is evidence, and stands where the program has it
+
+
+def _is_evidence(books: Books, match: _Match) -> bool:
+    """Whether its numbers are so many, and so odd, that nothing else has them by chance.
+
+    What is computed from parameters must be odd; what is not may be any table, and is known by its place too. A single
+    number is evidence if its last bits are not empty.
+    """
+    value, content = match.value, match.value.content
+    samples = None if content is None else _decode(value, content.samples)
+    if samples is None:
+        return False
+    numbers = np.unique(samples[np.isfinite(samples)])
+    if not value.parameters:
+        is_said = value.numel >= _LEAST_TABLE or _is_read_alike(books, match.entry, value, is_strict=True)
+        return numbers.size >= 2 and is_said
+    odd = int((np.abs(numbers).astype(np.float32).view(np.uint32) & 0xFF != 0).sum())
+    if books.contents.encoding(match.entry) is not None and match.error > _ROUNDING * float(
+        np.abs(samples).max()
+    ):
+        return 4 * odd >= _LEAST_BITS
+    bits = 16 if match.entry.tensor.dtype in (DType.FLOAT, DType.DOUBLE) else 8
+    return bits * odd >= (_LEAST_BITS if value.numel > 2 else bits)
+
+
+def _without_doubtful(found: Sequence[_Match]) -> list[_Match]:
+    """Few numbers that stand in the file twice, or are two values of the program, prove nothing."""
+    by_value: dict[str, list[_Match]] = defaultdict(list)
+    for match in found:
+        by_value[match.value.name].append(match)
+    return [
+        match
+        for match in found
+        if not match.value.parameters or match.value.numel > 2 or len(by_value[match.value.name]) == 1
+    ]
+
+
+_FAMILIES: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("add", "sub", "rsub"), frozenset({"add"})),
+    **dict.fromkeys(("mul", "div", "pow"), frozenset({"mul"})),
+    **dict.fromkeys(
+        ("linear", "mm", "bmm", "matmul", "addmm", "baddbmm", "einsum"), frozenset({"product", "add"})
+    ),
+    **dict.fromkeys(("embedding", "index", "index_select", "gather", "take"), frozenset({"index", "logic"})),
+    **dict.fromkeys(
+        ("where", "masked_fill", "eq", "ne", "lt", "le", "gt", "ge"), frozenset({"logic", "add", "mul"})
+    ),
+    "scaled_dot_product_attention": frozenset({"add", "mul", "logic", "product"}),
+    "layer_norm": frozenset({"norm", "add", "mul"}),
+}
+"""What an operator of PyTorch does with what it reads, in the words of `_family`; others may do anything."""
+
+_NODES: Mapping[str, str] = {
+    **dict.fromkeys(("Add", "Sub", "Sum"), "add"),
+    **dict.fromkeys(("Mul", "Div", "Pow"), "mul"),
+    **dict.fromkeys(
+        ("Where", "And", "Or", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"), "logic"
+    ),
+}
+
+
+def _family(node: Node) -> str | None:
+    """What a node does with what it reads; None where that may be anything."""
+    if node.op_type in _NODES:
+        return _NODES[node.op_type]
+    known = operator_of(node)
+    kind = None if known is None else known.kind
+    if kind in (Kind.PRODUCT, Kind.CONVOLUTION):
+        return "product"
+    if kind is Kind.LOOKS_UP:
+        return "index"
+    return "norm" if kind is Kind.NORMALIZES else None
+
+
+def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool = False) -> bool:
+    """Whether the nodes that read an entry do what the program does with the value, in its modules.
+
+    What nobody can tell is no reason against it, unless `is_strict`: then it must be told, and the module be the same.
+    """
+    modules = books.reader_modules(entry)
+    theirs = {module for module, _ in value.uses}
+    if is_strict and not modules & theirs:
+        return False
+    if modules and theirs and not any(_is_near(one, other) for one in modules for other in theirs):
+        return False
+    nodes = [reader.node for reader in books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)]
+    families = {_family(node) for node in nodes}
+    known = [_FAMILIES.get(operator.rstrip("_")) for _, operator in value.uses]
+    if not known or None in known or None in families or not families:
+        return not is_strict
+    return bool(families & frozenset().union(*(each for each in known if each is not None)))
+
+
+def _is_near(one: str, other: str) -> bool:
+    """Whether two modules are the same, or one is inside the other."""
+    return is_inside(one, other) or is_inside(other, one)
+
+
+# which parameters are held by it
+
+
+def _hold_parameters(books: Books, program: Program, matches: Sequence[_Match]) -> None:
+    """Hold the parameters that the program reads through values alone, all of which the file has.
+
+    From each such parameter every way to what an input has a part in must pass a value that is stored: else some of
+    what the program reads of it is missing.
+    """
+    stored: dict[str, list[_Match]] = defaultdict(list)
+    for match in matches:
+        stored[match.value.name].append(match)
+    made: dict[str, list[Traced]] = defaultdict(list)
+    for value in program.values:
+        for origin in value.origins:
+            made[origin].append(value)
+    through = set(program.through)
+    counted: dict[Key, int] = defaultdict(int)
+    for parameter in [parameter for parameter in books.free_parameters() if parameter.name in through]:
+        found = _cut_off(parameter.name, made, stored)
+        if found:
+            _hold_one(books, parameter, found, counted)
+    factors = _factors(books, program)
+    if not factors:
+        return
+    for parameter in [parameter for parameter in books.free_parameters() if parameter.name in through]:
+        if (
+            parameter.numel == 1
+            and _cut_off(parameter.name, made, {**stored, **dict.fromkeys(factors, ())}) is not None
+        ):
+            books.hold_parts(parameter, [], (Line.EVALUATED,), "content:evaluated+attribute", 0.0)
+
+
+def _factors(books: Books, program: Program) -> set[str]:
+    """Names of the single numbers of the program that became an attribute of a fused product, or its inverse did.
+
+    A fusion takes a stored factor of a product away and keeps it as `alpha` (onnxruntime's MatMulScaleFusion). Only a
+    number that is one value of the program alone, in the module that reads it, is evidence.
+    """
+    scopes = books.ledger.traced_scopes
+    numbers = [
+        (float(value), None if node.place not in scopes else books.aligned.module(scopes[node.place]))
+        for node in books.ledger.model.nodes()
+        if node.op_type == "FusedMatMul"
+        and is_runtime_domain(node.domain)
+        and isinstance(value := node.settings.get("alpha"), float)
+        and value not in (0.0, 1.0)
+    ]
+    found: set[str] = set()
+    if not numbers:
+        return found
+    singles = [(value, known) for value in program.values if (known := _single(value)) is not None]
+    for number, module in numbers:
+        fits = [
+            value
+            for value, known in singles
+            if min(abs(known / number - 1), abs(known * number - 1)) <= _ROUNDING
+            and (module is None or any(_is_near(module, theirs) for theirs, _ in value.uses))
+        ]
+        if len(fits) == 1 and fits[0].parameters:
+            found.add(fits[0].name)
+    return found
+
+
+def _single(value: Traced) -> float | None:
+    """The number that a value of one element is, if its last bits are not empty."""
+    if value.numel != 1 or value.content is None or not value.dtype.is_floating:
+        return None
+    samples = _decode(value, value.content.samples)
+    if samples is None or not np.isfinite(samples[0]) or not samples[0]:
+        return None
+    number = float(samples[0])
+    return number if np.float32(abs(number)).view(np.uint32) & 0xFF else None
+
+
+def _cut_off(
+    name: str, made: Mapping[str, Sequence[Traced]], stored: Mapping[str, Sequence[_Match]]
+) -> list[_Match] | None:
+    """The stored values that stand between a parameter and all that reads it; None where a way passes none."""
+    found: list[_Match] = []
+    seen: set[str] = set()
+    pending = list(made.get(name, ()))
+    while pending:
+        value = pending.pop()
+        if value.name in seen:
+            continue
+        seen.add(value.name)
+        if value.name in stored:
+            found.extend(stored[value.name])
+        elif value.is_read:
+            return None
+        else:
+            pending.extend(made.get(value.name, ()))
+    return found
+
+
+def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], counted: dict[Key, int]) -> None:
+    """Count a parameter in the first tensor computed from it, as far as that has elements for it."""
+    first, keys = found[0], tuple(dict.fromkeys(match.entry.tensor.key for match in found))
+    key, numel = first.entry.tensor.key, first.entry.tensor.numel
+    room = books.contents.numel(first.entry) - counted[key]
+    learned = max(0, min(parameter.numel, room))
+    is_counted = counted[key] > 0 or any(
+        holding.key == key for each in books.holdings.values() for holding in each
+    )
+    counted[key] += learned
+    before = books.entries[key]
+    error = max(match.error for match in found)
+    holding = Holding(key, learned, 0 if is_counted else numel)
+    books.hold_parts(parameter, [holding], (*first.chain, Line.EVALUATED), before.decided_by, error)
+    settled = books.parameters[parameter.name]
+    books.parameters[parameter.name] = replace(settled, entries=keys)
+    books.entries[key] = replace(
+        books.entries[key], parameter=before.parameter or parameter.name, expression=before.expression
+    )
+
+
+# numbers that nodes compute of stored ones
+
+_MOST_AXES = 4
+"""Axes up to which other orders of them are tried."""
+
+
+def known_values(books: Books) -> Callable[[GraphPath, str, Array], bool]:
+    """What says of a value, by its graph and its name, whether its numbers are the program's in that module."""
+    program = books.manifest.program
+    if program is None or books.contents.mode == "none":
+        return lambda path, name, value: False
+    return _Known(books, [value for value in program.values if not value.parameters]).holds
+
+
+@dataclass
+class _Known:
+    """Values of the program that no parameter has a part in."""
+
+    books: Books
+    values: Sequence[Traced]
+    _answers: dict[tuple[GraphPath, str], bool] = field(default_factory=dict)
+
+    def holds(self, path: GraphPath, name: str, value: Array) -> bool:
+        if (path, name) not in self._answers:
+            self._answers[path, name] = any(
+                self._is_near(path, name, traced) and self._is_equal(value, traced) for traced in self.values
+            )
+        return self._answers[path, name]
+
+    def _is_near(self, path: GraphPath, name: str, traced: Traced) -> bool:
+        """Whether a node that makes or reads the value belongs to a module that the program reads it in."""
+        ledger = self.books.ledger
+        maker = ledger.wiring.find(path, name)
+        nodes = [reader.node for reader in ledger.wiring.readers(maker)] if isinstance(maker, Node) else []
+        scopes = {ledger.traced_scopes[node.place] for node in nodes if node.place in ledger.traced_scopes}
+        modules = {self.books.aligned.module(scope) for scope in scopes}
+        theirs = {module for module, _ in traced.uses}
+        return (
+            not modules
+            or not theirs
+            or any(
+                is_inside(one, other) or is_inside(other, one)
+                for one, other in itertools.product(modules, theirs)
+            )
+        )
+
+    def _is_equal(self, value: Array, traced: Traced) -> bool:
+        """Whether each element is the program's, in any order of axes, and however often the whole is repeated."""
+        if value.size < _LEAST_TABLE or traced.numel < _LEAST_TABLE or value.dtype.kind not in "biuf":
+            return False
+        is_whole = value.dtype.kind in "biu"
+        if is_whole == traced.dtype.is_floating:
+            return False
+        return any(
+            _is_same(np.ascontiguousarray(turned), traced, self.books.contents.originals.salt)
+            for each in repeated(value, traced.numel)
+            for turned in _orders_of(each, traced.shape)
+        )
+
+
+def repeated(value: Array, numel: int) -> Iterator[Array]:
+    """A value with as many elements, where it is repeated along an axis as often as it takes; first as it is."""
+    if value.size == numel:
+        yield value
+        return
+    for axis, length in enumerate(value.shape):
+        rest = value.size // length if length else 0
+        first = np.take(value, [0], axis) if length else value
+        if rest and numel % rest == 0 and bool((value == first).all()):
+            yield np.repeat(first, numel // rest, axis)
+
+
+def _orders_of(value: Array, shape: tuple[int, ...]) -> Iterator[Array]:
+    """A value in row-major order, and in each order of its axes that gives a shape, but for axes of one element."""
+    yield value
+    plain = value.squeeze()
+    wanted = tuple(dim for dim in shape if dim != 1)
+    if 1 < plain.ndim <= _MOST_AXES and sorted(plain.shape) == sorted(wanted):
+        for order in itertools.permutations(range(plain.ndim)):
+            if tuple(plain.shape[axis] for axis in order) == wanted and order != tuple(range(plain.ndim)):
+                yield plain.transpose(order)
+
+
+def _is_same(value: Array, traced: Traced, salt: str) -> bool:
+    content, element = traced.content, traced.dtype.to_numpy()
+    if content is None or element is None or content.constant_filled:
+        return False
+    flat = value.reshape(-1)
+    samples = decode_values(content.samples, element).astype(np.float64)
+    if not _are_near(flat[sample_positions(flat.size, salt)].astype(np.float64), samples, traced):
+        return False
+    if flat.dtype == element and digest(value) == content.digest:
+        return True
+    if traced.whole is not None:
+        whole = decode_values(traced.whole, element).astype(np.float64)
+        return _are_near(flat.astype(np.float64), whole, traced)
+    if traced.sums is None:
+        return False
+    given = flat.astype(np.float64)
+    wanted = decode_values(traced.sums, np.dtype("<f8")).reshape(2, -1).astype(np.float64)
+    if not bool(np.isfinite(given).all()):
+        return False
+    room = np.full(given.shape, _room_of_known(given, traced.dtype))
+    slack = np.sqrt(np.add.reduceat(room * room, np.array(run_starts(given.size))))
+    projections, norms = np.abs(run_sums(given) - wanted)
+    return bool((norms <= slack).all() and (projections <= 6 * slack).all())
+
+
+def _are_near(given: Reals, expected: Reals, traced: Traced) -> bool:
+    if given.shape != expected.shape:
+        return False
+    with np.errstate(invalid="ignore"):
+        masked = (given <= _MASKED) & (expected <= _MASKED)
+        near = np.abs(given - expected) <= _room_of_known(expected, traced.dtype)
+    return bool((near | masked | (given == expected)).all())
+
+
+def _room_of_known(expected: Reals, dtype: DType) -> float:
+    """What each element may be off; nothing of whole numbers."""
+    if not dtype.is_floating:
+        return 0.0
+    plain = expected[np.isfinite(expected) & (expected > _MASKED)]
+    return _TURNED * float(np.abs(plain).max(initial=0.0))
+
+
+# data that computes and is nothing of PyTorch's
+
+_COMPARED = frozenset({"content", "sampled", "rows"})
+
+
+def settle_opaque(books: Books) -> None:
+    """Settle as `opaque` what computes and is not explained."""
+    ledger = books.ledger
+    if ledger.live is None:
+        return
+    explained = _find_explained(books)
+    claims = {key for key, line in books.entries.items() if line.line is Line.BUFFER and key not in explained}
+    found = find_opaque(
+        ledger.model,
+        ledger.wiring,
+        ledger.live,
+        lambda tensor: tensor.key in explained or tensor.key not in books.entries,
+        claims,
+        whole=books.contents.mode == "full",
+        is_known=known_values(books),
+        tables={  # indices and counts: what is made of them is exact, and of rounded numbers it is not
+            key
+            for key, value in books.evaluated.items()
+            if not value.parameters and not value.dtype.is_floating
+        },
+    )
+    for key in found.tensors:
+        books.entries[key] = replace(
+            books.entries[key], line=Line.OPAQUE, decided_by="structure:computes", learned=0
+        )
+    books.made = dict(found.made)
+
+
+def _find_explained(books: Books) -> set[Key]:
+    """What needs no other explanation: what is PyTorch's by its values, and what decodes it; what is told already."""
+    explained: set[Key] = set()
+    for entry in books.ledger.entries:
+        key = entry.tensor.key
+        line = books.entries.get(key)
+        if line is None:
+            continue
+        meaning = MEANINGS[line.line]
+        if line.line is Line.BUFFER:
+            is_compared = bool(_COMPARED.intersection(re.split("[+: ]", line.decided_by)))
+            is_explained = is_compared or books.contents.mode == "none"
+        else:
+            is_explained = meaning.values != "none" or bool(meaning.unbalanced)
+        if is_explained:
+            explained.add(key)
+            encoded = books.contents.encoding(entry)
+            if encoded is not None:
+                explained.update(companion.key for companion in encoded.companions)
+    return explained

@@ -1,0 +1,639 @@
+"""Rules: tables of which an export kept, picked, repeated or added rows, or that it computed of frequencies.
+
+Some rows (`sliced`), picked rows (`gathered`) or all repeated (`broadcast`): asked of what the exporter's own note
+says was folded from the table, and of what has no name at all. A table that stands under its own name and is shorter
+was cut by somebody else, and differs. Rows that a mask has overwritten (the most negative number added to all of them)
+are passed over; they hold nothing of the table.
+
+A row of positions added to a token of its own (a class token): what is stored is token + table[r] (Dosovitskiy et al.
+2021, equation 1), perhaps once for each example. The row is the first of the table that stands nowhere else in the
+file: with any other row it is another model. Several tokens (DeiT's for the class and for distillation) have the first
+rows in the order in which PyTorch has the tokens.
+
+Rotary embeddings: cos(p f) and sin(p f) for positions p and frequencies f, times one factor (Su et al. 2021, section
+3.4.2; transformers `modeling_rope_utils.py`, `attention_scaling`). The frequencies are a buffer, `inv_freq`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.content import Array, cast_digest, digest, rounded, row_digests
+from analyzer.dtypes import DType
+from analyzer.ledger import Entry, Role
+from analyzer.manifest import Buffer, Parameter, split_name
+from analyzer.model import Key, Place
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.reconciliation.books import Books, Holding
+from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded
+from analyzer.reconciliation.factors import tolerance_of
+from analyzer.reconciliation.lines import Computed, EntryLine, Line, Piece
+from analyzer.scopes import module_of
+from analyzer.waves import are_frequencies
+
+# rows of a table
+
+Digests = npt.NDArray[np.uint64]
+
+_FOLDED = frozenset({"provenance:folded-from", "provenance:folded-with"})
+
+_MOST_TABLES = 16
+"""Tables that a nameless entry is compared with, those of the modules that read it first."""
+
+_MOST_PAIRS = 1 << 24
+"""Pairs of elements up to which each row of codes is looked for among all rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    line: Line
+    distinct: int
+    """How many different rows of the table are there."""
+    is_sampled: bool = False
+    is_straight: bool = True
+    """Whether the rows stand along the last stored axis."""
+
+
+def match_rows(books: Books) -> None:
+    """Explain entries all of whose rows are rows of one free PyTorch table; each distinct row counts once."""
+    _match_repeated(books)
+    for entry, tables in list(_tables_beside(books)):
+        for table in tables:
+            if table.name in books.parameters or entry.tensor.key in books.entries:
+                continue
+            compared = books.contents.compares(table)
+            found = _compare_rows(books, entry, table) if compared else _measure_rows(books, entry, table)
+            if found is not None:
+                _settle_rows(books, entry, table, found, compared)
+    _match_remaining(books)
+
+
+def _match_remaining(books: Books) -> None:
+    """Explain entries all of whose rows are rows, in their order, of a table that has its entry already.
+
+    An export cuts a table in pieces that its forward joins again (BEiT's three distances of the class token behind
+    those of the patches). Rows that no other entry holds are counted; others are there once more.
+    """
+    if books.contents.mode == "none":
+        return
+    homes: dict[int, list[Parameter]] = defaultdict(list)
+    for table in books.manifest.parameters:
+        settled = books.parameters.get(table.name)
+        if settled is not None and settled.entries and len(table.shape) == 2 and table.shape[-1] > 1:
+            homes[table.shape[-1]].append(table)
+    for entry in list(books.free_entries()) if homes else ():
+        shape = entry.tensor.shape
+        if entry.role in (Role.QUANTIZATION, Role.BUFFER) or entry.sources or _is_read_whole(books, entry):
+            continue
+        if len(shape) != 2 or not entry.tensor.dtype.is_floating or entry.tensor.numel < _LEAST_WIDTH:
+            continue
+        modules = books.reader_modules(entry)
+        like = [
+            table
+            for table in homes.get(shape[-1], ())
+            if entry.tensor.numel < table.numel and not books.is_elsewhere(entry, table)
+        ]
+        like.sort(key=lambda table: module_of(table.name) not in modules)
+        for table in like[:_MOST_TABLES]:
+            found = _compare_rows(books, entry, table) if books.contents.compares(table) else None
+            if found is not None and found.line is Line.SLICED and not found.is_sampled:
+                _add_rows(books, entry, table)
+                break
+
+
+def _add_rows(books: Books, entry: Entry, table: Parameter) -> None:
+    rows, settled = _rows_of(books, entry, table), books.parameters[table.name]
+    others = [_rows_of(books, books.entry(key), table) for key in settled.entries]
+    is_new = rows is not None and all(other is not None and rows.isdisjoint(other) for other in others)
+    if not is_new or settled.line is not Line.SLICED:
+        books.settle(entry, Line.COPIED, "content:rows", table.name)
+        return
+    holding = Holding(entry.tensor.key, entry.tensor.numel, entry.tensor.numel)
+    holdings = [*books.holdings[table.name], holding]
+    books.entries[entry.tensor.key] = EntryLine(
+        entry.tensor.key, Line.SLICED, table.name, "content:rows", entry.tensor.numel
+    )
+    books.holdings[table.name] = holdings
+    keys = (*settled.entries, entry.tensor.key)
+    books.parameters[table.name] = replace(settled, entries=keys)
+
+
+def _rows_of(books: Books, entry: Entry, table: Parameter) -> frozenset[int] | None:
+    """Which rows of a table an entry holds; None where that is not known."""
+    known, array = _known_digests(books, entry, table), books.contents.array(entry)
+    if known is None or array is None or array.shape[-1:] != table.shape[-1:]:
+        return None
+    stored = row_digests(_canonical(np.ascontiguousarray(array).reshape(-1, table.shape[-1]))).astype(
+        np.uint64
+    )
+    return frozenset(np.flatnonzero(np.isin(known, stored)).tolist())
+
+
+_LEAST_WIDTH = 8
+"""Elements of a vector that is known by its values where it is repeated."""
+
+
+def _match_repeated(books: Books) -> None:
+    """Explain entries each of whose rows is a whole vector of PyTorch's: a class token for each example of a batch."""
+    if books.contents.mode == "none":
+        return
+    vectors: dict[int, list[Parameter]] = defaultdict(list)
+    for parameter in books.free_parameters():
+        if parameter.shape and parameter.shape[-1] == parameter.numel >= _LEAST_WIDTH:
+            vectors[parameter.numel].append(parameter)
+    if not vectors:
+        return
+    told = {suspect.entry.tensor.key: suspect.tensor.name for suspect in books.suspects}
+    entries = [*(suspect.entry for suspect in books.suspects), *books.free_entries()]
+    for entry in entries:
+        shape = entry.tensor.shape
+        like = vectors.get(shape[-1], ()) if shape and books.contents.encoding(entry) is None else ()
+        if not like or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
+            continue
+        if not entry.tensor.dtype.is_floating:
+            continue  # rounded to whole numbers, any small vector is zeros
+        name = told.get(entry.tensor.key)
+        free = [v for v in like if v.name not in books.parameters and name in (None, v.name)]
+        array = books.contents.array(entry) if free and entry.tensor.numel <= _MOST_PAIRS else None
+        rows = None if array is None else array.reshape(-1, shape[-1])
+        if rows is None or not bool((rows == rows[:1]).all()):
+            continue
+        free = [v for v in free if not books.contents.originals.is_constant(v)]
+        vector = next((v for v in free if _is_row(books, v, rows[0], entry.tensor.dtype)), None)
+        if vector is not None:
+            _settle_rows(books, entry, vector, _Rows(Line.BROADCAST, 1), True)
+
+
+def _is_row(books: Books, vector: Parameter, row: Array, dtype: DType) -> bool:
+    """Whether a row has all numbers of a vector, as they are or rounded to the row's type."""
+    originals = books.contents.originals
+    values = originals.values(vector)
+    if values is not None:
+        return is_rounded(row, values.reshape(-1), dtype)
+    if dtype is vector.dtype:
+        return digest(row) == originals.digest(vector)
+    expected = originals.cast_digest(vector, dtype)
+    return expected is not None and cast_digest(row, dtype) == expected
+
+
+def _tables_beside(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
+    """Suspects that were folded from a table, beside it; nameless entries, beside the free tables of their width.
+
+    What multiplies a matrix is no row of a table: a weight with fewer rows, or with them in another order, was changed
+    by somebody, and must show.
+    """
+    for suspect in books.suspects:
+        table, entry = suspect.tensor, suspect.entry
+        is_folded = entry.decided_by in _FOLDED and entry.tensor.name not in table.names
+        if not isinstance(table, Parameter) or len(table.shape) < 2:
+            continue
+        if is_folded and not _is_read_whole(books, entry):
+            yield entry, [table]
+    if books.contents.mode == "none":
+        return
+    has_evidence = any(parameter.row_digests is not None for parameter in books.manifest.parameters)
+    free = [
+        p
+        for p in books.free_parameters()
+        if len(p.shape) >= 2
+        and (p.row_digests is not None or not has_evidence)
+        and not books.contents.originals.is_constant(p)
+    ]
+    tables: dict[int, list[Parameter]] = defaultdict(list)
+    for table in free:
+        if table.shape[-1] > 1:
+            tables[table.shape[-1]].append(table)
+    for entry in books.free_entries():
+        if entry.role in (Role.QUANTIZATION, Role.BUFFER) or entry.sources or books.contents.numel(entry) < 2:
+            continue
+        if _is_read_whole(books, entry):
+            continue
+        modules = books.reader_modules(entry)
+        like = [table for width in set(books.contents.shape(entry)) for table in tables.get(width, ())]
+        numel = books.contents.numel(entry)
+        like = [table for table in like if table.numel != numel and numel > table.shape[-1]]
+        like.sort(key=lambda table: module_of(table.name) not in modules)
+        if like:
+            yield entry, like[:_MOST_TABLES]
+
+
+def _is_read_whole(books: Books, entry: Entry) -> bool:
+    return books.is_multiplied(entry) or _is_looked_up(books, entry)
+
+
+def _is_looked_up(books: Books, entry: Entry) -> bool:
+    """Whether it is a table still: what was cut from one in advance has no indices any more."""
+    known = ((operator_of(node), slot) for node, slot in books.readers(entry))
+    return any(
+        operator is not None
+        and operator.kind is Kind.LOOKS_UP
+        and operator.slot(slot) in (Slot.TABLE, Slot.CODES)
+        for operator, slot in known
+    )
+
+
+def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, compared: bool) -> None:
+    books.release(entry)
+    if entry.sources:
+        rule = f"provenance+{'shape' if not compared else 'sampled-rows' if found.is_sampled else 'rows'}"
+    else:
+        rule = "sampled:rows" if found.is_sampled else "content:rows"
+    changed = books.contents.changes(entry, table) or ()
+    error = 0.0 if compared and not changed else None
+    learned = found.distinct * table.shape[-1]
+    books.hold(
+        table, entry, (found.line, *changed), rule, error, learned, _first_of_repeated(entry, table, found)
+    )
+
+
+def _first_of_repeated(entry: Entry, table: Parameter, found: _Rows) -> tuple[Piece, ...]:
+    """Where all of a repeated table stands for the first time; nothing where its rows do not stand as they are."""
+    if found.line is not Line.BROADCAST or not found.is_straight:
+        return ()
+    axes = tuple(range(len(table.shape)))
+    return (Piece(entry.tensor.key, table.shape, axes, taken=(0, 0, 1), viewed=(-1, table.numel)),)
+
+
+def _compare_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
+    """Along whichever axis makes the entry's rows the table's."""
+    array = books.contents.array(entry)
+    if array is None or books.contents.changes(entry, table) is None or not array.size:
+        return None
+    is_last = array.shape[-1:] == table.shape[-1:]
+    for number, rows in enumerate(_as_rows(array, table.shape[-1])):
+        is_straight = is_last and number == 0
+        known = _known_digests(books, entry, table)
+        if known is not None:
+            stored = row_digests(_canonical(rows)).astype(np.uint64)
+            places = _without_masked(rows, np.isin(stored, known, kind="sort"))
+            if places is not None and places.size and np.isin(stored[places], known, kind="sort").all():
+                line = _line_of_rows(stored[places], known) if places.size == stored.size else Line.GATHERED
+                return _Rows(line, int(np.unique(stored[places]).size), is_straight=is_straight)
+            continue
+        found = _compare_codes(books, entry, table, rows)
+        if found is not None:
+            return replace(found, is_straight=is_straight)
+    return None
+
+
+def _as_rows(array: Array, width: int) -> list[Array]:
+    """The array (rows, width) with each axis of the table's width put last, the last axis first."""
+    axes = [axis for axis in reversed(range(array.ndim)) if array.shape[axis] == width]
+    return [np.ascontiguousarray(np.moveaxis(array, axis, -1)).reshape(-1, width) for axis in axes]
+
+
+def _canonical(rows: Array) -> Array:
+    return next(rounded(rows, None)) if rows.dtype == np.float16 else rows
+
+
+def _known_digests(books: Books, entry: Entry, table: Parameter) -> Digests | None:
+    """Of the table's rows in the entry's type; None where they are not known, or the entry holds codes."""
+    if books.contents.encoding(entry) is not None:
+        return None
+    if entry.tensor.dtype is table.dtype and entry.tensor.payload is not None:
+        digests = books.contents.originals.row_digests(table)
+        if digests is not None:
+            return digests
+    return books.contents.originals.cast_row_digests(table, entry.tensor.dtype)
+
+
+def _without_masked(rows: Array, is_known: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64] | None:
+    """Places of the rows that no mask has overwritten; None where a row is neither known nor masked."""
+    if is_known.all():
+        return np.arange(len(rows))
+    if rows.dtype.kind != "f":
+        return None
+    values = rows.astype(np.float64)
+    masked = find_masked(values).all(axis=1) & (values == values[:, :1]).all(axis=1)
+    return np.flatnonzero(~masked) if bool((is_known | masked).all()) else None
+
+
+def _line_of_rows(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> Line:
+    starts = np.flatnonzero(known == stored[0])
+    if any(np.array_equal(known[start : start + stored.size], stored) for start in starts):
+        return Line.SLICED
+    repeats = stored.size % known.size == 0 and np.array_equal(
+        np.tile(known, stored.size // known.size), stored
+    )
+    return Line.BROADCAST if repeats else Line.GATHERED
+
+
+def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) -> _Rows | None:
+    """Rows in another type: each against all of the table where its values are known, else a run by the samples."""
+    room = _room_of_rows(books, entry, rows)
+    values = books.contents.originals.values(table)
+    width = table.shape[-1]
+    if values is not None and len(rows) * table.numel <= _MOST_PAIRS:
+        known = values.reshape(-1, width).astype(np.float64)
+        places = []
+        for row in rows.astype(np.float64):
+            near = np.flatnonzero((np.abs(known - row) <= room).all(axis=1))
+            if not near.size:
+                return None
+            places.append(int(near[0]))
+        found = np.array(places)
+        if not is_like(rows, known[places], np.full(rows.shape, room)):
+            return None
+        return _Rows(_line_of_rows(found, np.arange(len(known))), int(np.unique(found).size))
+    samples = books.contents.originals.samples(table)
+    rows = _rows_of_one_example(rows)
+    count = table.numel // width - len(rows)
+    for start in range(count + 1) if samples is not None and values is None else ():
+        positions = books.contents.originals.positions(table.numel) - start * width
+        inside = (positions >= 0) & (positions < rows.size)
+        if int(inside.sum()) < 4:
+            continue
+        assert samples is not None
+        mine, theirs = rows.reshape(-1)[positions[inside]], samples[inside]
+        if is_like(mine, theirs.astype(np.float64), np.full(mine.shape, room)):
+            return _Rows(Line.SLICED, len(rows), is_sampled=True)
+    return None
+
+
+def _rows_of_one_example(rows: Array) -> Array:
+    """The rows of one example of a batch, where all have the same."""
+    for count in range(1, len(rows) // 2 + 1):
+        if len(rows) % count == 0 and (rows.reshape(-1, count, rows.shape[1]) == rows[:count]).all():
+            return rows[:count]
+    return rows
+
+
+def _room_of_rows(books: Books, entry: Entry, rows: Array) -> float:
+    """What an element may be off: a step of the codes, a rounding of the type."""
+    encoded = books.contents.encoding(entry)
+    if encoded is not None:
+        return max((float(steps.max(initial=0.0)) for _, steps in encoded.bands()), default=0.0) * 1.001
+    if rows.dtype.kind not in "fV":
+        return 0.0
+    largest = float(np.abs(rows.astype(np.float64)).max(initial=0.0))
+    return largest * {2: 2.0**-8}.get(rows.dtype.itemsize, 2.0**-22)
+
+
+def _measure_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
+    """What shapes alone allow: fewer rows are a slice, more are gathered, and then all may be among them."""
+    shape = books.contents.shape(entry)
+    is_like = books.contents.changes(entry, table) is not None
+    if len(table.shape) < 2 or table.shape[-1] not in shape or not is_like:
+        return None
+    rows, known = books.contents.numel(entry) // table.shape[-1], table.numel // table.shape[-1]
+    return _Rows(Line.SLICED, rows) if rows < known else _Rows(Line.GATHERED, known)
+
+
+# a row added to a token
+
+_LEAST_TOKEN = 8
+"""Elements of a token, at least: of fewer, a sum of two numbers may be chance."""
+
+_BEFORE_JOINED = (MOVES | DECODES) - {"Concat"}
+
+_MOST_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _AddedRow:
+    token: Parameter
+    table: Parameter
+    row: int
+    entry: Entry
+
+
+def match_added_rows(books: Books) -> None:
+    """Settle each free token of which the file holds the sum with a row of positions, and nothing else."""
+    if books.contents.mode == "none":
+        return
+    tokens = [p for p in books.free_parameters() if _is_token(books, p)]
+    tables = [p for p in books.manifest.parameters if _is_position_table(p)] if tokens else []
+    found: dict[str, list[_AddedRow]] = defaultdict(list)
+    used: set[Key] = set()
+    for token in tokens:
+        like = [table for table in tables if table.shape[-1] == token.shape[-1]][:_MOST_TABLES]
+        for entry in _may_hold_token(books, token.shape[-1]) if like else ():
+            pairs = ((t, _find_row(books, entry, token, t, [f.row for f in found[t.name]])) for t in like)
+            table, row = next((pair for pair in pairs if pair[1] is not None), (None, None))
+            if table is not None and row is not None and entry.tensor.key not in used:
+                used.add(entry.tensor.key)
+                found[table.name].append(_AddedRow(token, table, row, entry))
+                break
+    for alike in found.values():
+        if _are_joined_in_order(books, [each.entry for each in alike]):
+            for each in alike:
+                token, entry = each.token, each.entry
+                rule = f"{books.contents.evidence}:w+{each.table.name}"
+                axes = tuple(range(len(token.shape)))
+                piece = Piece(entry.tensor.key, token.shape, axes, computed=Computed(rule))
+                books.release(entry)
+                books.hold(token, entry, (Line.FOLDED_POINTWISE,), rule, 0.0, token.numel, (piece,))
+
+
+def _are_joined_in_order(books: Books, entries: list[Entry]) -> bool:
+    """Whether one node joins all of several tokens, in this order."""
+    wiring = books.ledger.wiring
+    joined = [
+        {reader.node.place: reader.slot for reader in wiring.readers(entry.tensor, past=_BEFORE_JOINED)}
+        for entry in entries
+    ]
+    common = set.intersection(*(set(each) for each in joined)) if entries else set()
+    slots = [[each[place] for each in joined] for place in common]
+    return len(entries) < 2 or (bool(slots) and all(each == sorted(set(each)) for each in slots))
+
+
+def _is_token(books: Books, parameter: Parameter) -> bool:
+    is_row = len(parameter.shape) > 1 and parameter.numel == parameter.shape[-1] >= _LEAST_TOKEN
+    return is_row and parameter.dtype.is_floating and not books.contents.originals.is_constant(parameter)
+
+
+def _is_position_table(parameter: Parameter) -> bool:
+    is_long = len(parameter.shape) > 1 and parameter.numel > parameter.shape[-1]
+    is_embedding = len(parameter.shape) == 2 and "pos" in parameter.name.lower()
+    return is_long and (parameter.name.rpartition(".")[2] != "weight" or is_embedding)
+
+
+def _may_hold_token(books: Books, width: int) -> list[Entry]:
+    """Unsettled entries of which the last axis is as wide."""
+    roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
+    return [
+        entry
+        for entry in books.open_entries()
+        if entry.tensor.key not in books.entries
+        and entry.role in roles
+        and entry.tensor.dtype.is_floating
+        and entry.tensor.shape[-1:] == (width,)
+        and entry.tensor.numel <= width * _MOST_ROWS
+        and books.contents.encoding(entry) is None
+    ]
+
+
+def _find_row(
+    books: Books, entry: Entry, token: Parameter, table: Parameter, taken: Collection[int]
+) -> int | None:
+    """The row that was added, if it is the one that has to be."""
+    array = books.contents.array(entry)
+    values, known = books.contents.originals.values(token), books.contents.originals.values(table)
+    if array is None or values is None or known is None or not array.size:
+        return None
+    stored, rows = array.reshape(-1, token.numel), known.reshape(-1, token.numel)
+    place = _first_left(books, table, rows, taken) if bool((stored == stored[0]).all()) else None
+    if place is None:
+        return None
+    row, mine = rows[place], values.reshape(-1)
+    expected = mine + row
+    if expected.dtype == stored.dtype and is_rounded(stored[0], expected, entry.tensor.dtype):
+        return place
+    sizes = np.abs(mine.astype(np.float64)) + np.abs(row.astype(np.float64))
+    error = np.abs(stored[0].astype(np.float64) - (mine.astype(np.float64) + row))
+    return place if bool((error <= tolerance_of(books.contents, entry) * sizes).all()) else None
+
+
+def _first_left(
+    books: Books, table: Parameter, rows: npt.NDArray[np.generic], taken: Collection[int]
+) -> int | None:
+    """The first row of a table that no entry holds, nor another token; the first of all where each row is held."""
+    settled = books.parameters.get(table.name)
+    held: set[bytes] = set()
+    for key in settled.entries if settled is not None else ():
+        array = books.contents.array(books.entry(key))
+        if array is None or array.dtype != rows.dtype or array.shape[-1:] != rows.shape[-1:]:
+            return None
+        held.update(row.tobytes() for row in np.ascontiguousarray(array).reshape(-1, rows.shape[-1]))
+    left = (p for p in range(len(rows)) if p not in taken and rows[p].tobytes() not in held)
+    return next(left, len(taken) if len(taken) < len(rows) else None)
+
+
+# rotary embeddings
+
+_MOST_ANGLES = 1 << 22
+"""Elements up to which a table is looked at."""
+
+_NEAR_ANGLES = 2e-3
+"""Cosines in float16 differ from those in float64 by half of that; an angle of a thousand in float32 by less."""
+
+
+def match_rotary(books: Books) -> None:
+    """Settle as `buffer` each nameless table all of whose rows are cosines, or sines, of whole positions."""
+    if books.contents.mode == "none":
+        return
+    tables = list(_frequencies(books))
+    for entry in list(books.free_entries()):
+        is_learned = entry.role in (Role.QUANTIZATION, Role.CONSTANT)
+        if is_learned or not entry.tensor.dtype.is_floating or not 1 < entry.tensor.numel <= _MOST_ANGLES:
+            continue
+        for buffer, frequencies in tables:
+            if _is_table_of_angles(books, entry, frequencies):
+                books.settle(entry, Line.BUFFER, "content:rotary", buffer.name)
+                break
+
+
+def settle_untuned(books: Books) -> None:
+    """Settle as `differing` each nameless vector that stands where frequencies belong, and is not PyTorch's.
+
+    PyTorch's program reads its frequencies, and the file holds them nowhere; of a vector of as many elements nothing is
+    computed but cosines and sines: the file turns by other angles, though these may be frequencies, too.
+    """
+    if books.contents.mode == "none" or not books.manifest.lists_all_buffers:
+        return
+    held = {line.parameter for line in books.entries.values()}
+    for buffer, frequencies in _frequencies(books):
+        if buffer.read is False or held & {*buffer.names} or not are_frequencies(frequencies, _FREQUENCIES):
+            continue
+        for entry in list(books.free_entries()):
+            if not entry.tensor.dtype.is_floating or books.contents.numel(entry) not in (
+                frequencies.size,
+                2 * frequencies.size,
+            ):
+                continue
+            scope, module = books.aligned.module(entry.scope), split_name(buffer.name)[0]
+            is_at_home = not entry.has_scope or not scope or f"{module}.".startswith(f"{scope}.")
+            if is_at_home and is_only_turned(books, entry):
+                books.settle(entry, Line.DIFFERING, f"structure+{books.contents.evidence}", buffer.name)
+
+
+_FREQUENCIES = 2e-4
+"""Relative error of frequencies that are stored as PyTorch stores them."""
+
+
+def _frequencies(books: Books) -> Iterator[tuple[Buffer, Reals]]:
+    for buffer in books.manifest.buffers:
+        if (
+            buffer.name.rpartition(".")[2].endswith("inv_freq")
+            and len(buffer.shape) == 1
+            and buffer.numel > 1
+        ):
+            values = books.contents.originals.vector(buffer.name)
+            if values is not None:
+                yield buffer, values
+
+
+def _is_table_of_angles(books: Books, entry: Entry, frequencies: Reals) -> bool:
+    array = books.contents.array(entry)
+    if array is None:
+        return False
+    width = frequencies.size
+    for axis in range(array.ndim):
+        if array.shape[axis] in (width, 2 * width):
+            rows = np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis]).astype(np.float64)
+            if any(_follows_angles(rows, angles) for angles in _angles(frequencies, rows)):
+                return True
+    return False
+
+
+def _angles(frequencies: Reals, rows: Reals) -> Iterator[Reals]:
+    """Angles a position, (width of a row,): once, or for both halves, or for both of each pair."""
+    if rows.shape[1] == frequencies.size:
+        yield frequencies
+    else:
+        yield np.concatenate([frequencies, frequencies])
+        yield np.repeat(frequencies, 2)
+
+
+def _follows_angles(rows: Reals, angles: Reals) -> bool:
+    """Whether the rows are those of positions 0, 1, 2, ..., from the first on, however often they are repeated.
+
+    At position 0 all cosines are 1, which says nothing of the frequencies: there have to be two positions.
+    """
+    for count in (n for n in range(2, len(rows) + 1) if len(rows) % n == 0):
+        positions = np.arange(count)[:, None] * angles  # (positions, width)
+        for table in (np.cos(positions), np.sin(positions)):
+            whole = np.tile(table, (len(rows) // count, 1))
+            size = float((whole * whole).sum())
+            factor = float((rows * whole).sum()) / size if size else 0.0
+            if factor and bool((np.abs(rows - factor * whole) <= _NEAR_ANGLES * abs(factor)).all()):
+                return True
+    return False
+
+
+def is_only_turned(books: Books, entry: Entry) -> bool:
+    """Whether all that is computed of a tensor, past one product, are cosines and sines."""
+    wiring = books.ledger.wiring
+    waiting = [(reader, 0) for reader in wiring.readers(entry.tensor)]
+    seen: set[Place] = set()
+    is_turned = False
+    while waiting:
+        (node, _), products = waiting.pop()
+        if node.op_type in ("Cos", "Sin") and node.is_standard:
+            is_turned = True
+            continue
+        products += node.op_type in _MULTIPLIES
+        if products > 1 or node.op_type not in _ONWARDS or len(seen) > _MOST_ONWARDS:
+            return False
+        if node.place not in seen:
+            seen.add(node.place)
+            onwards = wiring.readers(node)
+            if not onwards:
+                return False
+            waiting += [(reader, products) for reader in onwards]
+    return is_turned
+
+
+_MULTIPLIES = frozenset({"MatMul", "Mul", "QLinearMatMul", "QLinearMul"})
+"""What multiplies frequencies by positions."""
+
+_ONWARDS = _MULTIPLIES | MOVES | DECODES | {"Cast", "Concat", "Expand", "QLinearConcat", "QuantizeLinear"}
+"""What may stand between frequencies and the sines of their angles."""
+
+_MOST_ONWARDS = 64
+"""Nodes that are followed."""

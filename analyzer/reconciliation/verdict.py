@@ -1,0 +1,439 @@
+"""Settled books -> Reconciliation: the sums of the bridge, findings, what is nearest, and whether wiring changed.
+
+Wiring is compared by the digest of `analyzer.fingerprint`, with each weight under its PyTorch name. It says something
+of files as they were exported: whoever optimizes a file, or encodes its weights, changes it, and then nothing is
+compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from analyzer.checkpoints.statedict import listed
+from analyzer.errors import LedgerError
+from analyzer.findings.facts import count_freed
+from analyzer.fingerprint import Fingerprint, take_fingerprint
+from analyzer.ledger import Entry, Finding, Ledger, Severity
+from analyzer.manifest import Manifest, Parameter, Unreached, Wired, save_manifest
+from analyzer.model import Key, Place, StoredTensor, label
+from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.lines import (
+    MEANINGS,
+    RETYPED,
+    UNBALANCED,
+    WHY,
+    BridgeRow,
+    EntryLine,
+    Line,
+    Nearest,
+    Reads,
+    Reconciliation,
+    why_differing,
+)
+from analyzer.scopes import is_dotted, module_of
+from analyzer.units import format_doing, format_many, format_share
+
+# the sums, and what does not balance
+
+
+def close_books(books: Books, ledger: Ledger) -> Reconciliation:
+    """Sum what is settled, and say what is to be said of it.
+
+    Raises:
+        LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
+    """
+    manifest = books.manifest
+    parameters = tuple(books.parameters[parameter.name] for parameter in manifest.parameters)
+    entries = tuple(books.entries[entry.tensor.key] for entry in ledger.entries)
+    bridge = _bridge(books)
+    trainable = {parameter.name: parameter.trainable for parameter in manifest.parameters}
+    result = Reconciliation(
+        ledger=ledger,
+        manifest=manifest,
+        content=books.contents.mode,
+        bridge=bridge,
+        parameters=parameters,
+        entries=entries,
+        onnx_parameters=_count_parameters(books),
+        findings=(*_findings(books), *find_remarks(books)),
+        nearest=find_nearest(books),
+        trainability={
+            line.key: (line.parameter, trainable[line.parameter])
+            for line in entries
+            if line.parameter is not None and line.parameter in trainable
+        },
+        checked_places=books.checked_places,
+    )
+    _check(result)
+    reads, first = compare_wiring(result)
+    told = (remark_wiring(first),) if first is not None else ()
+    return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *told))
+
+
+def _bridge(books: Books) -> tuple[BridgeRow, ...]:
+    """Sum the lines. A held parameter carries its share of a tensor to the other side; the rest adds or takes away."""
+    rows = {line: [0, 0, 0, 0, 0] for line in Line}
+    numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
+    held: dict[Key, int] = Counter()
+    for settled in books.parameters.values():
+        numel = numels[settled.name]
+        learned, stored, nbytes = 0, 0, 0
+        for holding in books.holdings.get(settled.name, ()):
+            learned, stored = learned + holding.learned, stored + holding.stored
+            nbytes += _share(books.entry(holding.key).tensor, held[holding.key], holding.stored)
+            held[holding.key] += holding.stored
+        _add(rows[settled.line], 1, numel, learned - numel, stored - numel, nbytes)
+    for line in books.entries.values():
+        tensor = books.entry(line.key).tensor
+        if line.key not in held:
+            _add(rows[line.line], 1, tensor.numel, line.learned, tensor.numel, tensor.nbytes)
+        elif held[line.key] < tensor.numel:  # what fills up a tensor beside the parameters in it
+            rest = tensor.numel - held[line.key]
+            _add(rows[Line.ADDED], 0, rest, 0, rest, _share(tensor, held[line.key], rest))
+    for numel in books.made.values():  # in no file, so that they change no count
+        _add(rows[Line.OPAQUE], 1, numel, 0, 0, 0)
+    return tuple(BridgeRow(line, *rows[line]) for line in Line)
+
+
+def _share(tensor: StoredTensor, start: int, count: int) -> int:
+    """Bytes of a run of a tensor's elements; those of all runs sum to the tensor's."""
+    size = max(tensor.numel, 1)
+    return tensor.nbytes * (start + count) // size - tensor.nbytes * start // size
+
+
+def _add(row: list[int], *numbers: int) -> None:
+    """Tensors, elements, parameter_delta, stored_delta, bytes."""
+    for index, number in enumerate(numbers):
+        row[index] += number
+
+
+def _count_parameters(books: Books) -> int:
+    """Learned elements in the file with the PyTorch side known, counted on the file's side alone.
+
+    Each entry that some parameter is held in, once; copies, buffers and what the exporter made, never.
+    """
+    return sum(line.learned for line in books.entries.values())
+
+
+def _check(result: Reconciliation) -> None:
+    parameters = result.manifest.numel + sum(row.parameter_delta for row in result.bridge)
+    stored = result.manifest.numel + sum(row.stored_delta for row in result.bridge)
+    if (parameters, stored) != (result.onnx_parameters, result.ledger.stored_elements):
+        raise LedgerError(
+            f"{result.ledger.model.path}: the bridge leads to {parameters:,} parameters and {stored:,} stored "
+            f"elements, the file has {result.onnx_parameters:,} and {result.ledger.stored_elements:,}"
+        )
+
+
+def _name_of(books: Books, place: Place) -> str:
+    """What a node makes, as findings name it."""
+    graph = next(graph for graph in books.ledger.model.graphs if graph.path == place[0])
+    node = graph.nodes[place[1]]
+    return label((place[0], node.outputs[0] if node.outputs else node.name))
+
+
+def _findings(books: Books) -> Iterator[Finding]:
+    """One finding for each line that unbalances the account, with the culprits; of `differing` one for each why."""
+    numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
+    told = [(line, None) for line in UNBALANCED]
+    reasons: list[tuple[Line, str | None]] = [*told, *((Line.DIFFERING, why) for why in sorted(WHY))]
+    for line, why in sorted(reasons, key=lambda reason: UNBALANCED.index(reason[0])):
+        found = {
+            each.name: numels[each.name]
+            for each in books.parameters.values()
+            if each.line is line and why_differing(line, each.decided_by) == why
+        }
+        for entry in books.entries.values():
+            if entry.line is line and why_differing(line, entry.decided_by) == why:
+                name = label(entry.key) if line is Line.OPAQUE else entry.parameter or label(entry.key)
+                found.setdefault(name, books.entry(entry.key).tensor.numel)
+        if line is Line.OPAQUE:
+            found.update((_name_of(books, place), numel) for place, numel in books.made.items())
+        if found:
+            size = f"{format_many(len(found), 'tensor')}, {format_many(sum(found.values()), 'element')}"
+            words = MEANINGS[line].unbalanced if why is None else WHY[why]
+            message = f"{size}: {words[len(found) > 1]}"
+            yield Finding(line.value, Severity.ERROR, message, tuple(sorted(found)))
+
+
+# remarks
+
+_AS_THEY_ARE = frozenset(line for line, meaning in MEANINGS.items() if meaning.values in ("kept", "cast"))
+"""Lines of values that PyTorch's own type holds as well: what was computed from a parameter may need the wider one."""
+
+
+def find_remarks(books: Books) -> tuple[Finding, ...]:
+    """What an account may be told of beside its lines."""
+    return (
+        *_find_unreached(books.manifest),
+        *_find_untied(books),
+        *_find_wider(books),
+        *_find_unknown(books),
+    )
+
+
+def remark_wiring(first: str) -> Finding:
+    """What is told of a file that is wired otherwise than its export; `first` is a module, or "" where none is."""
+    where = f", first in {first}" if first else ""
+    message = f"the file computes with its weights otherwise than the exported one did{where}"
+    return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
+
+
+def _find_unreached(manifest: Manifest) -> Iterator[Finding]:
+    """Modules that the example inputs of the export left unused, by the inputs that would reach them."""
+    by_inputs: dict[tuple[str, ...], list[Unreached]] = defaultdict(list)
+    for idle in manifest.unreached:
+        by_inputs[idle.inputs].append(idle)
+    for inputs, found in by_inputs.items():
+        elements = sum(idle.elements for idle in found)
+        said = f"{format_many(elements, 'parameter')} ({format_share(elements, manifest.numel)})"
+        modules = listed(idle.module for idle in found)
+        hint = f"; {' or '.join(inputs)} would" if inputs else ""
+        whom = "it" if len(found) == 1 else "them"
+        message = f"{said} of {modules} are not in the file: no example input reaches {whom}{hint}"
+        yield Finding(
+            "unreached-module",
+            Severity.WARNING if inputs else Severity.NOTE,
+            message,
+            tuple(sorted(idle.module for idle in found)),
+        )
+
+
+def _find_untied(books: Books) -> Iterator[Finding]:
+    """Parameters of several names that the file stores more than once, with the same values or with others."""
+    tied = {parameter.name: parameter for parameter in books.manifest.parameters if parameter.tied}
+    same: dict[Key, str] = {}
+    other: dict[Key, str] = {}
+    for key, line in books.entries.items() if tied else ():
+        parameter = tied.get(line.parameter or "") or _find_place(books, key, line, tied.values())
+        held = books.parameters[parameter.name].entries if parameter is not None else ()
+        if parameter is not None and held:
+            names = f"{label(held[0])} ({', '.join(parameter.names)})"
+            if line.line is Line.COPIED:
+                same[key] = f"{label(key)} = {names}"
+            elif line.line in (Line.DIFFERING, Line.UNEXPECTED) and key not in held:
+                other[key] = f"{label(key)} is not {names}"
+    for found, words in ((same, "stored again"), (other, "stored with values of their own")):
+        if found:
+            entries = [books.entry(key) for key in found]
+            freed = count_freed(entries, books.ledger.entries, books.ledger.model)
+            elements = sum(entry.tensor.numel for entry in entries)
+            message = (
+                f"{format_many(elements, 'element')} ({format_many(freed, 'byte')}) that PyTorch ties to others "
+                f"{'is' if elements == 1 else 'are'} {words}"
+            )
+            subjects = tuple(sorted(found.values()))
+            yield Finding("untied-weights", Severity.WARNING, message, subjects, freed or None)
+
+
+def _find_place(books: Books, key: Key, line: EntryLine, tied: Iterable[Parameter]) -> Parameter | None:
+    """The parameter in whose place an unexpected tensor is read: by a module of one of its names, in its shape."""
+    if line.line is not Line.UNEXPECTED:
+        return None
+    entry = books.entry(key)
+    shapes, modules = {entry.tensor.shape, entry.tensor.shape[::-1]}, books.reader_modules(entry)
+    return next(
+        (
+            each
+            for each in tied
+            if each.shape in shapes and modules & {module_of(name) for name in each.names}
+        ),
+        None,
+    )
+
+
+def _find_wider(books: Books) -> Iterator[Finding]:
+    """Weights that PyTorch has in fewer bits than the file, though nothing was computed from them."""
+    needed = _needed_bits(books)
+    wider: dict[tuple[int, int], list[Entry]] = defaultdict(list)
+    for key, bits in needed.items():
+        entry = books.entry(key)
+        dtype = entry.tensor.dtype
+        if bits and dtype.is_floating and dtype.bits > bits:
+            wider[dtype.bits, bits].append(entry)
+    found = [entry for entries in wider.values() for entry in entries]
+    if found:
+        saved = sum(
+            count_freed(entries, books.ledger.entries, books.ledger.model) * (has - needs) // has
+            for (has, needs), entries in wider.items()
+        )
+        types = ", ".join(f"{has} bits for {needs}" for has, needs in sorted(wider))
+        said = format_doing(sum(entry.tensor.numel for entry in found), "learned element", "are")
+        message = (
+            f"{said} stored in more bits than in PyTorch ({types}); its own types would take "
+            f"{format_many(saved, 'byte')} less"
+        )
+        subjects = tuple(sorted(label(entry.tensor.key) for entry in found))
+        yield Finding("wider-than-checkpoint", Severity.NOTE, message, subjects, saved or None)
+
+
+def _needed_bits(books: Books) -> dict[Key, int]:
+    """Of each stored tensor, the bits of the widest parameter in it; 0 where one was not stored as it is."""
+    bits: dict[Key, int] = {}
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        is_plain = parameter.dtype.is_floating and _AS_THEY_ARE.issuperset(settled.chain)
+        for key in settled.entries:
+            before = bits.get(key)
+            mine = parameter.dtype.bits if is_plain else 0
+            bits[key] = mine if before is None else max(before, mine) if before and mine else 0
+    return bits
+
+
+_LEFT = frozenset({Line.DIFFERING, Line.MISSING, Line.OPAQUE, Line.UNEXPECTED, Line.UNEXPLAINED})
+"""Lines of what PyTorch's own program may explain."""
+
+
+def _find_unknown(books: Books) -> Iterator[Finding]:
+    """What is left over, where PyTorch's side does not know what forward computes, and reads."""
+    manifest = books.manifest
+    is_at_hand = (
+        manifest.lists_all_buffers and manifest.trace is None
+    )  # its class, which whoever has it can ask
+    if manifest.program is not None or is_at_hand or books.contents.mode == "none":
+        return
+    sizes = {
+        label(key): books.entry(key).tensor.numel
+        for key, line in books.entries.items()
+        if line.line in _LEFT and not is_dotted(books.entry(key).tensor.name)
+    }
+    numels = {parameter.name: parameter.numel for parameter in manifest.parameters}
+    absent = {line.name: numels[line.name] for line in books.parameters.values() if line.line is Line.MISSING}
+    if sizes or (absent and not manifest.lists_all_buffers):
+        size = format_many(sum(sizes.values()) + sum(absent.values()), "element")
+        message = (
+            f"{size} may be computed from others in advance, or not be read: a state dict does not say what forward "
+            "does; reconcile against the class (a folder with its config.json, or module:factory) or the manifest of "
+            "an export"
+            if not manifest.lists_all_buffers
+            else f"{size} may be computed from others in advance: the manifest was written without the values of "
+            "PyTorch's program; export again, or reconcile against the class"
+        )
+        yield Finding("program-unknown", Severity.NOTE, message, tuple(sorted((*sizes, *absent))))
+
+
+# what is most like
+
+_MOST_ENTRIES = 64
+_MOST_CANDIDATES = 64
+
+
+def find_nearest(books: Books) -> tuple[Nearest, ...]:
+    """For the first entries on an unbalanced line, in file order; none where contents are not compared.
+
+    A candidate has as many elements in a shape that can be turned into the entry's. Missing ones go first; among equals
+    the one with most elements in common, then with the least largest difference.
+    """
+    culprits = [line for line in books.entries.values() if line.line in UNBALANCED]
+    found = (_nearest_of(books, books.entry(line.key)) for line in culprits[:_MOST_ENTRIES])
+    return tuple(nearest for nearest in found if nearest is not None)
+
+
+def _nearest_of(books: Books, entry: Entry) -> Nearest | None:
+    numel = books.contents.numel(entry)
+    like = [p for p in books.manifest.parameters if p.numel == numel and books.contents.compares(p)]
+    like.sort(key=lambda parameter: parameter.name in books.holdings)
+    best: tuple[tuple[int, float], Nearest] | None = None
+    for parameter in like[:_MOST_CANDIDATES]:
+        equal, compared = books.contents.agreement(entry, parameter)
+        if not compared:
+            continue
+        largest = books.contents.error(entry, parameter)
+        candidate = Nearest(entry.tensor.key, parameter.name, equal, compared, largest)
+        rank = (-equal, float("inf") if largest is None else largest)
+        if best is None or rank < best[0]:
+            best = (rank, candidate)
+    return None if best is None else best[1]
+
+
+# what the file computes with its weights
+
+
+def wiring_of(result: Reconciliation) -> Wired | None:
+    """What the file computes with the parameters that it holds; None where that is more than one look can tell."""
+    taken = _take(result)
+    if taken is None:
+        return None
+    return Wired(taken.outputs, taken.scopes, result.ledger.model.producer, _domains(result))
+
+
+def keep_wiring(result: Reconciliation, path: Path) -> None:
+    """Write into the manifest at `path` what the file computes, so that `reconcile` can tell what changed since."""
+    wired = wiring_of(result)
+    if wired is not None:
+        save_manifest(replace(result.manifest, wiring=wired), path)
+
+
+def compare_wiring(result: Reconciliation) -> tuple[Reads, str | None]:
+    """Whether the file reads its weights as the manifest's export did, and the first module that does not.
+
+    The module is "" where none can be named.
+    """
+    known = result.manifest.wiring
+    taken = _take(result) if known is not None else None
+    if known is None or taken is None:
+        return "not-compared", None
+    if taken.outputs == known.outputs:
+        return "as-exported", None
+    if _is_rewritten(result, known):
+        return "not-compared", None
+    return "differs", Fingerprint(known.outputs, known.scopes).first_difference(taken) or ""
+
+
+def _is_rewritten(result: Reconciliation, known: Wired) -> bool:
+    """Whether a tool says that it made another file of it: by its name, its operators, its types, or lost notes."""
+    ledger = result.ledger
+    return (
+        ledger.model.producer != known.producer
+        or not set(_domains(result)) <= set(known.domains)
+        or any(line.line in RETYPED for line in result.parameters)
+        or (bool(known.scopes) and not ledger.traced_scopes)
+    )
+
+
+def _domains(result: Reconciliation) -> tuple[str, ...]:
+    return tuple(sorted({node.domain for node in result.ledger.model.nodes()}))
+
+
+def _take(result: Reconciliation) -> Fingerprint | None:
+    ledger = result.ledger
+    if ledger.live is None or ledger.model.traffic is not None:
+        return None
+    return take_fingerprint(
+        ledger.model, ledger.wiring, ledger.live, _name_weights(result), ledger.traced_scopes
+    )
+
+
+def _name_weights(result: Reconciliation) -> dict[Key, str]:
+    """What stands for each stored tensor that holds parameters or a buffer: their names, and how they stand in it.
+
+    Parameters of equal content have one name, so that merging them, which changes nothing, changes no digest.
+    """
+    names = _canonical_names(result.manifest)
+    words: dict[Key, set[str]] = defaultdict(set)
+    for settled in result.parameters:
+        name = names.get(settled.name, settled.name)
+        for piece in settled.pieces:
+            rule = "" if piece.computed is None else piece.computed.rule
+            words[piece.key].add(f"{name} {piece.axes} {piece.taken} {piece.put} {piece.viewed} {rule}")
+        pieces = {piece.key for piece in settled.pieces}
+        for key in settled.entries:
+            if key not in pieces:
+                words[key].add(name)
+    for entry in result.entries:
+        if entry.line is Line.BUFFER and entry.parameter is not None and entry.piece is not None:
+            words[entry.key].add(f"{entry.parameter} {entry.piece.axes}")
+    shapes = {entry.tensor.key: entry.tensor.shape for entry in result.ledger.entries}
+    return {key: f"{shapes[key]} {sorted(found)}" for key, found in words.items()}
+
+
+def _canonical_names(manifest: Manifest) -> dict[str, str]:
+    first: dict[tuple[tuple[int, ...], str], str] = {}
+    return {
+        parameter.name: first.setdefault((parameter.shape, parameter.content.digest), parameter.name)
+        for parameter in manifest.parameters
+        if parameter.content is not None
+    }

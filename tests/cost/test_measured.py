@@ -1,0 +1,126 @@
+"""What is said of a model beside a run of it by onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+from commands import run_here
+from models import noise, save, text_model
+
+from analyzer.audit import audit_model
+from analyzer.cost.account import measure_cost
+from analyzer.cost.measured import compare_run
+from analyzer.cost.walk import Walk
+from analyzer.read import read_model
+from analyzer.schemas import load_schema
+from analyzer.timing.running.traced import TracedNode, TracedRun
+
+PRODUCT = """
+<ir_version: 10, opset_import: ["": 18]>
+g (float[b, s, 6] x) => (float[b, s, 4] y) { h = MatMul(x, w) t = Tanh(h) y = Add(t, h) }
+"""
+
+
+def product(folder: Path) -> Path:
+    return save(folder, text_model(PRODUCT, {"w": noise(6, 4)}))
+
+
+@pytest.mark.time
+def test_a_run_that_is_as_it_is_said_agrees(tmp_path: Path) -> None:
+    done = run_here(
+        "cost", product(tmp_path), "--shape", "b=2,s=5", "--measured", "--memory", "--format", "json"
+    )
+
+    told = json.loads(done.stdout)
+    jsonschema.validate(told, load_schema("cost"))
+    run = told["measured"]
+    assert (done.returncode, run["verdict"]) == (0, "agrees")
+    assert run["at"] == {"b": 2, "s": 5}
+    assert run["macs"]["said"] == run["macs"]["measured"] == 2 * 5 * 6 * 4
+    assert run["macs"]["operators"] == {"MatMul": 240}
+    assert (run["shapes"], run["unknown_shapes"], run["differing"]) == (3, 0, [])
+    assert [line["unexplained"] for line in run["memory"]] == [0, 0]
+    assert (
+        "agrees: 3 shapes and 240 MACs"
+        in run_here("cost", product(tmp_path), "--shape", "b=2,s=5", "--measured").stdout
+    )
+
+
+@pytest.mark.time
+def test_what_only_the_run_tells_is_counted_from_it(tmp_path: Path) -> None:
+    text = """
+        g (float[b, 2] x) => (float[n, c] y) {
+            i = NonZero(x) t = Transpose(i) f = Cast<to = 1>(t) y = MatMul(f, w)
+        }
+    """
+    model = save(tmp_path, text_model(text, {"w": noise(2, 4)}))
+
+    run = json.loads(run_here("cost", model, "--shape", "b=3", "--measured", "--format", "json").stdout)[
+        "measured"
+    ]
+
+    assert run["macs"]["verdict"] == "not-compared"
+    assert run["macs"]["measured"] == 3 * 2 * 2 * 4  # none of six random numbers is 0
+    assert run["unknown_shapes"] == 4
+
+
+@pytest.mark.time
+def test_bodies_are_counted_as_often_as_they_ran(tmp_path: Path) -> None:
+    text = """
+        g (float[2, 6] x) => (float[2, 6] y) {
+            m = Constant<value = int64 {7}>()
+            t = Constant<value = bool {1}>()
+            y = Loop(m, t, x) <body = b (int64 i, bool c, float[2, 6] h) => (bool d, float[2, 6] o)
+                { d = Identity(c) o = MatMul(h, w) }>
+        }
+    """
+    model = save(tmp_path, text_model(text, {"w": noise(6, 6)}))
+
+    run = json.loads(run_here("cost", model, "--measured", "--format", "json").stdout)["measured"]
+
+    assert run["verdict"] == "agrees"
+    assert run["macs"]["measured"] == 7 * 2 * 6 * 6
+
+
+@pytest.mark.time
+def test_a_model_that_does_not_run_has_no_answer(tmp_path: Path) -> None:
+    proto = text_model("g (float[2] x) => (float[2] y) { y = acme.Mystery(x) }")
+    proto.opset_import.append(onnx.helper.make_opsetid("acme", 1))
+
+    done = run_here("cost", save(tmp_path, proto), "--measured")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "onnxruntime does not run it" in done.stderr
+
+
+def test_another_shape_is_told_with_its_value(tmp_path: Path) -> None:
+    path = product(tmp_path)
+    walk = Walk(read_model(path))
+    list(walk.run())
+    calls = [
+        TracedNode("MatMul_0", "MatMul", (("float", (2, 5, 6)), ("float", (6, 4))), (("float", (2, 5, 7)),)),
+        TracedNode("Tanh_1", "Tanh", (("float", (2, 5, 4)),), (("float", (2, 5, 4)),)),
+        TracedNode("Add_2", "Add", (("float", (2, 5, 4)),) * 2, (("float", (2, 5, 4)),)),
+    ]
+
+    compared = compare_run(walk, {"b": 2, "s": 5}, read_model(path), TracedRun(tuple(calls)))
+
+    assert compared.values == 3
+    (row,) = compared.differing
+    assert (row.value, row.expression, row.said, row.found) == ("h", "[b, s, 4]", (2, 5, 4), (2, 5, 7))
+
+
+def test_axes_that_meet_are_equal_until_sizes_say_otherwise(tmp_path: Path) -> None:
+    text = "g (float[a, 4] x, float[b, 4] z) => (float[c, 5] y) { h = Add(x, z) y = MatMul(h, w) }"
+    ledger = audit_model(save(tmp_path, text_model(text, {"w": noise(4, 5)})))
+
+    free = measure_cost(ledger)
+    assert (str(free.total.macs), free.assumed) == ("20*a", ("a = b",))
+    assert measure_cost(ledger, sizes={"a": 3, "b": 3}).assumed == ("a = b",)
+    for a, b in ((1, 7), (7, 1)):
+        wide = measure_cost(ledger, sizes={"a": a, "b": b})
+        assert (wide.at(wide.total.macs), wide.assumed) == (140, ())

@@ -1,0 +1,290 @@
+"""Rules of operators against counters that know nothing but loops."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.cost.algebra import Size, evaluate, symbol
+from analyzer.cost.compute import COMPUTE
+from analyzer.cost.fused import FUSED
+from analyzer.cost.layout import LAYOUT
+from analyzer.cost.others import OTHERS
+from analyzer.cost.values import Step, Value
+from analyzer.cost.work import Work, work_of
+from analyzer.dtypes import DType
+from analyzer.model import Node
+
+N = symbol("n")
+
+
+def value(*dims: Size, data: Sequence[int] | None = None) -> Value:
+    return Value(DType.FLOAT if data is None else DType.INT64, dims, None if data is None else tuple(data))
+
+
+def numbers(*data: int) -> Value:
+    return value(len(data), data=data)
+
+
+def step_of(op_type: str, *inputs: Value, domain: str = "", outputs: int = 1, **settings: object) -> Step:
+    integers = {name: setting for name, setting in settings.items() if isinstance(setting, int)}
+    others = {name: setting for name, setting in settings.items() if not isinstance(setting, int)}
+    names = tuple(f"i{at}" for at in range(len(inputs)))
+    made = tuple(f"o{at}" for at in range(outputs))
+    return Step(Node((), 0, op_type, domain, "", names, made, integers, settings=others), inputs, 21)  # type: ignore[arg-type]
+
+
+def made_of(step: Step) -> list[Value]:
+    op_type = step.node.op_type
+    rule = next(rules[op_type] for rules in (FUSED, LAYOUT, COMPUTE, OTHERS) if op_type in rules)
+    return list(rule(step))
+
+
+def work(step: Step) -> Work:
+    found = work_of(step, made_of(step))
+    assert found is not None
+    return found
+
+
+def at(size: Size, **sizes: int) -> int:
+    found = evaluate(size, sizes)
+    assert found is not None
+    return found
+
+
+@given(
+    st.integers(1, 12),
+    st.one_of(st.none(), st.integers(-14, 14)),
+    st.one_of(st.none(), st.integers(-14, 14)),
+    st.sampled_from([1, 1, 2, 3, -1, -2]),
+)
+def test_a_slice_of_a_free_axis_is_that_of_a_list(
+    n: int, start: int | None, end: int | None, stride: int
+) -> None:
+    far = (1 << 62) if stride > 0 else -(1 << 62)
+    first = start if start is not None else (0 if stride > 0 else far * -1)
+    last = end if end is not None else far
+    step = step_of("Slice", value(N), numbers(first), numbers(last), numbers(0), numbers(stride))
+
+    (made,) = made_of(step)
+
+    assert made.shape is not None
+    assert at(made.shape[0], n=n) == len(range(n)[start:end:stride])
+
+
+@given(
+    st.integers(1, 20),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_windows_are_those_that_a_loop_finds(
+    n: int, kernel: int, stride: int, dilation: int, before: int, after: int, up: bool
+) -> None:
+    reach = (kernel - 1) * dilation + 1
+    before, after = min(before, reach - 1), min(after, reach - 1)
+    room = n + before + after
+    if room < reach:
+        return
+    starts = [start for start in range(0, room, stride) if start + reach <= room]
+    if up and starts[-1] + reach < room and starts[-1] + stride < n + before:
+        starts.append(
+            starts[-1] + stride
+        )  # one more that reaches over the end, if it begins before the pads behind
+    step = step_of(
+        "MaxPool",
+        value(1, 1, N),
+        kernel_shape=(kernel,),
+        strides=(stride,),
+        dilations=(dilation,),
+        pads=(before, after),
+        ceil_mode=int(up),
+    )
+
+    (made,) = made_of(step)
+
+    assert made.shape is not None
+    assert at(made.shape[2], n=n) == len(starts)
+
+
+@given(
+    st.integers(1, 3),
+    st.sampled_from([(4, 4, 1), (4, 6, 2), (6, 6, 6), (3, 9, 3)]),
+    st.integers(5, 9),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 2),
+)
+def test_a_convolution_counts_what_its_loops_do(
+    batch: int, channels: tuple[int, int, int], n: int, kernel: int, stride: int, dilation: int
+) -> None:
+    ins, outs, groups = channels
+    step = step_of(
+        "Conv",
+        value(batch, ins, N),
+        value(outs, ins // groups, kernel),
+        group=groups,
+        strides=(stride,),
+        dilations=(dilation,),
+    )
+    count = sum(
+        1
+        for _ in range(batch)
+        for out in range(outs)
+        for start in range(0, n - (kernel - 1) * dilation, stride)
+        for channel in range(ins)
+        if channel * groups // ins == out * groups // outs
+        for _ in range(kernel)
+    )
+
+    assert at(work(step).macs, n=n) == count
+
+
+@given(st.integers(1, 2), st.sampled_from([(4, 6, 2), (3, 5, 1)]), st.integers(2, 6), st.integers(1, 3))
+def test_a_transposed_convolution_counts_each_input_once_for_each_weight(
+    batch: int, channels: tuple[int, int, int], n: int, kernel: int
+) -> None:
+    ins, outs, groups = channels
+    step = step_of("ConvTranspose", value(batch, ins, N), value(ins, outs // groups, kernel), group=groups)
+    count = sum(
+        1
+        for _ in itertools.product(range(batch), range(n), range(kernel))
+        for channel in range(ins)
+        for out in range(outs)
+        if channel * groups // ins == out * groups // outs
+    )
+
+    assert at(work(step).macs, n=n) == count
+
+
+EQUATIONS = {
+    "ij,jk->ik": ((3, 4), (4, 5), 3 * 4 * 5),
+    "bij,bjk->bik": ((2, 3, 4), (2, 4, 5), 2 * 3 * 4 * 5),
+    "...ij,jk->...ik": ((2, 7, 3, 4), (4, 5), 2 * 7 * 3 * 4 * 5),
+    "i,j->ij": ((3,), (4,), 12),
+    "ij,jk": ((3, 4), (4, 5), 60),
+    "bhid,bhjd->bhij": ((2, 3, 4, 5), (2, 3, 6, 5), 2 * 3 * 4 * 6 * 5),
+    "ij,jk->k": ((3, 4), (4, 5), 20),  # rows are summed before
+}
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_einsum_counts_by_its_equation(equation: str) -> None:
+    left, right, expected = EQUATIONS[equation]
+    step = step_of("Einsum", value(*left), value(*right), equation=equation)
+
+    (made,) = made_of(step)
+    assert made.shape == np.einsum(equation, np.zeros(left), np.zeros(right)).shape
+    assert work(step).macs == expected
+
+
+def test_einsum_multiplies_two_at_a_time() -> None:
+    step = step_of("Einsum", value(2, 3), value(3, 4), value(4, 5), equation="ij,jk,kl->il")
+    assert work(step).macs == 2 * 3 * 4 + 2 * 4 * 5
+
+
+def seen(queries: int, keys: int, offset: int, width: int | None = None) -> int:
+    """Pairs of a query and a key that a causal mask, and a window, leave."""
+    return sum(
+        1
+        for query in range(queries)
+        for key in range(keys)
+        if key <= query + offset and (width is None or key > query + offset - width)
+    )
+
+
+@given(st.integers(1, 9), st.integers(0, 7), st.one_of(st.none(), st.integers(1, 12)))
+def test_grouped_attention_tells_what_its_mask_throws_away(length: int, past: int, width: int | None) -> None:
+    s, p = symbol("s"), symbol("p")
+    heads, groups, head = 4, 2, 8
+    settings = {"num_heads": heads, "kv_num_heads": groups, "local_window_size": width or -1}
+    cache = value(2, groups, p, head)
+    inputs = (value(2, s, heads * head), value(2, s, groups * head), value(2, s, groups * head), cache, cache)
+    step = step_of("GroupQueryAttention", *inputs, domain="com.microsoft", outputs=3, **settings)
+
+    found = work(step)
+
+    each = 2 * heads * 2 * head
+    assert at(found.macs, s=length, p=past) == each * length * (length + past)
+    useful = at(found.macs, s=length, p=past) - at(found.masked, s=length, p=past)
+    assert useful == each * seen(length, length + past, past, width)
+
+
+@pytest.mark.parametrize(("causal", "queries", "keys"), [(0, 5, 7), (1, 5, 5), (1, 5, 7), (1, 7, 5)])
+def test_attention_of_onnx_masks_from_the_first_key_on(causal: int, queries: int, keys: int) -> None:
+    inputs = (value(2, 3, queries, 4), value(2, 3, keys, 4), value(2, 3, keys, 6))
+    found = work(step_of("Attention", *inputs, is_causal=causal))
+
+    pairs = seen(queries, keys, 0) if causal else queries * keys
+    assert found.macs == 2 * 3 * queries * keys * (4 + 6)
+    assert at(found.macs) - at(found.masked) == 2 * 3 * pairs * (4 + 6)
+
+
+@pytest.mark.parametrize(("op_type", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("layout", [0, 1])
+def test_a_recurrence_counts_each_step_gate_and_direction(
+    op_type: str, gates: int, directions: int, layout: int
+) -> None:
+    t, hidden, width = symbol("t"), 5, 3
+    x = value(2, t, width) if layout else value(t, 2, width)
+    weights = (value(directions, gates * hidden, width), value(directions, gates * hidden, hidden))
+    step = step_of(op_type, x, *weights, hidden_size=hidden, layout=layout, outputs=2)
+
+    count = sum(
+        1
+        for _ in itertools.product(range(7), range(2), range(directions), range(gates), range(hidden))
+        for _ in range(width + hidden)
+    )
+    assert at(work(step).macs, t=7) == count
+
+
+def test_a_mixture_of_experts_counts_those_that_tokens_are_sent_to() -> None:
+    whole = (value(2, 5, 8), value(10, 4), value(4, 16, 8), value(4, 16), value(4, 8, 16))
+    packed = (value(2, 5, 8), value(10, 4), value(4, 16, 4), value(4, 16), value(4, 16), value(4, 8, 8))
+    dense = work(step_of("MoE", *whole, domain="com.microsoft", k=2))
+    codes = work(step_of("QMoE", *packed, domain="com.microsoft", k=2, expert_weight_bits=4))
+
+    assert dense.macs == 10 * 2 * 2 * (8 * 16)
+    assert codes.macs == dense.macs
+
+
+LINEAR: Mapping[str, tuple[tuple[Value, ...], dict[str, object], int]] = {
+    "Gemm": ((value(4, 3), value(5, 4), value(5)), {"transA": 1, "transB": 1}, 3 * 4 * 5),
+    "FusedMatMul": ((value(2, 4, 3), value(2, 5, 4)), {"transA": 1, "transB": 1}, 2 * 3 * 4 * 5),
+    "MatMulInteger": ((value(7, 3, 4), value(4, 5)), {}, 7 * 3 * 4 * 5),
+    "MatMulNBits": ((value(7, 3, 64), value(5, 2, 16)), {"K": 64, "N": 5}, 7 * 3 * 64 * 5),
+    "QLinearMatMul": ((value(3, 4), value(), value(), value(4, 5)), {}, 3 * 4 * 5),
+    "QGemm": ((value(3, 4), value(), value(), value(5, 4)), {"transB": 1}, 3 * 4 * 5),
+    "DeformConv": ((value(1, 4, 8, 8), value(6, 2, 3, 3), value(1, 18, 6, 6)), {"group": 2}, 6 * 36 * 2 * 9),
+}
+
+
+@pytest.mark.parametrize("op_type", LINEAR)
+def test_products_count_rows_times_columns_times_depth(op_type: str) -> None:
+    inputs, settings, expected = LINEAR[op_type]
+    assert work(step_of(op_type, *inputs, **settings)).macs == expected
+
+
+def test_batches_that_are_turned_are_turned_back() -> None:
+    step = step_of("FusedMatMul", value(3, 2, 4), value(2, 4, 5), domain="com.microsoft", transBatchA=1)
+
+    assert made_of(step)[0].shape == (2, 3, 5)
+    assert work(step).macs == 2 * 3 * 4 * 5
+
+
+def test_sequences_of_tensors_are_followed() -> None:
+    split = made_of(step_of("SplitToSequence", value(N, 6), value(data=[4]), axis=1))
+    first = made_of(step_of("SequenceAt", split[0], value(data=[-1])))
+    joined = made_of(step_of("ConcatFromSequence", split[0], axis=1))
+
+    assert first[0].shape == (N, 2)
+    assert joined[0].shape == (N, 6)

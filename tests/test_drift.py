@@ -1,0 +1,171 @@
+"""What a page says, every format says: no fact stands in one of text, Markdown and HTML alone."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import reports
+
+from analyzer.answer import Answer
+from analyzer.documents.base import Head, Tool
+from analyzer.documents.lake import LakeDocument, LakeTable
+from analyzer.pages.kinds import PAGES, describe
+from analyzer.pages.lake import describe_answer, describe_tables
+from analyzer.pages.page import Cell, Facts, Findings, Kind, Notes, Page, Table, number_of, say, say_prose
+from analyzer.render.html.blocks import Keys
+from analyzer.render.html.page import make_page
+from analyzer.render.html.writer import make_section
+from analyzer.render.json import to_record
+from analyzer.render.markdown.pages import write_markdown
+from analyzer.render.text.writer import write_text
+from analyzer.report import Report
+
+
+def lake(folder: Path) -> Head:
+    """What a survey has done."""
+    tables = [LakeTable(table="models", rows=3), LakeTable(table="tensors", rows=2_000)]
+    counts = {"models": 3, "unreadable": 1, "read": 2, "kept": 1, "shards": 2, "written": 1, "bytes": 4096}
+    return LakeDocument(tool=Tool(version="1"), lake="a/lake", tables=tables, **counts)
+
+
+def read(make: Callable[[Path], Report]) -> Callable[[Path], Head]:
+    """Makes the document of a report."""
+    return lambda folder: to_record(make(folder))
+
+
+def as_text(page: Page) -> str:
+    """Without spaces: where there is no room, lines are broken anywhere."""
+    return squeeze(write_text(page, rows=0, width=250, verbose=True))
+
+
+def as_markdown(page: Page) -> str:
+    text = html.unescape(write_markdown(page, rows=0, verbose=True)).replace("\u2060", "")
+    return squeeze(re.sub(r"\\([^\w\s]|_)", r"\1", text.replace("**", "").replace("`", "")))
+
+
+def as_html(page: Page) -> str:
+    """The words of the page, and of its data the texts and numbers."""
+    made = make_page("t", [make_section(page, Keys(), {})]).partition("<main")[2]
+    islands = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', made, re.DOTALL)
+    data = " ".join(str(value) for island in islands for value in leaves(json.loads(island)))
+    return squeeze(html.unescape(re.sub(r"<[^>]*>", " ", made)) + data)
+
+
+MAKERS: dict[str, Callable[[Path], Head]] = {
+    **{make.__name__: read(make) for make in reports.REPORTS},
+    "lake": lake,
+}
+"""Whatever report has a page is here by itself; below stand documents of no report."""
+
+FORMATS = {"text": as_text, "markdown": as_markdown, "html": as_html}
+
+
+def leaves(data: object) -> Iterator[object]:
+    """All that stands anywhere in JSON; numbers as people read them."""
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, list):
+        for each in data:
+            yield from leaves(each)
+    elif isinstance(data, int):
+        yield f"{data:,}"
+    elif data is not None:
+        yield data
+
+
+def squeeze(text: str) -> str:
+    return re.sub(r"[\s*`]+", "", text).lower()
+
+
+def facts(page: Page) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What has to be there, in words: where it stands on the page, and the ways in which it may be written."""
+    yield "answer", (page.answer,)
+    yield "subject", (page.subject,)
+    yield "about", (page.about,)
+    for figure in page.figures:
+        if figure.said:
+            yield "figure", (figure.said, figure.value)
+    for block in page.blocks:
+        match block:
+            case Findings():
+                for problem in block.problems:
+                    yield "problem", (problem.message,)
+                    yield "what it is about", (problem.model,)
+                    yield from (("what it is about", (name,)) for name in problem.subjects)
+            case Notes():
+                yield from (("note", (say_prose(line),)) for line in block.lines)
+            case Facts():
+                for fact in block.facts:
+                    yield "fact", (fact.label,)
+                    yield "fact", (fact.value,)
+            case Table() if block.rows:
+                yield "title", (block.title,)
+                yield from (("note", (note,)) for note in block.notes)
+                shown = [(at, each) for at, each in enumerate(block.columns) if not each.is_hidden]
+                for at, column in shown:
+                    if block.total:
+                        yield f"total of {column.title}", ways(block.total[at], column.kind)
+                    if column.room == 9 or not at:
+                        yield "column", (column.title,)
+                for row in block.rows:
+                    yield f"row of {block.title}", ways(row.cells[0], block.columns[0].kind, row.level)
+
+
+def ways(cell: Cell, kind: Kind, level: int = 0) -> tuple[str, ...]:
+    """A number may be exact, and a name below another goes without what that says."""
+    text, number = say(cell, kind), number_of(cell)
+    exact = [f"{round(number):,}"] if number is not None else []
+    below = [re.split(r"[. /]", text)[-1]] if level else []
+    return (text, *exact, *below)
+
+
+def hold(page: Page) -> None:
+    """Every fact is there in every format."""
+    for name, write in FORMATS.items():
+        written = write(page)
+        lost = [
+            (where, said) for where, said in facts(page) if not any(squeeze(each) in written for each in said)
+        ]
+        assert not lost, (name, lost)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_every_format_says_what_the_page_says(make: Callable[[Path], Head], tmp_path: Path) -> None:
+    hold(describe(make(tmp_path)))
+
+
+ANSWER = Answer(
+    ("model", "parameters", "share", "dtypes", "error"),
+    [("a.onnx", 1_234_567, 0.25, ["FLOAT", "INT8"], None), ("b|c.onnx", None, 1.5, [], "is no <model>")],
+    "Which are the largest. None is of today.",
+)
+FAMILIES = Answer(
+    ("model", "family", "relation", "parameters", "copied_bytes"),
+    [("a.onnx", 1, "copy", 12, 2_048)],
+    "Which hold the same. Copies cost 2,048 bytes.",
+)
+TOTALS = Answer(
+    ("models", "unreadable", "parameters", "file_bytes", "copied_bytes"), [(2, 1, 1234, 5000, 2048)]
+)
+
+
+@pytest.mark.parametrize("families", [FAMILIES, Answer((), [], "No two are alike")], ids=["some", "none"])
+def test_every_format_says_what_a_lake_says(families: Answer) -> None:
+    hold(describe_answer(ANSWER, "largest"))
+    hold(describe_tables("a/lake", TOTALS, replace(ANSWER, says="Models"), families, [ANSWER], most=1))
+
+
+def test_each_kind_of_page_is_held_against_its_formats(tmp_path: Path) -> None:
+    kinds = set()
+    for name, make in MAKERS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        kinds.add(type(make(folder)).__name__)
+
+    assert set(PAGES) <= kinds

@@ -1,0 +1,159 @@
+"""Hold the files below folders against onnxruntime, and write what differs: `make cost-matrix`.
+
+The files are those that `make matrix` and `make matrix-wide` have left, each run at three sets of sizes. What `--peers`
+names is an interpreter in whose environment other tools are installed: these are asked for the first sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tools.cost_matrix.cells import Cell, Verdict, hold
+from tools.cost_matrix.peers import PEERS, Count, ask_peers, judge
+
+_MARK = "<!-- measured -->"
+_AFTER = "<!-- end of measured -->"
+
+_EXPORTS = {
+    "dynamic": "torch.onnx, dynamo, free axes",
+    "static": "torch.onnx, dynamo, fixed axes",
+    "fused": "torch.onnx, dynamo, fused for onnxruntime",
+    "dynamo": "torch.onnx, dynamo, not optimized",
+    "legacy": "torch.onnx, TorchScript",
+    "own": "torch.onnx, dynamo, free axes",
+    "own-legacy": "torch.onnx, TorchScript",
+    "dynamo-raw": "torch.onnx, dynamo, not optimized",
+    "legacy-raw": "torch.onnx, TorchScript",
+}
+"""What a folder's name says of the files in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A file, and what other tools say of it."""
+
+    cell: Cell
+    path: Path
+    peers: Mapping[str, str]
+
+    @property
+    def export(self) -> str:
+        return _EXPORTS.get(self.path.parent.name, "other files")
+
+    @property
+    def form(self) -> str:
+        return "as exported" if self.path.stem == "model" else self.path.stem
+
+
+def main() -> None:
+    """Hold every file, print what is not exact, and write the tables."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.cost_matrix", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("folders", type=Path, nargs="+", help="files are sought below them")
+    parser.add_argument("--only", default="", help="part of a path that files must have")
+    parser.add_argument("--peers", type=Path, help="an interpreter that has onnxsim and onnx-tool")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--markdown", type=Path, help="the page whose tables are written")
+    parser.add_argument("--json", type=Path, help="write every outcome to this file")
+    options = parser.parse_args()
+    paths = [
+        path
+        for folder in options.folders
+        for path in sorted(folder.rglob("*.onnx"))
+        if options.only in str(path) and not path.name.startswith(".")
+    ]
+    asked = []
+    with ProcessPoolExecutor(options.processes, max_tasks_per_child=50) as pool:
+        for one in pool.map(partial(_ask, options.peers), paths):
+            asked.append(one)
+            if one.cell.verdict is not Verdict.EXACT:
+                sys.stdout.write(f"{one.cell.file} | {one.cell.verdict} | {one.cell.why}\n")
+                sys.stdout.flush()
+    text = "\n".join(render(asked)) + "\n"
+    sys.stdout.write(text)
+    if options.json:
+        rows = [
+            {"file": one.cell.file, "verdict": one.cell.verdict, "why": one.cell.why, **one.peers}
+            for one in asked
+        ]
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if options.markdown:
+        page = options.markdown.read_text(encoding="utf-8")
+        before, _, rest = page.partition(_MARK)
+        _, mark, after = rest.partition(_AFTER)
+        options.markdown.write_text(f"{before}{_MARK}\n\n{text}\n{mark}{after}", encoding="utf-8")
+
+
+def _ask(python: Path | None, path: Path) -> Asked:
+    cell = hold(path, str(path))
+    told: Mapping[str, str] = {}
+    if python is not None and cell.points and cell.inputs is not None:
+        told = ask_peers(python, path, cell.inputs)
+    return Asked(cell, path, told)
+
+
+def render(asked: Sequence[Asked]) -> Iterator[str]:
+    """Yield the tables: by export and form, other tools, and what is told or wrong."""
+    ran = [one for one in asked if one.cell.verdict is not Verdict.NOT_RUN]
+    runs = sum(len(one.cell.points) for one in ran)
+    shapes = sum(point.compared.values for one in ran for point in one.cell.points)
+    lost = len(asked) - len(ran)
+    yield f"{len(ran):,} files, {runs:,} runs, {shapes:,} shapes; onnxruntime does not run {lost} other files."
+    for title, key in (("Export", "export"), ("Form", "form")):
+        yield ""
+        yield f"| {title} | Files | Exact at all sizes | Told what is not known | Wrong |"
+        yield "|---|---:|---:|---:|---:|"
+        yield from _rows(ran, key)
+    counted = [one for one in ran if one.peers and one.cell.points[0].macs is not None]
+    if counted:
+        yield ""
+        yield f"Of {len(counted):,} files whose first run could be counted, their inputs' sizes written into them:"
+        yield ""
+        yield "| Tool | " + " | ".join(count.value.capitalize() for count in Count) + " |"
+        yield "|---|" + "---:|" * len(Count)
+        ours = Counter(_own(one) for one in counted)
+        yield "| onnxledger | " + " | ".join(str(ours[count]) for count in Count) + " |"
+        for peer in PEERS:
+            found = Counter(
+                judge(one.peers[peer], one.cell.points[0].macs or 0, one.cell.axes or {}) for one in counted
+            )
+            yield f"| {peer} | " + " | ".join(str(found[count]) for count in Count) + " |"
+    left = defaultdict(list)
+    for one in ran:
+        if one.cell.verdict is not Verdict.EXACT:
+            left[one.cell.verdict, one.cell.why].append(one)
+    if left:
+        yield ""
+        yield "| Not exact | Files | Why |"
+        yield "|---|---:|---|"
+        for (verdict, why), those in sorted(left.items(), key=lambda item: -len(item[1])):
+            yield f"| {verdict} | {len(those)} | {why.replace('|', '/')} |"
+
+
+def _own(one: Asked) -> Count:
+    if one.cell.verdict is Verdict.WRONG:
+        return Count.WRONG
+    point = one.cell.points[0]
+    return Count.EXACT if point.said == point.macs else Count.OPEN
+
+
+def _rows(ran: Iterable[Asked], key: str) -> Iterator[str]:
+    by: dict[str, Counter[Verdict]] = defaultdict(Counter)
+    for one in ran:
+        by[getattr(one, key)][one.cell.verdict] += 1
+    for name, found in by.items():
+        cells = (sum(found.values()), found[Verdict.EXACT], found[Verdict.TOLD], found[Verdict.WRONG])
+        yield f"| {name} | " + " | ".join(map(str, cells)) + " |"
+
+
+if __name__ == "__main__":
+    main()

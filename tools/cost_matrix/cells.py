@@ -1,0 +1,136 @@
+"""A file at three sets of sizes -> what is said of its shapes and multiply-accumulates beside a run of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from analyzer.audit import audit_model
+from analyzer.cost.account import measure_cost
+from analyzer.cost.algebra import evaluate
+from analyzer.cost.measured import Compared, compare_run, sizes_at
+from analyzer.cost.walk import Walk
+from analyzer.dtypes import DType
+from analyzer.errors import OnnxLedgerError
+from analyzer.ledger import Ledger
+from analyzer.read import read_model
+from analyzer.timing.inputs.feeds import Inputs, plan_feeds
+from analyzer.timing.inputs.sizes import Shapes
+from analyzer.timing.running.traced import Tracing, trace
+
+_SCALES = (1, 2, 3)
+"""Batches; lengths are divided by them. Of files without free axes, the sizes that they have."""
+
+
+class Verdict(StrEnum):
+    """What became of a file."""
+
+    EXACT = "exact"
+    """Every node is known, and every shape and the sum are those of the run, at all sizes."""
+    TOLD = "told"
+    """What is not known is told with its reason, and all that is said is right."""
+    WRONG = "wrong"
+    """A shape or the sum is another than that of a run."""
+    NOT_RUN = "not run"
+    """Onnxruntime does not run it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of a file."""
+
+    at: Mapping[str, int]
+    macs: int | None
+    """Of the run."""
+    said: int | None
+    compared: Compared
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One file."""
+
+    file: str
+    verdict: Verdict
+    points: tuple[Point, ...] = ()
+    inputs: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
+    """Types of numpy and shapes of the first run, by name."""
+    axes: Mapping[str, int] | None = None
+    """Sizes of the axes of the first run, as the file calls them."""
+    why: str = ""
+
+
+def hold(path: Path, name: str) -> Cell:
+    """Hold a file against three runs of it."""
+    try:
+        ledger = audit_model(path)
+        report = measure_cost(ledger)
+        points = _points(ledger)
+    except OnnxLedgerError as error:
+        return Cell(name, Verdict.NOT_RUN, why=str(error))
+    why = "" if report.is_complete else f"{report.unknown[0].op_type}: {report.unknown[0].reason}"
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Tracing(str(path.absolute()), folder, tuple(point.feeds for point in points))
+        try:
+            traced = trace(asked)
+        except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
+            return Cell(name, Verdict.NOT_RUN, why=str(error)[:200])
+        ran = read_model(traced.ran)
+        found = []
+        for inputs, run in zip(points, traced.runs, strict=True):
+            if run.why:
+                continue
+            walk = _walk(ledger, inputs)
+            at = sizes_at(walk, inputs.axes)
+            compared = compare_run(walk, at, ran, run)
+            places = {f"{a.input}.{a.position}": at[a.name] for a in walk.axes if a.name in at}
+            said = evaluate(measure_cost(ledger, sizes=places).total.macs, at)
+            found.append(Point(at, compared.macs, said, compared))
+    if not found:
+        return Cell(name, Verdict.NOT_RUN, why=traced.runs[0].why[:200])
+    verdict = Verdict.EXACT if report.is_complete else Verdict.TOLD
+    for point in found:
+        if point.compared.differing:
+            row = point.compared.differing[0]
+            verdict, why = Verdict.WRONG, f"{row.op_type} {row.value}: {row.said} said, {row.found} ran"
+        elif report.is_complete and point.macs is None:
+            verdict, why = Verdict.TOLD, f"the run cannot be counted: {point.compared.why}"
+        elif report.is_complete and point.macs != point.said:
+            verdict, why = Verdict.WRONG, f"{point.said} multiply-accumulates said, {point.macs} ran"
+    feeds = {feed.name: (_kind(feed.dtype), feed.shape) for feed in points[0].feeds}
+    axes = {axis.name: axis.size for axis in points[0].axes if axis.name is not None}
+    return Cell(name, verdict, tuple(found), feeds, axes, why)
+
+
+def _kind(dtype: str) -> str:
+    element = DType[dtype].to_numpy()
+    return "object" if element is None else element.name
+
+
+def _walk(ledger: Ledger, inputs: Inputs) -> Walk:
+    walk = Walk(ledger.model)
+    list(walk.run())
+    if walk.is_contradicted(sizes_at(walk, inputs.axes)):
+        walk = Walk(ledger.model, is_strict=True)
+        list(walk.run())
+    return walk
+
+
+def _points(ledger: Ledger) -> list[Inputs]:
+    usual = plan_feeds(ledger)[0]
+    free = {axis.role: axis.size for axis in usual.axes if axis.name is not None}
+    points = []
+    for scale in _SCALES:
+        sizes = [("batch", scale)] if "batch" in free else []
+        if "sequence" in free and scale > 1:
+            sizes.append(("sequence", max(1, free["sequence"] // scale - 1)))
+        try:
+            points.append(plan_feeds(ledger, Shapes(tuple(sizes)))[0])
+        except OnnxLedgerError:
+            continue
+        if not sizes:
+            break
+    return points or [usual]

@@ -1,0 +1,238 @@
+"""What must be true of every file, whatever is in it: our answer, and beside it what onnx makes of the same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import numpy_helper
+
+from analyzer.audit import audit_model
+from analyzer.dtypes import DType
+from analyzer.errors import LedgerError, OnnxLedgerError
+from analyzer.group import group_by
+from analyzer.group.keys import KEYS
+from analyzer.ledger import Ledger
+from analyzer.model import Carrier
+from analyzer.render import FORMATS, RenderOptions
+from analyzer.report import Inspection
+
+__all__ = ["MAY_REFUSE", "BrokenPromiseError", "check_file"]
+
+MAY_REFUSE = ("[deep-nesting]", "nodes and tensors", "[invalid-dims]", "a name of", "attributes, of which")
+"""What is refused by a limit of ours, though protobuf reads it."""
+
+DENSE = {Carrier.INITIALIZER, Carrier.CONSTANT, Carrier.ATTRIBUTE_TENSOR}
+LARGEST = 1 << 16
+"""Elements up to which contents are compared."""
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise that does not hold."""
+
+
+def check_file(path: Path, content: bytes, *, full: bool = False) -> str:
+    """Audit the file at `path`, which holds `content`, and say what came of it: "counted", "refused", ...
+
+    Raises:
+        BrokenPromiseError, or any exception that is not ours: a defect.
+    """
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+        is_read = True
+    except DecodeError:
+        is_read = False
+    try:
+        ledger = audit_model(path, content="full" if full else "sampled")
+    except LedgerError as error:
+        raise BrokenPromiseError(f"an identity does not hold: {error}") from error
+    except OnnxLedgerError as error:
+        sentence = str(error)
+        if path.name not in sentence:
+            raise BrokenPromiseError(f"names no file: {sentence}") from error
+        has_graph = proto.HasField("graph") or len(proto.training_info)
+        if is_read and has_graph and not any(words in sentence for words in MAY_REFUSE):
+            raise BrokenPromiseError(f"refuses what protobuf reads: {sentence}") from error
+        return "refused"
+    check_report(ledger)
+    if not is_read:
+        return "counted what protobuf refuses"
+    if _has_other_nesting(proto):
+        return "counted"
+    check_same(ledger, proto)
+    return "counted"
+
+
+def check_report(ledger: Ledger) -> None:
+    """Both renderings, and the identities in them."""
+    for by in KEYS:
+        report = Inspection(ledger, group_by(ledger, by))
+        document = json.loads(FORMATS["json"].render(report, RenderOptions()))
+        roles = document["roles"].values()
+        groups = document["groups"]
+        _equal("roles", sum(role["stored_elements"] for role in roles), ledger.stored_elements)
+        _equal("groups", sum(group["stored_elements"] for group in groups), ledger.stored_elements)
+        _equal("group parameters", sum(group["parameters"] for group in groups), ledger.parameters)
+    _equal(
+        "accounts",
+        sum(a["bytes"] for a in document["accounts"]),
+        sum(f["bytes"] for f in document["model"]["files"]),
+    )
+    _equal("keys", len({entry.tensor.key for entry in ledger.entries}), len(ledger.entries))
+    paths = [graph.path for graph in ledger.model.graphs]
+    _equal("graph paths", len(set(paths)), len(paths))
+    text = str(FORMATS["text"].render(report, RenderOptions(verbose=True)))
+    odd = [c for c in text if not c.isprintable() and c != "\n"]
+    if odd:
+        raise BrokenPromiseError(f"prints {odd[0]!r}")
+
+
+def check_same(ledger: Ledger, proto: onnx.ModelProto) -> None:
+    """The same nodes and tensors as protobuf's own reader finds."""
+    graphs = list(_graphs(proto))
+    _equal("nodes", sum(1 for _ in ledger.model.nodes()), sum(len(graph.node) for graph in graphs))
+    ours = [entry.tensor for entry in ledger.entries]
+    theirs = list(_tensors(proto, graphs))
+    seen: dict[Any, list[Any]] = {}
+    for tensor in theirs:
+        seen.setdefault((tuple(tensor.dims), DType.from_onnx(tensor.data_type)), []).append(tensor)
+    dense = [tensor for tensor in ours if tensor.carrier in DENSE and not _is_sparse(tensor)]
+    counted = Counter((tensor.shape, tensor.dtype) for tensor in dense)
+    _equal("tensors", counted, Counter({key: len(found) for key, found in seen.items()}))
+    _equal("initializers", *(sorted(names) for names in _initializers(ledger, graphs)))
+    for key, found in seen.items():
+        _compare_contents(ledger, [tensor for tensor in dense if (tensor.shape, tensor.dtype) == key], found)
+
+
+def _compare_contents(ledger: Ledger, ours: list[Any], theirs: list[Any]) -> None:
+    expected = Counter(content for tensor in theirs if (content := _their_content(tensor)) is not None)
+    if sum(expected.values()) != len(theirs):
+        return  # onnx cannot make an array of one of them
+    found = Counter(_our_content(tensor) for tensor in ours)
+    if None in found and any(finding.id == "payload-mismatch" for finding in ledger.findings):
+        return  # written in a way that nobody writes, and said so
+    _equal("contents", found, expected)
+
+
+def _their_content(tensor: onnx.TensorProto) -> bytes | None:
+    numel = 1
+    for dim in tensor.dims:
+        numel *= dim
+    packed = {*DType.__members__.values()}
+    dtype = DType.from_onnx(tensor.data_type)
+    is_odd = (
+        tensor.data_location == onnx.TensorProto.EXTERNAL
+        or tensor.HasField("segment")
+        or dtype is DType.STRING
+    )
+    if is_odd or dtype not in packed or not 0 <= numel <= LARGEST or min(tensor.dims, default=0) < 0:
+        return None
+    lists = [
+        field
+        for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+        if len(getattr(tensor, field))
+    ]
+    if len(lists) + tensor.HasField("raw_data") > 1 or not dtype.bits:
+        return None  # contradictory; onnx takes one of them
+    if dtype.bits < 8 or (not tensor.HasField("raw_data") and dtype.to_numpy() is None):
+        return None
+    if tensor.HasField("raw_data") and len(tensor.raw_data) != dtype.nbytes(numel):
+        return None
+    try:
+        array = numpy_helper.to_array(tensor)
+    except Exception:  # noqa: BLE001 - whatever it says, it cannot
+        return None
+    if array.size != numel:
+        return None
+    return np.ascontiguousarray(array).tobytes()
+
+
+def _our_content(tensor: Any) -> bytes | None:
+    array = tensor.payload.array()
+    return None if array is None else np.ascontiguousarray(array).tobytes()
+
+
+def _is_sparse(tensor: Any) -> bool:
+    """Of a sparse tensor in an attribute: its carrier says only that it is in one."""
+    is_counted = min(tensor.shape, default=0) >= 0
+    return (
+        tensor.carrier is Carrier.ATTRIBUTE_TENSOR and is_counted and tensor.numel != _product(tensor.shape)
+    )
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    count = 1
+    for dim in shape:
+        count *= dim
+    return count
+
+
+def _graphs(proto: onnx.ModelProto) -> Iterator[Any]:
+    """Every body with nodes: graphs, training graphs and functions, at any depth."""
+    waiting: list[Any] = [proto.graph] if proto.HasField("graph") else []
+    for info in proto.training_info:
+        waiting += (info.initialization, info.algorithm)
+    waiting += proto.functions
+    while waiting:
+        body = waiting.pop()
+        yield body
+        for attribute in _attributes(body):
+            if attribute.HasField("g"):
+                waiting.append(attribute.g)
+            waiting += attribute.graphs
+
+
+def _attributes(body: Any) -> Iterator[onnx.AttributeProto]:
+    for node in body.node:
+        yield from node.attribute
+    # A function's default values: graphs in them are nobody's.
+
+
+def _tensors(proto: onnx.ModelProto, bodies: list[Any]) -> Iterator[onnx.TensorProto]:
+    for body in bodies:
+        if isinstance(body, onnx.GraphProto):
+            yield from body.initializer
+        defaults = body.attribute_proto if isinstance(body, onnx.FunctionProto) else ()
+        for attribute in (*_attributes(body), *defaults):
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _initializers(ledger: Ledger, bodies: list[Any]) -> tuple[list[str], list[str]]:
+    ours = [e.tensor.name for e in ledger.entries if e.tensor.carrier is Carrier.INITIALIZER]
+    theirs = [t.name for body in bodies if isinstance(body, onnx.GraphProto) for t in body.initializer]
+    return ours, [
+        name if isinstance(name, str) else name.decode("utf-8", "backslashreplace") for name in theirs
+    ]
+
+
+def _has_other_nesting(proto: onnx.ModelProto) -> bool:
+    """Graphs and sparse tensors where the account has rules of its own."""
+    bodies = list(_graphs(proto))
+    for body in bodies:
+        for attribute in _attributes(body):
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                return True
+        if isinstance(body, onnx.FunctionProto):
+            for attribute in body.attribute_proto:
+                if (
+                    attribute.HasField("g")
+                    or attribute.graphs
+                    or attribute.HasField("sparse_tensor")
+                    or attribute.sparse_tensors
+                ):
+                    return True
+    return False
+
+
+def _equal(what: str, ours: Any, theirs: Any) -> None:
+    if ours != theirs:
+        raise BrokenPromiseError(f"{what}: {ours!r} here, {theirs!r} there"[:2000])

@@ -1,0 +1,119 @@
+"""A wheel and names of extras -> a virtual environment with them, and what commands answer there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Environment", "InstallError", "making"]
+
+Answer = subprocess.CompletedProcess[str]
+
+
+class InstallError(Exception):
+    """pip, or what else should have worked, did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment; a command in it sees no other, and no settings of Python's."""
+
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    """More environment variables of its commands."""
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    def call(self, program: str, *words: str, folder: Path | None = None) -> Answer:
+        """Run a program of the environment, wherever the caller is."""
+        inherited = {
+            name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+        }
+        inherited["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{inherited.get('PATH', os.defpath)}"
+        return subprocess.run(
+            [program if "/" in program else str(self.folder / "bin" / program), *words],
+            cwd=folder or self.folder,
+            env={**inherited, **self.settings},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def must(self, program: str, *words: str, folder: Path | None = None) -> str:
+        """The same, and what it prints.
+
+        Raises:
+            InstallError: it fails.
+        """
+        done = self.call(program, *words, folder=folder)
+        if done.returncode:
+            raise InstallError(
+                f"{program} {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+            )
+        return done.stdout
+
+    def install(self, *words: str) -> None:
+        """Have pip install something, and then say whether all of it fits together."""
+        self.must(self.python, "-m", "pip", "--disable-pip-version-check", "install", "-qq", *words)
+        self.must(self.python, "-m", "pip", "--disable-pip-version-check", "check")
+
+    def packages(self) -> list[str]:
+        """What is installed beside pip and what venv brings, each as NAME==VERSION."""
+        told = self.must(self.python, "-m", "pip", "--disable-pip-version-check", "freeze")
+        return [line for line in told.splitlines() if not line.startswith(("pip==", "setuptools=="))]
+
+    def nbytes(self) -> int:
+        """What it takes on disk."""
+        return sum(
+            path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink()
+        )
+
+
+@contextmanager
+def making(folder: Path, python: str = sys.executable, **settings: str) -> Iterator[Environment]:
+    """A clean environment, which is deleted afterwards.
+
+    Raises:
+        InstallError: there is no such Python, or it has no venv.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        made = subprocess.run(
+            [python, "-m", "venv", str(folder)], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise InstallError(f"{python}: {error.strerror}") from error
+    if made.returncode:
+        raise InstallError(f"{python} -m venv: {made.stdout}{made.stderr}")
+    try:
+        yield Environment(folder, settings)
+    finally:
+        shutil.rmtree(folder)
+
+
+def with_torch(environment: Environment, constraints: Path, extras: Sequence[str]) -> None:
+    """PyTorch alone, before what else brings it: its own index need not have the rest at the pinned versions."""
+    if "export" in extras:
+        index = os.environ.get("TORCH_INDEX")
+        where = ["--index-url", index] if index else []
+        environment.must(
+            environment.python,
+            "-m",
+            "pip",
+            "install",
+            "-qq",
+            "-c",
+            str(constraints),
+            *where,
+            "--no-deps",
+            "torch",
+        )

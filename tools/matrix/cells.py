@@ -1,0 +1,287 @@
+"""One cell of the matrix, made if it is not there yet -> what the account of its file says."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from tools.matrix.architectures import ARCHITECTURES, WITH_BATCHNORM
+from tools.matrix.exports import (
+    CONFIG,
+    EXPORTS,
+    WEIGHTS,
+    is_prepared,
+    make_export,
+    prepare_architecture,
+    refresh_manifest,
+)
+from tools.matrix.isolated import CellError, call_isolated, first_line, make_once
+from tools.matrix.recovered import check_recovery
+from tools.matrix.transforms import AS_EXPORTED, KEEPS_VALUES, TRANSFORMS, transform_model
+
+if TYPE_CHECKING:
+    from analyzer import Ledger, Reconciliation
+    from analyzer.checkpoints import Original
+
+__all__ = [
+    "Cell",
+    "Outcome",
+    "Residue",
+    "cells_of",
+    "make_and_run",
+    "residue_of",
+    "run_cells",
+    "unlike_another_seed",
+]
+
+Status = Literal["balanced", "residue", "failed", "not exported", "not transformed"]
+
+Recovered = Literal["whole", "in part", "wrong"]
+"""All of it bit by bit; some of it, and what is missing or changed is named; or what is wrong and not named."""
+MODEL, MANIFEST = "model.onnx", "manifest.json"
+_EXPORT_SECONDS, _TRANSFORM_SECONDS, _RECONCILE_SECONDS = 300, 300, 120
+_preparing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One file: an architecture, exported one way, transformed one way."""
+
+    architecture: str
+    export: str
+    transform: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.architecture}/{self.export}/{self.transform}"
+
+    def model_path(self, folder: Path) -> Path:
+        home = folder / self.architecture / self.export
+        return home / (MODEL if self.transform == AS_EXPORTED else f"{self.transform}.onnx")
+
+    def manifest_path(self, folder: Path) -> Path:
+        return folder / self.architecture / self.export / MANIFEST
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """A line of the bridge that must be empty and is not."""
+
+    line: str
+    tensors: int
+    elements: int
+    names: tuple[str, ...]
+    """PyTorch's names of the parameters, and the file's of the entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a cell."""
+
+    cell: Cell
+    status: Status
+    reason: str = ""
+    """Why there is no such file, or why it could not be reconciled."""
+    residue: tuple[Residue, ...] = ()
+    """Against the manifest of the export."""
+    checkpoint_residue: tuple[Residue, ...] | None = None
+    """Against `model.safetensors`; None where it was not asked."""
+    recovered: Recovered | None = None
+    """What the file gives back of the state dict; None where that was not asked."""
+    alone: int = 0
+    """Parameters that the file shows without the PyTorch side."""
+    pytorch: int = 0
+    seconds: float = 0.0
+
+    @property
+    def exists(self) -> bool:
+        return self.status not in ("not exported", "not transformed")
+
+    @property
+    def counts_agree(self) -> bool:
+        return self.exists and self.alone == self.pytorch
+
+    @property
+    def elements(self) -> dict[str, int]:
+        """Elements of each line that should be empty, against the manifest."""
+        return {residue.line: residue.elements for residue in self.residue}
+
+    @property
+    def checkpoint_elements(self) -> dict[str, int]:
+        """The same against the checkpoint, where that was asked."""
+        residues = self.residue if self.checkpoint_residue is None else self.checkpoint_residue
+        return {residue.line: residue.elements for residue in residues}
+
+
+def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
+    """The cells whose name fits any of the patterns, all of them without one; in the order of the tables.
+
+    >>> [cell.name for cell in cells_of(("bert/static/int8*",))]
+    ['bert/static/int8', 'bert/static/int8-channel']
+    """
+    everything = (Cell(a, e, t) for a in ARCHITECTURES for e in EXPORTS for t in TRANSFORMS)
+    return tuple(
+        cell
+        for cell in everything
+        if not patterns or any(fnmatchcase(cell.name, pattern) for pattern in patterns)
+    )
+
+
+def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) -> list[Outcome]:
+    """Make what the cells lack in `folder`, reconcile them, and say what came out; raises nothing.
+
+    A failure is kept beside the files, as they are, and not tried a second time unless `again`. The cells of one
+    export are quickest together: the checkpoint is then read once.
+    """
+    absences = {cell: _absence(folder, cell, again) for cell in cells}
+    made = [cell for cell in cells if absences[cell] is None]
+    outcomes = {outcome.cell: outcome for outcome in _run_together(folder, made)} if made else {}
+    return [absences[cell] or outcomes[cell] for cell in cells]
+
+
+def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
+    """Make the cell's file; None where it is there, else why it is not."""
+    source = Cell(cell.architecture, cell.export, AS_EXPORTED).model_path(folder)
+    target = cell.model_path(folder)
+    try:
+        with _preparing:
+            _prepare(folder, cell.architecture)
+        make_once(source, again, _EXPORT_SECONDS, make_export, folder, cell.architecture, cell.export)
+    except CellError as error:
+        return Outcome(cell, "not exported", str(error))
+    try:
+        make_once(target, again, _TRANSFORM_SECONDS, transform_model, cell.transform, source, target)
+    except CellError as error:
+        return Outcome(cell, "not transformed", str(error))
+    return None
+
+
+def _run_together(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
+    try:
+        answer = call_isolated(run_cells, folder, cells, seconds=_RECONCILE_SECONDS * len(cells))
+    except CellError:  # one of them crashes, or takes too long: find out which
+        return [_run_alone(folder, cell) for cell in cells]
+    return cast("list[Outcome]", answer)
+
+
+def _run_alone(folder: Path, cell: Cell) -> Outcome:
+    try:
+        (outcome,) = call_isolated(run_cells, folder, [cell], seconds=_RECONCILE_SECONDS)
+    except CellError as error:
+        return Outcome(cell, "failed", str(error))
+    return cast("Outcome", outcome)
+
+
+def _prepare(folder: Path, architecture: str) -> None:
+    """Write the architecture's config and checkpoint; what was made from another config goes away first."""
+    home = folder / architecture
+    if not is_prepared(folder, architecture):
+        shutil.rmtree(home, ignore_errors=True)
+        call_isolated(prepare_architecture, folder, architecture, seconds=_EXPORT_SECONDS)
+
+
+def run_cells(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
+    """Reconcile cells whose files are there, whole contents compared."""
+    return [_run(folder, cell) for cell in cells]
+
+
+def _run(folder: Path, cell: Cell) -> Outcome:
+    try:
+        return _reconcile(folder, cell)
+    except Exception as error:  # noqa: BLE001  whatever it is, it is this cell's outcome
+        return Outcome(cell, "failed", first_line(error))
+
+
+def _reconcile(folder: Path, cell: Cell) -> Outcome:
+    from analyzer import audit_model, load_manifest, reconcile_ledger
+
+    start = time.perf_counter()
+    refresh_manifest(folder, cell.architecture, cell.export)
+    ledger = audit_model(cell.model_path(folder))
+    result = reconcile_ledger(ledger, load_manifest(cell.manifest_path(folder)), "full")
+    residue = residue_of(result)
+    return Outcome(
+        cell,
+        "balanced" if result.balanced else "residue",
+        residue=residue,
+        checkpoint_residue=against_checkpoint(ledger, folder / cell.architecture / WEIGHTS),
+        recovered=recover(result, cell, folder / cell.architecture / WEIGHTS),
+        alone=ledger.parameters,
+        pytorch=result.manifest.numel,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def against_checkpoint(ledger: Ledger, checkpoint: Path) -> tuple[Residue, ...]:
+    """What does not balance against the checkpoint, as the class in the `config.json` beside it reads it."""
+    from analyzer import reconcile_ledger
+
+    try:
+        original = _read_checkpoint(checkpoint)
+        result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
+        if not result.balanced and original.trace is not None:  # as the command does
+            manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
+            result = reconcile_ledger(ledger, manifest, "full", weights=original.weights)
+    except Exception as error:  # noqa: BLE001  the manifest's result stands, whatever happens here
+        return (Residue("failed", 0, 0, (first_line(error),)),)
+    return residue_of(result)
+
+
+@functools.cache
+def _read_checkpoint(path: Path) -> Original:
+    from exporter import census_source
+
+    return census_source(str(path))
+
+
+def recover(result: Reconciliation, cell: Cell, checkpoint: Path) -> Recovered | None:
+    """Whether the file gives back the checkpoint, bit by bit; None where that cannot be: what is folded or rounded."""
+    if cell.transform not in KEEPS_VALUES or cell.architecture in WITH_BATCHNORM:
+        return None
+    check = check_recovery(result, checkpoint)
+    if check.wrong:
+        return "wrong"
+    return "whole" if check.is_whole and not check.near else "in part"
+
+
+def unlike_another_seed(folder: Path, cell: Cell) -> float:
+    """The share of the parameters that are not in the file, if the same architecture with other weights is asked for.
+
+    What balances must do so by its values: this has to be nearly one.
+    """
+    from analyzer import audit_model, reconcile_ledger
+    from exporter import census_source
+
+    config = folder / cell.architecture / CONFIG
+    other = census_source(str(config), random_weights=True, seed=1)
+    result = reconcile_ledger(
+        audit_model(cell.model_path(folder)), other.manifest, "full", weights=other.weights
+    )
+    absent = sum(row.elements for row in result.bridge if row.line in ("differing", "missing"))
+    return absent / result.manifest.numel
+
+
+def residue_of(result: Reconciliation) -> tuple[Residue, ...]:
+    """The lines that must be empty and are not."""
+    from analyzer.model import label
+    from analyzer.reconciliation import UNBALANCED
+
+    names: dict[str, list[str]] = {line: [] for line in UNBALANCED}
+    for parameter in result.parameters:
+        if parameter.line in names:
+            names[parameter.line].append(parameter.name)
+    for entry in result.entries:
+        if entry.line in names:
+            names[entry.line].append(label(entry.key))
+    return tuple(
+        Residue(row.line.value, row.tensors, row.elements, tuple(dict.fromkeys(names[row.line])))
+        for row in result.bridge
+        if row.line in UNBALANCED and row.tensors
+    )

@@ -1,0 +1,124 @@
+"""Architecture and kind of export -> a folder with model.onnx and manifest.json, made once and kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tools.matrix.architectures import ARCHITECTURES
+
+__all__ = [
+    "CONFIG",
+    "EXPORTS",
+    "WEIGHTS",
+    "config_text",
+    "is_prepared",
+    "make_export",
+    "prepare_architecture",
+    "refresh_manifest",
+]
+
+EXPORTS: Mapping[str, Mapping[str, Any]] = {
+    "static": {"static": True},
+    "dynamic": {},
+    "fused": {"fuse": "cpu"},
+    "dynamo": {"via": "dynamo", "optimize": False},
+    "legacy": {"via": "torchscript"},
+}
+"""Keyword arguments of `exporter.export_model`."""
+
+CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
+
+
+def make_export(folder: Path, architecture: str, export: str) -> None:
+    """Fill `folder/<architecture>/<export>`.
+
+    Raises:
+        ExportError: and whatever else an exporter raises.
+    """
+    from exporter import export_model
+
+    home = folder / architecture
+    files = export_model(_build(home), home / export, **EXPORTS[export])
+    _stamp(files.manifest_path)
+
+
+def refresh_manifest(folder: Path, architecture: str, export: str) -> None:
+    """Describe the model again where other code than this has described it.
+
+    Which parameters the exported program reads stays as it was traced.
+    """
+    path = folder / architecture / export / MANIFEST
+    if path.stat().st_mtime_ns == _LOADED:
+        return
+    from analyzer.manifest import save_manifest
+    from exporter.census import take_census, with_reads
+    from exporter.reads import Reads
+
+    old = json.loads(path.read_text(encoding="utf-8"))
+    read = {kind: [t for t in old[kind] if t["read"] is not None] for kind in ("parameters", "buffers")}
+    reads = Reads(
+        parameters=frozenset(t["name"] for t in read["parameters"] if t["read"]),
+        buffers=frozenset(t["name"] for t in read["buffers"] if t["read"]) if read["buffers"] else None,
+        trace=old["trace"],
+    )
+    fresh = take_census(_build(folder / architecture).model, old["source"])
+    save_manifest(with_reads(fresh, reads), path)
+    _stamp(path)
+
+
+def _code_time() -> int:
+    """When the modules that a manifest's content depends on were last written, in nanoseconds."""
+    specs = map(find_spec, ("analyzer.content", "analyzer.manifest", "exporter.census"))
+    return max(Path(str(spec.origin)).stat().st_mtime_ns for spec in specs if spec is not None)
+
+
+_LOADED = _code_time()
+"""Of the code that runs, which may be older than what is on disk by now."""
+
+
+def _stamp(manifest: Path) -> None:
+    """A manifest's own time says which code took it."""
+    os.utime(manifest, ns=(_LOADED, _LOADED))
+
+
+def is_prepared(folder: Path, architecture: str) -> bool:
+    """Whether the checkpoint is there, and was made from the config as it is now."""
+    home = folder / architecture
+    config = home / CONFIG
+    is_current = config.is_file() and config.read_text(encoding="utf-8") == config_text(architecture)
+    return is_current and (home / WEIGHTS).is_file()
+
+
+def prepare_architecture(folder: Path, architecture: str) -> None:
+    """Write `config.json` and the checkpoint, `model.safetensors`, of an architecture into its folder.
+
+    The checkpoint holds what `save_pretrained` would, tied tensors once, but under PyTorch's own names: those that a
+    file of transformers has are a translation which `from_pretrained` knows.
+    """
+    from safetensors.torch import save_file
+
+    home = folder / architecture
+    home.mkdir(parents=True, exist_ok=True)
+    (home / CONFIG).write_text(config_text(architecture), encoding="utf-8")
+    model = _build(home).model
+    kept = model.state_dict().keys()
+    tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    tensors |= {name: buffer for name, buffer in model.named_buffers() if name in kept}
+    save_file({name: t.contiguous() for name, t in tensors.items()}, home / WEIGHTS, {"format": "pt"})
+
+
+def config_text(architecture: str) -> str:
+    """The `config.json` of an architecture."""
+    return json.dumps(ARCHITECTURES[architecture], indent=2) + "\n"
+
+
+def _build(home: Path) -> Any:
+    """The model with its random weights, the same whenever it is built."""
+    from exporter import SourceOptions, resolve_source
+
+    return resolve_source(str(home / CONFIG), SourceOptions(random_weights=True))

@@ -1,0 +1,141 @@
+"""A function call -> the same call in a process of its own, so that a crash or a hang costs one cell."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PRELOADED", "CellError", "call_isolated", "first_line", "make_once", "preload"]
+
+# Each child starts as a copy of one clean process that has imported these, which saves seconds of every call: what an
+# export, a transform and an account import by and by is named too.
+PRELOADED = [
+    "tools.matrix.cells",
+    "exporter.export",
+    "transformers",
+    "transformers.exporters.exporter_onnx",
+    "transformers.models.auto.modeling_auto",
+    "torch.export._trace",
+    "torch.onnx._internal.exporter._compat",
+    "torch.onnx._internal.torchscript_exporter.utils",
+    "torch._inductor.decomposition",
+    "onnxscript.optimizer",
+    "onnxscript.rewriter.onnx_fusions",
+    "networkx",
+    "onnxruntime",
+    "onnxruntime.quantization",
+    "onnxruntime.quantization.matmul_nbits_quantizer",
+    "onnxruntime.transformers.float16",
+    "onnxslim",
+    "analyzer.audit",
+    "analyzer.reconciliation",
+    "analyzer.recover",
+]
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(PRELOADED)
+
+_LINE = 300
+_PARTING = 20.0
+
+
+def preload(modules: Sequence[str]) -> None:
+    """Have the clean process import these instead, in their order; what is not installed is left out.
+
+    It has to be said before the first call.
+    """
+    _context.set_forkserver_preload(list(modules))
+
+
+class CellError(Exception):
+    """The call failed, crashed or took too long; the message is one line."""
+
+
+def call_isolated(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
+    """What `function(*args)` returns; both must be picklable.
+
+    Raises:
+        CellError: it raised, its process died, or `seconds` were not enough.
+    """
+    receiving, sending = _context.Pipe(duplex=False)
+    process = _context.Process(target=_answer, args=(sending, function, args), daemon=True)
+    process.start()
+    sending.close()
+    try:
+        answered = receiving.poll(seconds)
+        succeeded, value = receiving.recv() if answered else (False, f"took more than {seconds:.0f} s")
+        if answered:
+            process.join(_PARTING)  # libraries clean up after themselves
+    except EOFError:
+        process.join(_PARTING)
+        succeeded, value = False, f"the process died of {_death(process.exitcode)}"
+    finally:
+        receiving.close()
+        process.kill()
+        process.join()
+    if not succeeded:
+        raise CellError(value)
+    return value
+
+
+def make_once(target: Path, again: bool, seconds: float, make: Callable[..., None], *args: Any) -> None:
+    """Call `make` in a process of its own, unless `target` is there or known to be impossible.
+
+    A failure is kept beside the file, and not tried a second time unless `again`.
+
+    Raises:
+        CellError: it cannot be made.
+    """
+    refused = target.with_suffix(".failed.txt")
+    if target.exists():
+        return
+    if refused.exists() and not again:
+        raise CellError(refused.read_text(encoding="utf-8"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        call_isolated(make, *args, seconds=seconds)
+    except CellError as error:
+        refused.write_text(str(error), encoding="utf-8")
+        raise
+    refused.unlink(missing_ok=True)
+
+
+def _death(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    return signal.Signals(-code).name
+
+
+def _answer(sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    _silence()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # some libraries leave what they could not finish where they are
+        try:
+            answer = (True, function(*args))
+        except BaseException as error:  # noqa: BLE001  whatever a library raises is the cell's outcome
+            answer = (False, first_line(error))
+    sending.send(answer)
+    sending.close()
+
+
+def _silence() -> None:
+    """Libraries print what no one reads, and some of it past `sys.stdout`."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+
+
+def first_line(error: BaseException) -> str:
+    """The kind of an error and the first line that it says, without the paths of this machine."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    for root in (tempfile.gettempdir(), sys.prefix, str(Path.cwd())):
+        text = re.sub(rf"{re.escape(root)}(?:/[^\s/'\"]+)*/", "", text)
+    return text if len(text) <= _LINE else text[: _LINE - 3] + "..."

@@ -1,0 +1,272 @@
+"""The files of one architecture -> what their account says against each form of PyTorch's side, and alone."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tools.matrix.wide.extras  # noqa: F401  before transformers is imported
+from tools.matrix.cells import Residue, residue_of
+from tools.matrix.isolated import first_line
+from tools.matrix.wide.exports import (
+    MANIFEST,
+    MODEL,
+    PRETRAINED,
+    build,
+    checkpoint_path,
+    save_state,
+    state_path,
+)
+from tools.matrix.wide.plan import AS_EXPORTED, OWN, OWN_LEGACY, SIDES, Cell
+
+if TYPE_CHECKING:
+    from analyzer import Ledger, Reconciliation
+    from analyzer.checkpoints import Original
+
+Status = Literal["made", "not run", "not exported", "not rewritten", "failed"]
+Alone = Literal["exact", "range", "unattributed", "wrong", "unknown"]
+"""What the file says by itself of the parameters that PyTorch reads: their number; a range that holds it; not without
+saying that it does not know; another number. Unknown where no export says what is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideOutcome:
+    """One file against one form of PyTorch's side."""
+
+    side: str
+    balanced: bool
+    residue: tuple[Residue, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A side that the file does not hold, and whether `balanced` was said of it all the same."""
+
+    kind: Literal["other weights", "one made anew"]
+    side: str
+    changed: str
+    """The parameter that was made anew; empty where all were."""
+    balanced: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a cell."""
+
+    cell: Cell
+    status: Status
+    reason: str = ""
+    """Why there is no file, or no account of it."""
+    sides: tuple[SideOutcome, ...] = ()
+    negatives: tuple[Negative, ...] = ()
+    alone: Alone = "unknown"
+    parameters: int = 0
+    at_least: int = 0
+    at_most: int | None = 0
+    """None where the file tells no bound."""
+    read: int = 0
+    """Elements of PyTorch's parameters that its forward reads."""
+
+    @property
+    def is_balanced(self) -> bool:
+        """Against each side that there is."""
+        return self.status == "made" and bool(self.sides) and all(side.balanced for side in self.sides)
+
+
+def model_path(folder: Path, cell: Cell) -> Path:
+    home = folder / cell.architecture / cell.export
+    return home / (MODEL if cell.tool == AS_EXPORTED else f"{cell.tool}.onnx")
+
+
+def run_cells(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
+    """Reconcile cells of one architecture, whose files are there."""
+    bench = _Bench(folder, cells[0].architecture)
+    return [bench.run(cell) for cell in cells]
+
+
+@dataclass
+class _Bench:
+    """PyTorch's sides of one architecture, read once."""
+
+    folder: Path
+    architecture: str
+    read: dict[Any, Original] = field(default_factory=dict)
+
+    def run(self, cell: Cell) -> Outcome:
+        from analyzer import audit_model
+
+        try:
+            ledger = audit_model(model_path(self.folder, cell))
+        except Exception as error:  # noqa: BLE001  whatever it is, it is this cell's outcome
+            return Outcome(cell, "failed", first_line(error))
+        results = {side: self._reconcile(ledger, side) for side in SIDES if self._has(side)}
+        sides = tuple(_outcome(side, result) for side, result in results.items())
+        held = [r for r in results.items() if not isinstance(r[1], str) and r[1].balanced]
+        negatives = tuple(self._negatives(cell, ledger, *_turn(cell, held))) if held else ()
+        read = self._parameters_read()
+        return Outcome(cell, "made", "", sides, negatives, *_alone(ledger, read))
+
+    def _has(self, side: str) -> bool:
+        home = self.folder / self.architecture
+        if side == "manifest":
+            return self._manifest() is not None
+        return side == "state" or checkpoint_path(home / PRETRAINED) is not None
+
+    def _manifest(self) -> Path | None:
+        home = self.folder / self.architecture
+        paths = (home / export / MANIFEST for export in (OWN, OWN_LEGACY))
+        return next((path for path in paths if path.is_file()), None)
+
+    def _original(self, side: str) -> Original:
+        if side not in self.read:
+            self.read[side] = self._load(side)
+        return self.read[side]
+
+    def _load(self, side: str) -> Original:
+        from analyzer import load_manifest
+        from analyzer.checkpoints import Original
+        from exporter import census_source
+
+        if side == "manifest":
+            path = self._manifest()
+            assert path is not None
+            return Original(load_manifest(path), None)
+        if side == "state":
+            return census_source(str(state_path(self.folder, self.architecture)))
+        return census_source(str(checkpoint_path(self.folder / self.architecture / PRETRAINED)))
+
+    def _reconcile(self, ledger: Ledger, side: str) -> Reconciliation | str:
+        """The error where there is no account."""
+        try:
+            return _against(ledger, self._original(side))
+        except Exception as error:  # noqa: BLE001  it is this side's outcome
+            return first_line(error)
+
+    def _parameters_read(self) -> int | None:
+        if not self._has("manifest"):
+            return None
+        return sum(p.numel for p in self._original("manifest").manifest.parameters if p.read is not False)
+
+    def _negatives(self, cell: Cell, ledger: Ledger, side: str, held: Reconciliation) -> Iterator[Negative]:
+        if ("other", side) not in self.read:
+            with contextlib.suppress(Exception):  # told below
+                self.read["other", side] = self._made(side, self._other().model)
+        yield _negative("other weights", side, "", lambda: _against(ledger, self.read["other", side]))
+        changed = _choice(cell, held)
+        if changed is not None:
+            yield _negative(
+                "one made anew", side, changed, lambda: _against(ledger, self._with_one_anew(side, changed))
+            )
+
+    def _other(self) -> Any:
+        return build(self.folder, self.architecture, seed=1)
+
+    def _with_one_anew(self, side: str, name: str) -> Original:
+        import torch
+
+        model = build(self.folder, self.architecture).model
+        fresh = dict(self._other().model.named_parameters(remove_duplicate=False))
+        with torch.no_grad():
+            dict(model.named_parameters(remove_duplicate=False))[name].copy_(fresh[name])
+        return self._made(side, model)
+
+    def _made(self, side: str, model: Any) -> Original:
+        """This form of PyTorch's side, of another module."""
+        from analyzer.checkpoints import Original
+        from exporter import census_source, take_census, with_reads
+        from exporter.reads import Reads
+
+        with tempfile.TemporaryDirectory() as folder:
+            if side == "state":
+                path = Path(folder) / state_path(self.folder, self.architecture).name
+                save_state(model, path)
+                return _in_memory(census_source(str(path)))
+            if side == "config":
+                model.save_pretrained(folder)
+                return _in_memory(census_source(str(checkpoint_path(Path(folder)))))
+        manifest = self._original("manifest").manifest
+        fresh = take_census(model, manifest.source)
+        known = [t.read is not None for t in manifest.buffers]
+        reads = Reads(
+            parameters=frozenset(t.name for t in manifest.parameters if t.read is not False),
+            buffers=frozenset(t.name for t in manifest.buffers if t.read is not False)
+            if any(known)
+            else None,
+            trace=manifest.trace,
+        )
+        return Original(with_reads(fresh, reads), None)
+
+
+def _in_memory(original: Original) -> Original:
+    """Its values are read when they are asked for, and the file goes away before."""
+    import dataclasses
+
+    weights = original.weights
+    if weights is None:
+        return original
+    names = [name for tensor in original.manifest.tensors for name in tensor.names]
+    return dataclasses.replace(original, weights=_Held({name: weights.array(name) for name in names}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    arrays: dict[str, Any]
+
+    def array(self, name: str) -> Any:
+        return self.arrays.get(name)
+
+
+def _against(ledger: Ledger, original: Original) -> Reconciliation:
+    """As the command does: where something is left, and a class is at hand, its program is traced and asked."""
+    from analyzer import reconcile_ledger
+
+    result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
+    if result.balanced or original.trace is None:
+        return result
+    manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
+    return reconcile_ledger(ledger, manifest, "full", weights=original.weights)
+
+
+def _outcome(side: str, result: Reconciliation | str) -> SideOutcome:
+    if isinstance(result, str):
+        return SideOutcome(side, balanced=False, error=result)
+    return SideOutcome(side, result.balanced, residue_of(result))
+
+
+def _turn(cell: Cell, held: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
+    """One of the sides that balance, by the cell's name."""
+    return random.Random(cell.name).choice(held)
+
+
+def _choice(cell: Cell, result: Reconciliation) -> str | None:
+    """A parameter that the file holds, by the cell's name."""
+    sizes = {parameter.name: parameter.numel for parameter in result.manifest.parameters}
+    held = [p.name for p in result.parameters if p.line not in ("unused", "outside") and sizes[p.name]]
+    return random.Random(f"{cell.name} anew").choice(held) if held else None
+
+
+def _negative(kind: Any, side: str, changed: str, ask: Callable[[], Any]) -> Negative:
+    try:
+        return Negative(kind, side, changed, ask().balanced)
+    except Exception as error:  # noqa: BLE001  it is not `balanced`, and it is told
+        return Negative(kind, side, changed, balanced=False, error=first_line(error))
+
+
+def _alone(ledger: Ledger, read: int | None) -> tuple[Alone, int, int, int | None, int]:
+    least, most = ledger.parameters_at_least, ledger.parameters_at_most
+    counts = (ledger.parameters, least, most, read or 0)
+    if read is None:
+        return ("unknown", *counts)
+    if ledger.parameters == read:
+        return ("exact", *counts)
+    if least <= read and (most is None or read <= most):
+        return ("range", *counts)
+    unattributed = any(entry.role == "unattributed" for entry in ledger.entries)
+    return ("unattributed" if unattributed else "wrong", *counts)

@@ -1,0 +1,195 @@
+"""Mutants and collected tests -> which mutants the tests notice, each tried in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import resource
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tools.mutants.changes import MODULE, Mutant
+from tools.mutants.putting import Loaded
+
+NOTICED, UNNOTICED = 0, 1
+_SECONDS = 5  # of processor time beyond three times what the tests take; a mutant may loop forever
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a mutant: `killed`, `timeout`, `survived`, or `not reached` by any test."""
+
+    mutant: Mutant
+    status: str
+
+
+@dataclass(slots=True)
+class Reached:
+    """By test: how long it takes, and which lines it runs."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+    lines: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+
+
+class Trial:
+    """A plugin of pytest: collects the tests as ever, and runs them once for each mutant that they reach."""
+
+    def __init__(
+        self, mutants: Sequence[Mutant], processes: int, seconds: float, tell: Callable[[Outcome], None]
+    ) -> None:
+        self._mutants = mutants
+        self._processes = processes
+        self._seconds = seconds
+        self._tell = tell
+
+    def pytest_configure(self) -> None:
+        from hypothesis import Phase, settings  # pytest has to be the first who imports it
+
+        settings.register_profile(
+            "mutants", derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+        )
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Interrupted("the tests cannot be collected")
+        paths = {mutant.path for mutant in self._mutants}
+        reached = _survey(session.items, paths)
+        loaded = Loaded(paths)
+        gc.freeze()  # else the first collection of each process copies the memory of all
+        tests_of = _by_line(reached)
+        children: dict[int, Mutant] = {}
+        for mutant in self._mutants:
+            own = {n for n, item in enumerate(session.items) if item.path.stem == f"test_{mutant.path.stem}"}
+            tests = list(_quickest(_tests(mutant, tests_of, own), own, reached.seconds, self._seconds))
+            if not tests:
+                self._tell(Outcome(mutant, "not reached"))
+                continue
+            if len(children) == self._processes:
+                self._wait(children)
+            seconds = _SECONDS + 3 * sum(reached.seconds[number] for number in tests)
+            items = [session.items[number] for number in tests]
+            children[_forked(lambda: _try(loaded, mutant, items, seconds))] = mutant  # noqa: B023 - called at once
+        while children:
+            self._wait(children)
+        return True
+
+    def _wait(self, children: dict[int, Mutant]) -> None:
+        child, status = os.wait()
+        code = os.waitstatus_to_exitcode(status)
+        word = {NOTICED: "killed", UNNOTICED: "survived"}.get(code, "timeout" if code < 0 else "killed")
+        self._tell(Outcome(children.pop(child), word))
+
+
+def _tests(mutant: Mutant, tests_of: Mapping[tuple[str, int], set[int]], own: Set[int]) -> set[int]:
+    """Those that run a line of the statement; of a table any line of its module, or that look at it themselves."""
+    path = str(mutant.path)
+    if mutant.function == MODULE:
+        return set(own).union(*(tests for (file, _), tests in tests_of.items() if file == path))
+    return set().union(*(tests_of.get((path, line), ()) for line in mutant.lines))
+
+
+def _quickest(
+    tests: Iterable[int], own: Set[int], seconds: Mapping[int, float], limit: float
+) -> Iterator[int]:
+    """The module's own tests, then others by their time as long as these take less than the limit together."""
+    spent = 0.0
+    for number in sorted(tests, key=lambda number: (number not in own, seconds[number])):
+        if number in own or spent <= limit:
+            yield number
+        spent += 0.0 if number in own else seconds[number]
+
+
+def _by_line(reached: Reached) -> Mapping[tuple[str, int], set[int]]:
+    tests: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for number, lines in reached.lines.items():
+        for line in lines:
+            tests[line].add(number)
+    return tests
+
+
+def _survey(items: Sequence[pytest.Item], paths: set[Path]) -> Reached:
+    """Run every test once, in a process of its own: the fixtures and caches that it fills are not the mutants'."""
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, "reached")
+
+        def work() -> int:
+            found = _reached(items, {str(path) for path in paths})
+            answer.write_bytes(pickle.dumps(found))
+            return isinstance(found, str)
+
+        _, status = os.waitpid(_forked(work), 0)
+        found = pickle.loads(answer.read_bytes()) if answer.exists() else "the process of the tests"
+        if status:
+            sys.exit(f"fails without any mutant: {found}")
+        assert isinstance(found, Reached)
+        return found
+
+
+def _reached(items: Sequence[pytest.Item], paths: set[str]) -> Reached | str:
+    """What the tests run, or the name of the first that fails."""
+    reached = Reached()
+    lines: set[tuple[str, int]] = set()
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename not in paths:
+            return None
+        lines.add((frame.f_code.co_filename, frame.f_lineno))
+        return trace
+
+    threading.settrace(trace)
+    for number, (item, following) in enumerate(_in_order(items)):
+        lines.clear()
+        sys.settrace(trace)
+        start = time.process_time()
+        passed = _passes(item, following)
+        sys.settrace(None)
+        if not passed:
+            return item.nodeid
+        reached.seconds[number] = time.process_time() - start
+        if lines:
+            reached.lines[number] = set(lines)
+    return reached
+
+
+def _try(loaded: Loaded, mutant: Mutant, items: Sequence[pytest.Item], seconds: float) -> int:
+    limit = int(seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    loaded.put_in(mutant)
+    return UNNOTICED if all(_passes(item, following) for item, following in _in_order(items)) else NOTICED
+
+
+def _in_order(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    return zip(items, [*items[1:], None], strict=True)
+
+
+def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+    return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+
+
+def _forked(work: Callable[[], int]) -> int:
+    """The process that does the work and ends with its answer, in silence."""
+    child = os.fork()
+    if child:
+        return child
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    code = 2
+    try:
+        code = work()
+    finally:
+        os._exit(code)
