@@ -22,13 +22,13 @@ import timings
 from analyzer.documents.kinds import DOCUMENTS
 from analyzer.errors import UsageError
 from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.formats import RenderOptions, render_report, to_document
+from analyzer.formats.html import render_documents, render_html
+from analyzer.formats.html.page import LIBRARY
+from analyzer.formats.html.writer import show
+from analyzer.formats.json import render_json
 from analyzer.group import group_by
 from analyzer.pages.kinds import PAGES
-from analyzer.render import RenderOptions, render_report, to_document
-from analyzer.render.html import render_documents, render_html
-from analyzer.render.html.page import LIBRARY
-from analyzer.render.html.writer import show
-from analyzer.render.json import render_json
 from analyzer.report import Inspection, Report
 from analyzer.saved import read_any_report
 from analyzer.schemas import SCHEMAS, schema_name
@@ -131,7 +131,7 @@ def number(cell: str) -> int:
 
 
 def test_the_library_is_the_file_that_its_makers_publish() -> None:
-    data = resources.files("analyzer.render.html").joinpath(LIBRARY).read_bytes()
+    data = resources.files("analyzer.formats.html").joinpath(LIBRARY).read_bytes()
 
     assert hashlib.sha256(data).hexdigest() == ECHARTS
 
@@ -507,7 +507,7 @@ def test_names_of_sections_are_those_of_schemas(tmp_path: Path) -> None:
 
 
 def test_files_of_the_page_end_no_element_that_holds_them() -> None:
-    folder = resources.files("analyzer.render.html")
+    folder = resources.files("analyzer.formats.html")
     for path in (LIBRARY, "report.css", *(f"js/{file.name}" for file in folder.joinpath("js").iterdir())):
         text = folder.joinpath(path).read_text(encoding="utf-8")
 

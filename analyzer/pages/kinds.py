@@ -16,6 +16,7 @@ PAGES: Mapping[str, str] = {
     "CompareSweepDocument": "compare_time:describe_sweep_comparison",
     "CompareTimeDocument": "compare_time:describe_time_comparison",
     "CostDocument": "cost:describe_cost",
+    "ExplainDocument": "explain:describe_explanations",
     "ExportDocument": "reconcile:describe_export",
     "FormulaDocument": "formula:describe_formula",
     "InspectDocument": "inspect:describe_inspection",

@@ -32,9 +32,11 @@ __all__ = [
     "Figure",
     "Findings",
     "Kind",
+    "Link",
     "Math",
     "Notes",
     "Page",
+    "Passage",
     "Piece",
     "Problem",
     "Prose",
@@ -134,7 +136,19 @@ class Code:
     text: str
 
 
-Piece: TypeAlias = "str | Math | Code"
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A place of ours where more is said."""
+
+    text: str
+    """What it is called where nobody can follow it."""
+    target: str
+    """`#` and a title of the same page, or a path between pages of the documentation."""
+    name: str = ""
+    """What it is called where one can; else `text`."""
+
+
+Piece: TypeAlias = "str | Math | Code | Link"
 
 Prose: TypeAlias = "str | tuple[Piece, ...]"
 """A sentence; text may be anybody's."""
@@ -269,7 +283,23 @@ class Chart:
     """What it shows, for who cannot see it."""
 
 
-Block: TypeAlias = "Facts | Notes | Findings | Table | Chart"
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What we have to say of something, at length: no text of anybody else.
+
+    In a text a blank line parts paragraphs, one that begins with four spaces is code, and so is what `...` marks.
+    """
+
+    title: str
+    lead: str
+    """A sentence below the title."""
+    parts: tuple[tuple[str, str], ...]
+    """Headings and texts."""
+    more: Link | None = None
+    detail: Detail = Detail.SHOWN
+
+
+Block: TypeAlias = "Facts | Notes | Findings | Table | Chart | Passage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from analyzer.documents.time import (
     AxisSize,
@@ -138,6 +139,7 @@ def _point(row: TimeDocument | PointRow, *, is_own: bool) -> Point:
         overlap_ms=row.overlap_ms,
         ungrouped=_part(row.group_balance.ungrouped) if is_own else None,
         held_nbytes=row.held_bytes,
+        macs=None if row.macs is UNSET else row.macs,
         axes=tuple(map(_axis, row.axes)),
     )
 
@@ -173,7 +175,8 @@ def _part(row: TimeGroup) -> TimedGroup:
         tensors=row.tensors,
         nodes=row.nodes,
     )
-    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
+    macs = None if row.macs is UNSET else row.macs
+    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms, macs)
 
 
 def _kernel(row: Kernel) -> KernelTime:
