@@ -16,6 +16,13 @@ from analyzer.answer import Answer
 from analyzer.documents.base import Head, Tool
 from analyzer.documents.lake import LakeDocument, LakeTable
 from analyzer.findings.catalog import explain, list_paragraphs, load_explanations
+from analyzer.formats.html.blocks import Keys
+from analyzer.formats.html.page import make_page
+from analyzer.formats.html.writer import make_section
+from analyzer.formats.json import to_record
+from analyzer.formats.json.explain import document_explanations
+from analyzer.formats.markdown.pages import write_markdown
+from analyzer.formats.text.writer import write_text
 from analyzer.pages.kinds import PAGES, describe
 from analyzer.pages.lake import describe_answer, describe_tables
 from analyzer.pages.page import (
@@ -31,13 +38,6 @@ from analyzer.pages.page import (
     say,
     say_prose,
 )
-from analyzer.render.html.blocks import Keys
-from analyzer.render.html.page import make_page
-from analyzer.render.html.writer import make_section
-from analyzer.render.json import to_record
-from analyzer.render.json.explain import document_explanations
-from analyzer.render.markdown.pages import write_markdown
-from analyzer.render.text.writer import write_text
 from analyzer.report import Report
 
 

@@ -15,14 +15,14 @@ import pytest
 from markdown_it import MarkdownIt
 
 from analyzer.commands.formula import formula
+from analyzer.formats import FORMATS, RenderOptions, find_printed, find_suffixes, render_report, render_saved
+from analyzer.formats.json import render_json, to_document
+from analyzer.formats.latex import render_latex
+from analyzer.formats.markdown import render_markdown
+from analyzer.formats.text import render_text
 from analyzer.formulas.family import family_names, load_family
 from analyzer.formulas.language import FUNCTIONS
 from analyzer.formulas.record import BLOCK, Certainty, Checked, FormulaReport, Reason, Side
-from analyzer.render import FORMATS, RenderOptions, find_printed, find_suffixes, render_report, render_saved
-from analyzer.render.json import render_json, to_document
-from analyzer.render.latex import render_latex
-from analyzer.render.markdown import render_markdown
-from analyzer.render.text import render_text
 from analyzer.schemas import load_schema
 
 Make = Callable[[], FormulaReport]

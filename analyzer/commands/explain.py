@@ -37,21 +37,21 @@ def explain(ids: tuple[str, ...], style: str) -> None:
     """
     from analyzer.findings.catalog import explain as look_up
     from analyzer.findings.catalog import load_explanations
+    from analyzer.formats.json.explain import document_explanations
     from analyzer.pages.kinds import describe
-    from analyzer.render.json.explain import document_explanations
 
     found = tuple(look_up(id_) for id_ in dict.fromkeys(ids)) or load_explanations()
     document = document_explanations(found)
     if style == "json":
-        from analyzer.render.json import write_json
+        from analyzer.formats.json import write_json
 
         print_text(write_json(document))
     elif style == "markdown":
-        from analyzer.render.markdown.pages import write_markdown
+        from analyzer.formats.markdown.pages import write_markdown
 
         print_text(write_markdown(describe(document), verbose=True, longest=_WHOLE))
     else:
-        from analyzer.render.text.writer import write_text
+        from analyzer.formats.text.writer import write_text
 
         print_text(write_text(describe(document), verbose=bool(ids)))
 

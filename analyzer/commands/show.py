@@ -41,7 +41,7 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) ->
     a section each; the first gives it its title. A report that was edited, or
     cut off, is refused with the path of the wrong key.
     """
-    from analyzer.render import RenderOptions, render_saved
+    from analyzer.formats import RenderOptions, render_saved
     from analyzer.saved import read_any_report
 
     refuse_inputs(outputs, [Path(each) for each in reports])
@@ -60,7 +60,7 @@ def _style_of(path: Path, document: dict[str, Any]) -> str:
     Raises:
         UsageError: such a report has none of this suffix.
     """
-    from analyzer.render import FORMATS, find_saved_formats
+    from analyzer.formats import FORMATS, find_saved_formats
 
     known = find_saved_formats(document)
     if path.suffix not in known:

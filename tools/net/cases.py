@@ -16,16 +16,16 @@ from onnx import numpy_helper
 from analyzer.collapse import collapse_graph
 from analyzer.comparison import compare_ledgers
 from analyzer.findings.catalog import explain, load_explanations
+from analyzer.formats import FORMATS, RenderOptions, find_suffixes, render_report
+from analyzer.formats.graph import FORMATS as GRAPH_FORMATS
+from analyzer.formats.json import write_json
+from analyzer.formats.json.explain import document_explanations
+from analyzer.formats.markdown.pages import write_markdown
+from analyzer.formats.text.writer import write_text
 from analyzer.graph import build_graph
 from analyzer.group import group_by
 from analyzer.group.keys import label_members
 from analyzer.pages.kinds import describe
-from analyzer.render import FORMATS, RenderOptions, find_suffixes, render_report
-from analyzer.render.graph import FORMATS as GRAPH_FORMATS
-from analyzer.render.json import write_json
-from analyzer.render.json.explain import document_explanations
-from analyzer.render.markdown.pages import write_markdown
-from analyzer.render.text.writer import write_text
 from analyzer.report import GraphReport, Inspection, ReconcileReport, Report
 from analyzer.version import version
 
