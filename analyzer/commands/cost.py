@@ -118,7 +118,7 @@ _roomy = bundle(
 @grouping
 @stamping
 @bounding
-@answering()
+@answering("CostReport")
 def cost(
     model: str,
     shapes: tuple[str, ...],

@@ -39,6 +39,7 @@ __all__ = [
 
 Special: TypeAlias = Literal[
     "BudgetReport",
+    "CostReport",
     "ExportReport",
     "FormulaReport",
     "Inspection",
@@ -50,6 +51,7 @@ Special: TypeAlias = Literal[
 
 _REPORTS: Mapping[str, Special] = {
     "check": "BudgetReport",
+    "cost": "CostReport",
     "export": "ExportReport",
     "formula": "FormulaReport",
     "inspect": "Inspection",
@@ -111,8 +113,8 @@ FORMATS: dict[str, Format] = {
     "sarif": Format(".sarif", "sarif:render_sarif", _WITH_FINDINGS),
     "junit": Format(".xml", "junit:render_junit", ("BudgetReport",)),
     "latex": Format(".tex", "latex:render_latex", ("FormulaReport",), is_printed=True),
-    "png": Format(".png", "plot:render_png", ("Timing",), "matplotlib"),
-    "svg": Format(".svg", "plot:render_svg", ("Timing",), "matplotlib"),
+    "png": Format(".png", "plot:render_png", ("Timing", "CostReport"), "matplotlib"),
+    "svg": Format(".svg", "plot:render_svg", ("Timing", "CostReport"), "matplotlib"),
 }
 """Formats by name, in the order in which messages list them. `--format`, `-o` and `render_report` take what is here."""
 

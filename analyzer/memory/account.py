@@ -58,6 +58,9 @@ class Live:
     """Of the node that makes it."""
 
     nbytes: int
+
+    saves: int | None = None
+    """Bytes by which the peak of the whole run would be lower without it; None of small ones, which nobody asked."""
     """Bytes in use."""
 
 
@@ -74,6 +77,9 @@ class Peak:
     polynomial: Polynomial | None
     live: tuple[Live, ...]
     """The largest first."""
+
+    lives: tuple[int, ...] = ()
+    """Bytes after each step, in the order of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +241,16 @@ class Account:
             raise CostError(f"{self.inference.name}: the main graph has no nodes that run")
         makers = {name: step.op_type for step in self.program.steps for name in step.outputs}
         buffers: Sequence[Buffer] = self.plan.live(position)
-        tenants = [(_last(each, self, position), nbytes[each.owner]) for each in buffers]
+        large = sorted(buffers, key=lambda each: -nbytes[each.owner])[:_ASKED]
+        saves = {
+            each.owner: lives[position] - _peak_without(each, lives, nbytes[each.owner]) for each in large
+        }
+        tenants = [(_last(each, self, position), each.owner) for each in buffers]
         live = sorted(
-            (Live(name.partition("\0")[0], makers.get(name, ""), size) for name, size in tenants),
+            (
+                Live(name.partition("\0")[0], makers.get(name, ""), nbytes[owner], saves.get(owner))
+                for name, owner in tenants
+            ),
             key=lambda tensor: (-tensor.nbytes, tensor.value),
         )
         return Peak(
@@ -246,6 +259,7 @@ class Account:
             lives[position],
             _polynomial(fits, [each.owner for each in buffers]),
             tuple(live),
+            lives,
         )
 
     def nbytes(self, name: str, sizes: Mapping[str, int]) -> int | None:
@@ -290,6 +304,16 @@ class Account:
 
 _STRING = 32
 """Bytes of an element of a tensor of strings, without what it holds."""
+
+
+_ASKED = 20
+"""Tensors at the peak of which is told what it would be without them."""
+
+
+def _peak_without(buffer: Buffer, lives: Sequence[int], size: int) -> int:
+    """The most that a run had if a buffer took nothing."""
+    last = len(lives) - 1 if buffer.last is None else buffer.last
+    return max(each - (size if buffer.first <= place <= last else 0) for place, each in enumerate(lives))
 
 
 def _last(buffer: Buffer, account: Account, position: int) -> str:

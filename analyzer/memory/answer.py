@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from analyzer.memory.account import Account, Basis, Line, Needed
 from analyzer.memory.fits import Fit, Room, find_fits, find_room
 from analyzer.memory.inplace import reuses_of
 from analyzer.memory.opened import open_account
+from analyzer.memory.steps import Step
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.record import Axis
@@ -57,6 +58,19 @@ class MemoryAnswer:
     level: str | None
     room: Room | None
     fits: tuple[Fit, ...]
+    steps: tuple[LiveStep, ...] = ()
+    """What is there after each node, in the order of the run; none where the peak is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStep:
+    """A node that ran, and the bytes that are asked for and not given back then."""
+
+    node: str
+    op_type: str
+    group: str | None
+    """Its subgraph; None of a node that the file lacks."""
+    nbytes: int
 
 
 def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
@@ -75,17 +89,19 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
         needed = replace(needed, lines=(*needed.lines, *_of_provider(asked)))
         fits: tuple[Fit, ...] = ()
         room = None
+        groups_of = _grouper(ledger)
         if asked.memory is not None:
             room = find_room(needed.lines, needed.total, asked.memory)
             fits = tuple(find_fits(account, sizes, groups, asked.memory))
         return MemoryAnswer(
             axes=axes,
             needed=needed,
-            peak_group=_group_at(ledger, account, needed),
+            peak_group=None if needed.peak is None else groups_of(needed.peak.step),
             kernels=reuses_of()[0],
             level=asked.level,
             room=room,
             fits=fits,
+            steps=tuple(_steps(account, needed, groups_of)),
         )
 
 
@@ -111,17 +127,26 @@ def file_of(ledger: Ledger) -> Path:
     return path / model.files[0].path if path.is_dir() else path
 
 
-def _group_at(ledger: Ledger, account: Account, needed: Needed) -> str | None:
-    """The group of the node of the file that makes what the step at the peak makes."""
+def _grouper(ledger: Ledger) -> Callable[[Step], str | None]:
+    """What tells the group of the node of the file that makes what a step makes."""
+    nodes = label_members(ledger, *_by(ledger)).nodes or {}
+    made = {
+        name: " / ".join(nodes[node.place])
+        for node in ledger.model.graphs[0].nodes
+        if node.place in nodes
+        for name in filter(None, node.outputs)
+    }
+    return lambda step: next((made[name] for name in step.outputs if name in made), None)
+
+
+def _steps(account: Account, needed: Needed, groups_of: Callable[[Step], str | None]) -> Iterator[LiveStep]:
     if needed.peak is None:
-        return None
-    nodes = label_members(ledger, *_by(ledger)).nodes
-    if nodes is None:
-        return None
-    made = set(filter(None, needed.peak.step.outputs))
-    found = (nodes.get(node.place) for node in ledger.model.graphs[0].nodes if made & set(node.outputs))
-    label = next(filter(None, found), None)
-    return None if label is None else " / ".join(label)
+        return
+    for index, nbytes in zip(account.plan.order, needed.peak.lives, strict=True):
+        step = account.program.steps[index]
+        yield LiveStep(
+            step.name or next(filter(None, step.outputs), ""), step.op_type, groups_of(step), nbytes
+        )
 
 
 def _by(ledger: Ledger) -> tuple[str, int | None]:

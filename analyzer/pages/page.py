@@ -277,7 +277,7 @@ class Chart:
     """The key of that table; empty where the data are all there is."""
     title: str
     kind: str
-    """`tree`, `waterfall`, `bars` or `lines`."""
+    """`tree`, `waterfall`, `bars`, `lines` or `steps`."""
     data: Mapping[str, object] = field(default_factory=dict)
     summary: str = ""
     """What it shows, for who cannot see it."""

@@ -172,7 +172,7 @@ class Chart:
     key: str
     title: str
     kind: str
-    """A function of the script: tree, waterfall, bars, lines."""
+    """A function of the script: tree, waterfall, bars, lines, steps."""
     data: Mapping[str, Any]
     summary: str
     """What it shows, for who cannot see it."""
