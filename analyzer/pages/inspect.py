@@ -404,7 +404,7 @@ def _blocks(document: InspectDocument) -> Iterator[str]:
     held: dict[str, float] = defaultdict(float)
     place = document.by.split(",").index("block")
     for group in document.groups:
-        held[group.keys[place]] += group.share or 0
+        held[group.keys[place] if place < len(group.keys) else ""] += group.share or 0
     name = max(held, key=lambda each: held[each], default="")
     if name and not name.startswith("block.") and held[name] > _NEARLY_ALL:
         yield f"no repeated structure: {name} holds {short_share(held[name])} of the parameters"
