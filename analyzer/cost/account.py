@@ -24,7 +24,7 @@ from analyzer.cost.work import WORK, Work, work_of
 from analyzer.errors import UsageError
 from analyzer.group.keys import Labels, choose_key, label_members
 from analyzer.ledger import Ledger
-from analyzer.model import Node
+from analyzer.model import Node, Place
 from analyzer.model.operators import is_own
 from analyzer.units import printable
 
@@ -232,6 +232,14 @@ def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
             said = f"which branch runs depends on the values: {least} to {sums[largest]} multiply-accumulates"
             books.unknown.append(UnknownNode(owner, "If", "ai.onnx", said))
     return [visit for visit in visits if visit.branch not in dropped]
+
+
+def works_of(visits: Sequence[Visit]) -> Iterable[tuple[Place, Size]]:
+    """The multiply-accumulates of each node that has some, by the node that it counts for."""
+    for visit in _chosen(visits, _Books(Labels("", None, (), None))):
+        macs = multiply(_work(visit)[0].macs, visit.times)
+        if macs != 0:
+            yield visit.place, macs
 
 
 def _macs_of(visits: Sequence[Visit]) -> Size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from analyzer.cost.against import WorkAgainst
 from analyzer.cost.algebra import Size, text_of
 from analyzer.cost.measured import Measured
 from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums
@@ -46,7 +47,30 @@ def document_cost(report: CostReport) -> records.CostDocument:
         room=None if report.memory is None else document_room(report.memory),
         fits=[] if report.memory is None else document_fits(report.memory),
         assumed=list(report.assumed),
+        against=None if report.against is None else _against(report, report.against),
         measured=None if report.measured is None else _measured(report.measured),
+    )
+
+
+def _against(report: CostReport, against: WorkAgainst) -> records.CostAgainst:
+    return records.CostAgainst(
+        agrees=against.agrees,
+        source=against.source,
+        family=against.family,
+        class_name=against.class_name,
+        said=_amount(report, against.said),
+        found=_amount(report, against.found),
+        other=_amount(report, against.other),
+        terms=[
+            records.CostTerm(
+                term=term.name,
+                formula=term.expression,
+                said=_amount(report, term.said),
+                found=_amount(report, term.found),
+                difference=_amount(report, term.difference),
+            )
+            for term in against.terms
+        ],
     )
 
 
