@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide memory-matrix tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files dev clean
+.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide memory-matrix tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ sizes: .venv/.installed  ## files, lines and functions: how many, the median, th
 
 files: .venv/.installed  ## rewrite the schemas, and the tables of the pages on JSON
 	$(BIN)/python -m tools.schemas
+
+map: .venv/.installed  ## rewrite docs/images/house.svg, the rooms as the import contracts have them
+	$(BIN)/python -m tools.map
 
 dev: .venv/.installed  ## make the virtual environment in .venv
 	@echo "ready: source $(BIN)/activate"

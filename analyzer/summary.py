@@ -80,7 +80,7 @@ def count_quantized(ledger: Ledger) -> tuple[Quantized, ...]:
 def _how(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]:
     packing = find_packing(tensor, wiring)
     bits = tensor.dtype.bits if packing is None else packing.bits
-    for node, _ in wiring.readers(tensor, past=MOVES):
+    for node, _ in wiring.readers(tensor, past=MOVES | _PICKS):
         block = node.integers.get("block_size", 0) or None
         if node.op_type in _IN_BLOCKS or (node.op_type == "DequantizeLinear" and block):
             return "block", bits, block
@@ -92,6 +92,9 @@ def _how(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]
             return "dynamic", bits, None
     return ("codes" if packing is None else "block"), bits, None
 
+
+_PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
+"""What picks codes of a table, which are decoded after it."""
 
 _IN_BLOCKS = frozenset({"GatherBlockQuantized", "MatMulBnb4", "MatMulNBits", "QMoE"})
 _ON_CODES = frozenset({"QAttention", "QEmbedLayerNormalization", "QGemm"})

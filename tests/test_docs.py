@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from analyzer.cli import command
+from tools.map import draw
 
 
 @pytest.mark.export
@@ -61,6 +62,7 @@ def test_every_command_has_help_and_stands_in_the_readme(name: str) -> None:
 PAGES = (
     documents.ROOT / "README.md",
     documents.ROOT / "CONTRIBUTING.md",
+    documents.ROOT / "CHANGELOG.md",
     *sorted((documents.ROOT / "docs").rglob("*.md")),
 )
 
@@ -72,6 +74,33 @@ def test_a_page_links_only_to_files_and_headings_that_exist(page: Path) -> None:
         file = (page.parent / name).resolve() if name else page
         assert file.exists(), target
         assert not heading or file.suffix != ".md" or heading in headings(file), target
+
+
+SOURCES = sorted(
+    path
+    for folder in ("analyzer", "exporter", "tools", "benchmarks", "tests")
+    for path in (documents.ROOT / folder).rglob("*")
+    if path.suffix in (".py", ".toml")
+)
+
+
+def test_a_page_or_picture_of_ours_that_the_sources_name_exists() -> None:
+    named = {
+        (str(path.relative_to(documents.ROOT)), name)
+        for path in (*SOURCES, documents.ROOT / "Makefile", documents.ROOT / "CHANGELOG.md")
+        for name in re.findall(
+            r"(?<![\w/.])docs/[a-z/-]+\.(?:md|svg|png)", path.read_text(encoding="utf-8", errors="replace")
+        )
+    }
+
+    assert len(named) > 20
+    assert not [pair for pair in sorted(named) if not (documents.ROOT / pair[1]).exists()]
+
+
+def test_the_picture_of_the_house_is_that_of_the_import_contracts() -> None:
+    picture = documents.ROOT / "docs" / "images" / "house.svg"
+
+    assert picture.read_text(encoding="utf-8") == draw(), "make map"
 
 
 def prose(page: Path) -> str:

@@ -6,25 +6,51 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import reports
 
-from analyzer.documents.base import Head
+from analyzer.answer import Answer
+from analyzer.documents.base import Head, Tool
+from analyzer.documents.lake import LakeDocument, LakeTable
+from analyzer.findings.catalog import explain, list_paragraphs, load_explanations
+from analyzer.formats.html.blocks import Keys
+from analyzer.formats.html.page import make_page
+from analyzer.formats.html.writer import make_section
+from analyzer.formats.json import to_record
+from analyzer.formats.json.explain import document_explanations
+from analyzer.formats.markdown.pages import write_markdown
+from analyzer.formats.text.writer import write_text
 from analyzer.pages.kinds import PAGES, describe
-from analyzer.pages.page import Cell, Facts, Findings, Kind, Notes, Page, Table, number_of, say, say_prose
-from analyzer.render.html.page import make_page
-from analyzer.render.html.parts import Beside
-from analyzer.render.html.writer import make_section
-from analyzer.render.json import to_record
-from analyzer.render.markdown.pages import write_markdown
-from analyzer.render.text.writer import write_text
+from analyzer.pages.lake import describe_answer, describe_tables
+from analyzer.pages.page import (
+    Cell,
+    Facts,
+    Findings,
+    Kind,
+    Notes,
+    Page,
+    Passage,
+    Table,
+    number_of,
+    say,
+    say_prose,
+)
 from analyzer.report import Report
 
 
-def make_document(make: Callable[[Path], Report], folder: Path) -> Head:
-    return to_record(make(folder))
+def lake(folder: Path) -> Head:
+    """What a survey has done."""
+    tables = [LakeTable(table="models", rows=3), LakeTable(table="tensors", rows=2_000)]
+    counts = {"models": 3, "unreadable": 1, "read": 2, "kept": 1, "shards": 2, "written": 1, "bytes": 4096}
+    return LakeDocument(tool=Tool(version="1"), lake="a/lake", tables=tables, **counts)
+
+
+def read(make: Callable[[Path], Report]) -> Callable[[Path], Head]:
+    """Makes the document of a report."""
+    return lambda folder: to_record(make(folder))
 
 
 def as_text(page: Page) -> str:
@@ -39,16 +65,19 @@ def as_markdown(page: Page) -> str:
 
 def as_html(page: Page) -> str:
     """The words of the page, and of its data the texts and numbers."""
-    made = make_page("t", [make_section(page, Beside())]).partition("<main")[2]
+    made = make_page("t", [make_section(page, Keys(), {})]).partition("<main")[2]
     islands = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', made, re.DOTALL)
     data = " ".join(str(value) for island in islands for value in leaves(json.loads(island)))
     return squeeze(html.unescape(re.sub(r"<[^>]*>", " ", made)) + data)
 
 
-MAKERS = [
-    make for make in reports.REPORTS if "FormulaDocument" in PAGES or not make.__name__.startswith("formula")
-]
-"""Whatever kind has a page is here by itself."""
+MAKERS: dict[str, Callable[[Path], Head]] = {
+    **{make.__name__: read(make) for make in reports.REPORTS},
+    "lake": lake,
+    "explain": lambda folder: document_explanations(load_explanations()),
+    "explain_one": lambda folder: document_explanations([explain("duplicate-content")]),
+}
+"""Whatever report has a page is here by itself; below stand documents of no report."""
 
 FORMATS = {"text": as_text, "markdown": as_markdown, "html": as_html}
 
@@ -91,6 +120,14 @@ def facts(page: Page) -> Iterator[tuple[str, tuple[str, ...]]]:
                 for fact in block.facts:
                     yield "fact", (fact.label,)
                     yield "fact", (fact.value,)
+            case Passage():
+                yield "title", (block.title,)
+                yield "lead", (block.lead,)
+                for heading, text in block.parts:
+                    yield "heading", (heading,)
+                    yield from (("text", (part,)) for _, part in list_paragraphs(text))
+                if block.more is not None:
+                    yield "more", (block.more.text, block.more.name)
             case Table() if block.rows:
                 yield "title", (block.title,)
                 yield from (("note", (note,)) for note in block.notes)
@@ -112,11 +149,8 @@ def ways(cell: Cell, kind: Kind, level: int = 0) -> tuple[str, ...]:
     return (text, *exact, *below)
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_every_format_says_what_the_page_says(make: Callable[[Path], Report], tmp_path: Path) -> None:
-    document = make_document(make, tmp_path)
-    page = describe(document)
-
+def hold(page: Page) -> None:
+    """Every fact is there in every format."""
     for name, write in FORMATS.items():
         written = write(page)
         lost = [
@@ -125,11 +159,37 @@ def test_every_format_says_what_the_page_says(make: Callable[[Path], Report], tm
         assert not lost, (name, lost)
 
 
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_every_format_says_what_the_page_says(make: Callable[[Path], Head], tmp_path: Path) -> None:
+    hold(describe(make(tmp_path)))
+
+
+ANSWER = Answer(
+    ("model", "parameters", "share", "dtypes", "error"),
+    [("a.onnx", 1_234_567, 0.25, ["FLOAT", "INT8"], None), ("b|c.onnx", None, 1.5, [], "is no <model>")],
+    "Which are the largest. None is of today.",
+)
+FAMILIES = Answer(
+    ("model", "family", "relation", "parameters", "copied_bytes"),
+    [("a.onnx", 1, "copy", 12, 2_048)],
+    "Which hold the same. Copies cost 2,048 bytes.",
+)
+TOTALS = Answer(
+    ("models", "unreadable", "parameters", "file_bytes", "copied_bytes"), [(2, 1, 1234, 5000, 2048)]
+)
+
+
+@pytest.mark.parametrize("families", [FAMILIES, Answer((), [], "No two are alike")], ids=["some", "none"])
+def test_every_format_says_what_a_lake_says(families: Answer) -> None:
+    hold(describe_answer(ANSWER, "largest"))
+    hold(describe_tables("a/lake", TOTALS, replace(ANSWER, says="Models"), families, [ANSWER], most=1))
+
+
 def test_each_kind_of_page_is_held_against_its_formats(tmp_path: Path) -> None:
     kinds = set()
-    for make in MAKERS:
-        folder = tmp_path / make.__name__
+    for name, make in MAKERS.items():
+        folder = tmp_path / name
         folder.mkdir()
-        kinds.add(type(make_document(make, folder)).__name__)
+        kinds.add(type(make(folder)).__name__)
 
     assert set(PAGES) <= kinds

@@ -11,11 +11,11 @@ from models import audit, external, ramp, text_model
 from test_stages import SIDES, TRUNK
 
 from analyzer.documents.inspect import Value
+from analyzer.formats import RenderOptions
+from analyzer.formats.text import render_text
 from analyzer.group import group_by
 from analyzer.ledger import Ledger
 from analyzer.pages.inspect import say_value
-from analyzer.render import RenderOptions
-from analyzer.render.text import render_text
 from analyzer.report import Inspection
 
 

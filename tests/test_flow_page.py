@@ -1,4 +1,4 @@
-"""docs/flow.md: the steps that it names are the calls that are made, in that order."""
+"""CONTRIBUTING's map: the steps that it names are the calls that are made, in that order."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from models import dynamo_like, ramp, save, text_model
 
 from analyzer.cli import main
 
-PAGE = (Path(__file__).parents[1] / "docs" / "flow.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def steps(number: int) -> list[str]:
     """The functions that a section of the page names, in its order."""
-    return re.findall(r"^\| `([\w.]+)` \|", PAGE.split("\n## ")[number], re.MULTILINE)
+    return re.findall(
+        r"^\| `([\w.]+)` \|", PAGE.split("\n### One ")[number].partition("\n## ")[0], re.MULTILINE
+    )
 
 
 def code_of(step: str) -> CodeType:

@@ -15,13 +15,13 @@ from models import audit, external, manifest_of, parameter, parameters_of, ramp,
 from onnx import numpy_helper
 
 from analyzer.comparison import compare_ledgers
+from analyzer.formats.html import render_html
+from analyzer.formats.markdown import render_markdown
+from analyzer.formats.options import RenderOptions
+from analyzer.formats.text import render_text
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
-from analyzer.render.html import render_html
-from analyzer.render.markdown import render_markdown
-from analyzer.render.options import RenderOptions
-from analyzer.render.text import render_text
 from analyzer.report import ExportReport, Inspection, ReconcileReport
 from analyzer.units import format_others
 

@@ -20,8 +20,8 @@ from analyzer.commands import terminal
 from analyzer.commands.options import parse_size
 from analyzer.commands.time import find_model
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.render import find_suffixes
-from analyzer.render.json import render_json
+from analyzer.formats import find_suffixes
+from analyzer.formats.json import render_json
 from analyzer.schemas import load_schema, schema_name
 from analyzer.timing.record import Timing
 from analyzer.timing.request import Optimization

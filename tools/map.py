@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "house.svg"
 
 _WIDTH, _ROW, _GAP, _EDGE = 880, 26, 6, 16
-_LETTER = 6.7  # pixels of a letter, at 12 pixels a line
+_LETTER = 6.7  # pixels of a letter, at 12 pixels a line; bold ones are wider
 
 _STYLE = """\
 svg { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
@@ -70,7 +70,7 @@ def _row(rooms: Sequence[str], libraries: Mapping[str, Sequence[str]], y: int) -
     x = 3.0 * _EDGE
     for room in rooms:
         beside = ", ".join(libraries.get(room, ()))
-        width = 2 * _GAP + _LETTER * (len(room) * 1.1 + (len(beside) + 2 if beside else 0))
+        width = 2 * _GAP + _LETTER * (len(room) * 1.25 + (len(beside) + 2 if beside else 0))
         yield f'<rect class="room" x="{x:.0f}" y="{y}" width="{width:.0f}" height="{_ROW}" rx="4"/>'
         yield f'<text x="{x + _GAP:.0f}" y="{y + 17}"><tspan class="name">{escape(room)}</tspan>' + (
             f'<tspan class="dim" dx="8">{escape(beside)}</tspan></text>' if beside else "</text>"
@@ -85,8 +85,8 @@ def _libraries(contracts: Contracts) -> dict[str, list[str]]:
         if contract["type"] == "forbidden" and contract["source_modules"] == ["analyzer"]:
             for arrow in contract.get("ignore_imports", ()):
                 source, _, target = arrow.partition(" -> ")
-                if target in contract["forbidden_modules"]:
-                    found[source.split(".")[1]].add(target)
+                if target in contract["forbidden_modules"] and target != "exporter":
+                    found[source.split(".")[1]].add("protobuf" if target == "google" else target)
     return {room: sorted(names) for room, names in found.items()}
 
 

@@ -21,8 +21,8 @@ from analyzer.commands.run import (
     write_files,
 )
 from analyzer.errors import UsageError
+from analyzer.formats.graph import FORMATS, SUFFIXES
 from analyzer.process import uncollected
-from analyzer.render.graph import FORMATS, SUFFIXES
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
     from analyzer.group.keys import Labels

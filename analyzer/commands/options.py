@@ -13,7 +13,7 @@ import click
 
 from analyzer.commands.help import OWN, complete_from, put_in_section
 from analyzer.errors import UsageError
-from analyzer.render import USUAL, Special, find_printed, find_suffixes
+from analyzer.formats import USUAL, Special, find_printed, find_suffixes
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.config import Config

@@ -129,7 +129,7 @@ def _check_suffix(path: Path) -> None:
 
 
 def _shown(answer: Answer, style: str, rows: int) -> str:
-    from analyzer.render.answer import answer_as_csv, answer_as_json, answer_as_markdown, answer_as_text
+    from analyzer.formats.lake import answer_as_csv, answer_as_json, answer_as_markdown, answer_as_text
 
     if style == "json":
         return answer_as_json(answer)
@@ -148,12 +148,12 @@ def _width() -> int:
 
 def _content(answer: Answer, suffix: str, title: str) -> str | bytes:
     if suffix == ".html":
-        from analyzer.render import FORMATS
+        from analyzer.formats import FORMATS
 
         FORMATS["html"].check()
-        from analyzer.render.html.lake import page_of_answer  # after the check: it needs jinja2
+        from analyzer.formats.lake import answer_as_html
 
-        return page_of_answer(title, answer)
+        return answer_as_html(answer, title)
     from analyzer.fleet.sql import answer_as_parquet
 
     if suffix == ".parquet":

@@ -76,6 +76,8 @@ class UnknownNode:
     op_type: str
     domain: str
     reason: str
+    group: str = ""
+    """The group that its work would be booked on; empty where that is not one."""
 
 
 @dataclass(frozen=True, slots=True)

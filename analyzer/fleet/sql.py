@@ -19,7 +19,8 @@ from analyzer.errors import MissingExtraError, UsageError
 from analyzer.fleet.families import find_families
 from analyzer.fleet.lake import Lake, open_lake, schemas
 from analyzer.fleet.record import TABLES
-from analyzer.render import FORMATS
+from analyzer.formats import FORMATS
+from analyzer.formats.lake import tables_as_html
 from analyzer.units import shorten
 
 if TYPE_CHECKING:
@@ -268,15 +269,13 @@ def render_lake(lake: Path | str | Lake) -> str:
         MissingExtraError: what makes pages or reads lakes is not installed.
     """
     FORMATS["html"].check()
-    from analyzer.render.html.lake import page_of_lake  # after the check: it needs jinja2
-
     opened = lake if isinstance(lake, Lake) else open_lake(lake)
     families = find_families(opened, says=load_questions()["families"]["says"])
     copied = sum(row["copied_bytes"] for row in families.records)
     totals = ask_lake(opened, _TOTALS)
     totals = Answer((*totals.columns, "copied_bytes"), [(*totals.rows[0], copied)])
     models = ask_lake(opened, _MODELS)
-    return page_of_lake(
+    return tables_as_html(
         str(opened.path),
         totals,
         Answer(models.columns, models.rows, "Models"),

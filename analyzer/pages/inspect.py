@@ -118,9 +118,10 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
     if precision:
         first, _, rest = precision.partition(", ")
         schemes = _schemes(document)
-        yield Figure("Precision", first, ", ".join(filter(None, (rest, schemes))), precision)
+        yield Figure("Precision", first, rest, precision)
         if schemes:
-            yield Figure("Quantization", schemes, "", schemes)
+            kinds = (_SHORT.get(each.scheme) for each in document.quantization)
+            yield Figure("Quantization", ", ".join(dict.fromkeys(filter(None, kinds))), schemes, schemes)
     nodes = format_many(model.nodes, "node")
     operators = _operators(document)
     yield Figure(
@@ -214,6 +215,7 @@ _SCHEMES = {
     "dynamic": "dynamic quantization",
     "codes": "codes that nothing here decodes",
 }
+_SHORT = {"qdq": "QDQ", "qoperator": "QOperator", "dynamic": "dynamic", "codes": "not decoded"}
 _AT_RUN_TIME = ("ConvInteger", "DynamicQuantize", "MatMulInteger")
 
 
@@ -399,10 +401,13 @@ def _blocks(document: InspectDocument) -> Iterator[str]:
     if not document.blocks:
         yield "no repeated structure found"
         return
-    outside = {group.keys[0]: group.share or 0 for group in document.groups if len(group.keys) == 1}
-    name = max(outside, key=lambda each: outside[each], default="")
-    if not name.startswith("block.") and outside[name] > _NEARLY_ALL:
-        yield f"no repeated structure: {name} holds {short_share(outside[name])} of the parameters"
+    held: dict[str, float] = defaultdict(float)
+    place = document.by.split(",").index("block")
+    for group in document.groups:
+        held[group.keys[place] if place < len(group.keys) else ""] += group.share or 0
+    name = max(held, key=lambda each: held[each], default="")
+    if name and not name.startswith("block.") and held[name] > _NEARLY_ALL:
+        yield f"no repeated structure: {name} holds {short_share(held[name])} of the parameters"
     for run in document.blocks:
         modules = tuple(dict.fromkeys(run.modules))
         if modules:

@@ -39,7 +39,7 @@ def _renamed_candidates(books: Books, weight: Parameter) -> Iterator[Entry]:
 # spectral norm
 
 _MATRICES = (
-    (re.compile(r"(.*?)([^.]+)_orig"), r"\1\2_{}"),
+    (re.compile(r"((?:.*\.)?[^.]+)_orig"), r"\1_{}"),
     (re.compile(r"(.*?)parametrizations\.([^.]+)\.original"), r"\1parametrizations.\2.{}._{}"),
 )
 """Names of a matrix in torch's old and new spelling, and of the vectors of its power iteration."""

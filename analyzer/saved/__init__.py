@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -136,7 +137,28 @@ def to_typed(document: Mapping[str, Any]) -> Head:
 
     kind = schema_name(document)
     name = f"the saved report of {kind}"
+    check_numbers(name, document)
     return decode(name, _filled(document) if kind == "inspect" else document, DOCUMENTS[kind])
+
+
+def check_numbers(path: Path | str, document: object) -> None:
+    """Refuse what no report has and Python's reader takes: numbers that are none, without end, or of 300 digits.
+
+    Raises:
+        UsageError: there is one.
+    """
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{path}: not a whole report ({value!r}: not a number); make it again")
+        if isinstance(value, int) and abs(value) >= _ENDLESS:
+            raise UsageError(f"{path}: not a whole report (a number of over 300 digits); make it again")
+        if isinstance(value, dict | list):
+            waiting.extend(value.values() if isinstance(value, dict) else value)
+
+
+_ENDLESS = 10**300
 
 
 def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:

@@ -65,4 +65,4 @@ def test_survey_writes_the_page_too_and_an_answer_may_be_one(lake: Path, tmp_pat
 
     assert (done.returncode, asked.returncode) == (0, 0)
     assert survey_page.read_text() == (tmp_path / "page.html").read_text()
-    assert len(islands(answer.read_text())["Answer"]["rows"]) == 18
+    assert len(islands(answer.read_text())["Model"]["rows"]) == 18

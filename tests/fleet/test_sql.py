@@ -171,7 +171,7 @@ def test_the_answer_is_the_same_in_every_form(lake: Path, tmp_path: Path) -> Non
     assert [row[1] for row in found] == ["" if row[1] is None else str(row[1]) for row in rows]
     assert pq.read_table(files[3])["parameters"].to_pylist() == [row[1] for row in rows]
     assert files[2].read_text().count("\n| ") == len(rows) + 1
-    assert files[4].read_text().endswith("9 rows\n")
+    assert files[4].read_text().startswith("9 rows\n")
 
 
 @pytest.mark.parametrize("name", load_questions())

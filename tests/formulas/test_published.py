@@ -16,8 +16,8 @@ from analyzer.formulas.family import (
     Family,
     Field,
     ModelClass,
-    Part,
     Term,
+    TermPart,
     family_names,
     load_families,
 )
@@ -143,7 +143,7 @@ def test_the_page_marks_the_numbers_that_do_not_round() -> None:
 def test_the_page_tells_every_key_of_a_family() -> None:
     told = set(re.findall(r"`(\w+)`", FORMAT.read_text(encoding="utf-8")))
 
-    for record in (Family, Field, Computed, Term, Part, Cache, ModelClass):
+    for record in (Family, Field, Computed, Term, TermPart, Cache, ModelClass):
         keys = {RENAMED.get(key, key) for key in record.__dataclass_fields__}
         assert keys - {"key", "term"} <= told | {"fields", "values", "terms", "classes", "cache", "parts"}
     assert {*FUNCTIONS, "like", "renamed"} <= told

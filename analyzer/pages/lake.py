@@ -1,0 +1,179 @@
+"""The pages of `survey` and `sql`: what a run has done, what a question is answered with, and a whole lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from analyzer.answer import Answer
+from analyzer.documents.lake import LakeDocument
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Detail,
+    Figure,
+    Kind,
+    Notes,
+    Page,
+    Row,
+    Table,
+)
+from analyzer.pages.shared import count_said
+from analyzer.units import format_bytes, format_count, format_many
+
+__all__ = ["describe_answer", "describe_lake", "describe_tables"]
+
+
+def describe_lake(document: LakeDocument) -> Page:
+    """How many models there are, what was read, how large the tables are."""
+    counts = [f"{format_count(document.read)} read", f"{format_count(document.kept)} unchanged"]
+    if document.unreadable:
+        counts.append(f"{format_count(document.unreadable)} unreadable")
+    size, shards = format_bytes(document.bytes), format_many(document.shards, "shard")
+    told = [f"{size} in {shards}, {format_count(document.written)} written now"]
+    if document.unreadable:
+        told.append("sql LAKE --question errors says what cannot be read, and why")
+    rows = tuple(Row((each.table, each.rows)) for each in document.tables)
+    tables = Table((Column("table"), Column("rows", Kind.COUNT, room=9)), rows, title="table", is_whole=True)
+    return Page(
+        kind="lake",
+        question="What was read into this lake",
+        subject=document.lake,
+        answer=f"{format_many(document.models, 'model')}: {', '.join(counts)}",
+        blocks=(Notes(tuple(told), detail=Detail.FIRST), tables),
+    )
+
+
+def describe_answer(answer: Answer, title: str, most: int = 0) -> Page:
+    """Rows of any columns, and what they answer.
+
+    Args:
+        answer: what was found.
+        title: the question.
+        most: so many rows; 0 takes all.
+    """
+    table = replace(_table(replace(answer, says=""), most), title="")
+    return Page(
+        kind="answer",
+        question=title,
+        subject="",
+        answer=answer.says,
+        blocks=(Notes((format_many(len(answer.rows), "row"),), detail=Detail.FIRST), table),
+    )
+
+
+def describe_tables(
+    title: str, totals: Answer, models: Answer, families: Answer, others: Sequence[Answer], most: int
+) -> Page:
+    """A lake: its models, families as a picture, findings by kind.
+
+    Args:
+        title: what the lake is called.
+        totals: one row: models, unreadable, parameters, file_bytes, copied_bytes.
+        models: a row each.
+        families: as `find_families` answers.
+        others: what else stands there as tables, each under what it says.
+        most: rows of a table.
+    """
+    (row,) = totals.records
+    return Page(
+        kind="lake",
+        question="What is in this lake",
+        subject=title,
+        figures=tuple(_figures(row)),
+        blocks=(_table(models, most), *_families(families, most), *(_table(each, most) for each in others)),
+    )
+
+
+def _figures(row: dict[str, Any]) -> Iterator[Figure]:
+    models, lost = row["models"], row["unreadable"]
+    parameters, size, copied = (row[key] or 0 for key in ("parameters", "file_bytes", "copied_bytes"))
+    unread = f"{format_count(lost)} unreadable"
+    yield Figure("Models", format_count(models), unread, f"{format_many(models, 'model')}, {unread}")
+    many = format_many(parameters, "parameter")
+    yield Figure("Parameters", format_count(parameters), count_said(parameters), many)
+    yield Figure("On disk", format_bytes(size), format_many(size, "byte"), f"{format_bytes(size)} on disk")
+    yield Figure(
+        "Copies", format_bytes(copied), format_many(copied, "byte"), f"{format_bytes(copied)} in copies"
+    )
+
+
+def _families(families: Answer, most: int) -> Iterator[Block]:
+    """Rectangles of their models, and the same as a table; what is said where there are none."""
+    if not families.rows:
+        yield Notes((families.says,), "Families")
+        return
+    at = {name: place for place, name in enumerate(families.columns)}
+    data = {
+        "name": at["model"],
+        "arrangements": [["family", [at["family"]], ""], ["relation", [at["relation"]], ""]],
+        "measures": [["parameters", at["parameters"]], ["copied bytes", at["copied_bytes"]]],
+        "colours": [["relation", at["relation"]]],
+    }
+    summary = "A treemap: each rectangle is a model, within its family, as large as its weights."
+    table = _table(families, most)
+    yield Chart(table.key, "Families: models with weights in common", "tree", data, summary)
+    yield table
+
+
+_NAMES = frozenset({"model", "models", "of", "sha256", "id", "op_type", "digest", "root"})
+_PROSE = frozenset({"error", "findings"})
+
+
+def _table(answer: Answer, most: int) -> Table:
+    shown = answer.rows[:most] if most else answer.rows
+    kinds = [_kind(name, [row[at] for row in answer.rows]) for at, name in enumerate(answer.columns)]
+    title, _, more = answer.says.partition(". ")
+    left = len(answer.rows) - len(shown)
+    notes = (more, f"{format_many(left, 'row')} more are in the lake" if left else "")
+    return Table(
+        tuple(
+            Column(name.replace("_", " "), kind, room=9)
+            for name, kind in zip(answer.columns, kinds, strict=True)
+        ),
+        tuple(Row(tuple(map(_cell, row, kinds))) for row in shown),
+        title=title.rstrip("."),
+        notes=tuple(filter(None, notes)),
+        is_long=True,
+        is_split=True,
+        key=answer.says or "answer",
+    )
+
+
+def _kind(name: str, values: Sequence[object]) -> Kind:
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+        return Kind.AMOUNT
+    return Kind.NAME if name in _NAMES else Kind.PROSE if name in _PROSE else Kind.TEXT
+
+
+def _cell(value: object, kind: Kind) -> Cell:
+    if value is None or (isinstance(value, int | float) and kind is Kind.AMOUNT):
+        return value
+    return show_value(value)
+
+
+def show_value(value: Any) -> str:
+    """A value as people read it.
+
+    >>> show_value([1, {"a": 2.5}]), show_value(True), show_value(None)
+    ('1, a 2.5', 'yes', '')
+    """
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return format_count(value)
+        case float():
+            return f"{value:,.4g}"
+        case list():
+            return ", ".join(show_value(item) for item in value)
+        case dict():
+            return ", ".join(f"{key} {show_value(item)}" for key, item in value.items())
+        case _:
+            return str(value)
