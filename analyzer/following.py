@@ -158,5 +158,6 @@ def _followed(
         if line.entries and line.line not in UNBALANCED
     ]
     cut = sum(line.line in _CUT for line in found.parameters)
-    lost = any(line.line in UNBALANCED for line in (*found.parameters, *found.entries))
+    lines = [*(line.line for line in found.parameters), *(line.line for line in found.entries)]
+    lost = any(line in UNBALANCED for line in lines)
     return Followed(tuple(steps), is_turned, not lost, cut, content)
