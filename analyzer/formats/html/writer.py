@@ -61,11 +61,11 @@ def _block(
     match block:
         case Facts(facts=facts) if facts:
             yield html.Facts(
-                tuple(html.Fact(show(fact.label), show(fact.value)) for fact in facts), block.title
+                tuple(html.Fact(show(fact.label), show(fact.value)) for fact in facts), _capital(block.title)
             )
         case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
             told = tuple(show(say_prose(line), 4000) for line in lines)
-            yield html.Notes(told, show(block.title), is_warning=tone is Tone.WARN)
+            yield html.Notes(told, _capital(show(block.title)), is_warning=tone is Tone.WARN)
         case Findings():
             yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
         case Passage():
@@ -119,7 +119,7 @@ def _table(table: Table, keys: Mapping[str, str], fresh: html.Keys) -> html.Bloc
     rows = tuple(tuple(_cells(row.cells, table.columns, exact=table.is_long)) for row in table.rows)
     total = tuple(_cells(table.total, table.columns, exact=table.is_long)) if table.total else ()
     title = _capital(show(table.title or table.columns[0].title))
-    note = " ".join(table.notes)
+    note = "; ".join(table.notes)
     levels = tuple(row.level for row in table.rows)
     if table.is_long and not any(levels):
         return html.Grid(keys.get(table.key) or fresh.next(), title, columns, rows, total, show(note))
