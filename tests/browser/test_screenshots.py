@@ -11,7 +11,7 @@ from screenshots import LARGEST
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PAGES = ("bert", "check", "compare", "quantized", "reconcile", "survey", "time")
-SIZES = {"dark": DESKTOP} | {name: DESKTOP for name in PAGES} | {f"{name}-phone": PHONE for name in PAGES}
+SIZES = {"dark": DESKTOP} | dict.fromkeys(PAGES, DESKTOP) | {f"{name}-phone": PHONE for name in PAGES}
 
 
 def test_the_documents_have_these_pictures_and_no_others() -> None:
