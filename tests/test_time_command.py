@@ -253,7 +253,7 @@ def test_two_saved_timings_are_compared(saved: Callable[..., Path], tmp_path: Pa
 
     text, document = run("compare", a, b), run("compare", a, b, "--format", "json")
 
-    assert "plain run" in text.stdout
+    assert "10.0 % slower: 8.00 -> 8.80 ms a run" in text.stdout
     found = json.loads(document.stdout)
     assert schema_name(found) == "compare_time"
     jsonschema.validate(found, load_schema("compare_time"))

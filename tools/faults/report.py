@@ -1,4 +1,4 @@
-"""Cases -> the table of docs/faults.md, as text and as Markdown."""
+"""Cases -> the table of build/faults.md, as text and as Markdown."""
 
 from __future__ import annotations
 
