@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,8 +21,9 @@ from analyzer.commands.run import (
     search_clock,
     write_files,
 )
+from analyzer.commands.terminal import is_terminal
 from analyzer.errors import UsageError
-from analyzer.formats.graph import FORMATS, SUFFIXES
+from analyzer.formats.graph import FORMATS, PICTURES, SUFFIXES
 from analyzer.process import uncollected
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
@@ -43,7 +45,7 @@ class _Wanted:
     grouped: Grouped
 
     def collapses(self, style: str) -> bool:
-        return self.collapse or style == "svg"
+        return self.collapse or style in PICTURES
 
     def check(self, styles: Sequence[str]) -> None:
         """Find what contradicts itself before any work.
@@ -63,7 +65,7 @@ class _Wanted:
         }
         idle = [option for option, value in given.items() if value is not None]
         if idle and not any(map(self.collapses, styles)):
-            raise UsageError(f"{idle[0]}: says how a graph is collapsed; add --collapse, or write .svg")
+            raise UsageError(f"{idle[0]}: says how a graph is collapsed; add --collapse, or write .svg or .png")
         if grouped.match == "all":
             raise UsageError(
                 "--match all: a graph shows everything once; leave it out, the first group has it"
@@ -93,15 +95,15 @@ class _Wanted:
     type=click.Choice(list(FORMATS)),
     help="Write in this form, where no suffix says it.  [dot]",
 )
-@click.option("--collapse", is_flag=True, help="Draw a vertex for each group, as .svg always does.")
+@click.option("--collapse", is_flag=True, help="Draw a vertex for each group, as pictures always do.")
 @grouping
 @click.option(
-    "--fold/--no-fold", default=None, help="Draw numbered groups that hold the same as one.  [.svg: yes]"
+    "--fold/--no-fold", default=None, help="Draw numbered groups that hold the same as one.  [pictures: yes]"
 )
 @click.option(
     "--learned/--all",
     default=None,
-    help="Leave out groups without parameters, and join their neighbours.  [.svg: yes]",
+    help="Leave out groups without parameters, and join their neighbours.  [pictures: yes]",
 )
 @click.option(
     "--metric",
@@ -133,6 +135,11 @@ def graph(
     wanted = _Wanted(collapse, fold, learned, cast("GraphMetric", metric.replace("-", "_")), grouped)
     styles = [_style_of(path, style) for path in outputs] or [style or "dot"]
     wanted.check(styles)
+    if not outputs and styles[0] != "json" and is_terminal(sys.stdout):
+        raise UsageError(
+            "a terminal shows no graph: name a file with -o model.svg or -o model.png, or pipe the text, as in "
+            "onnxledger graph MODEL --collapse | dot -Tpdf -o model.pdf"
+        )
     check_artifact(bounded, [model])
     refuse_inputs(outputs, list_inputs(model))
     run = Run(Output("", 0, quiet, verbose), Written())
@@ -169,7 +176,7 @@ def _style_of(path: Path, style: str | None) -> str:
     raise UsageError(f"-o {path}: its suffix says {by_suffix}, --format {style}; leave one of them out")
 
 
-def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str]:
+def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str | bytes]:
     return [FORMATS[style](_draw(ledger, style, wanted)) for style in styles]
 
 
@@ -180,15 +187,41 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
 
     if not wanted.collapses(style):
         return GraphReport(build_graph(ledger), wanted.metric)
-    is_picture = style == "svg"
+    is_picture = style in PICTURES
     fold = is_picture if wanted.fold is None else wanted.fold
     learned = is_picture if wanted.learned is None else wanted.learned
-    return GraphReport(collapse_graph(ledger, _label(ledger, wanted.grouped), fold=fold, learned=learned))
+    labels = _label(ledger, wanted.grouped, is_picture=is_picture)
+    graph = collapse_graph(ledger, labels, fold=fold, learned=learned)
+    if is_picture:
+        shapes = _shapes(ledger)
+        for _, _, attributes in graph.edges(data=True):
+            known = dict.fromkeys(shapes[name] for name in attributes["values"] if name in shapes)
+            attributes["drawn"] = next(iter(known), "") if attributes["kind"] == "flow" else ""
+    return GraphReport(graph)
 
 
-def _label(ledger: Ledger, grouped: Grouped) -> Labels:
+def _shapes(ledger: Ledger) -> Mapping[str, str]:
+    """The shape of each value of the main graph, as ONNX infers it in a process of its own; none where it cannot."""
+    from analyzer.errors import CostError
+    from analyzer.memory.inference import open_inference
+
+    if ledger.model.traffic is not None or ledger.model.components:
+        return {}
+    try:
+        with open_inference(ledger.model.paths[0]) as found:
+            values = found.described.values
+    except CostError:
+        return {}
+    return {
+        name: " x ".join("?" if dim is None else str(dim) for dim in value.dims)
+        for name, value in values.items()
+        if value.dims
+    }
+
+
+def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:
     from analyzer.collapse import label_own
-    from analyzer.group.keys import ACCOUNTS, choose_key, label_members
+    from analyzer.group.keys import ACCOUNTS, choose_key, drawn_depth, label_members
 
     own = grouped.own_groups(ledger)
     if own is not None:
@@ -196,4 +229,7 @@ def _label(ledger: Ledger, grouped: Grouped) -> Labels:
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
         raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block, stage or op")
-    return label_members(ledger, grouped.by or choose_key(ledger), grouped.depth)
+    by, depth = grouped.by or choose_key(ledger), grouped.depth
+    if is_picture and depth is None:
+        depth = drawn_depth(ledger, by)
+    return label_members(ledger, by, depth)
