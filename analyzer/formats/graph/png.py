@@ -19,6 +19,11 @@ __all__ = ["render_png"]
 _DOTS = 144
 """Dots an inch, of which a unit of the drawing is a seventy-second."""
 _SPACE = "{http://www.w3.org/2000/svg}"
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "text.parse_math": False,  # a $ in a name is a dollar
+}
 _ANCHORS = {"middle": "center", "end": "right"}
 _DASHES = re.compile(r"[\d.]+")
 
@@ -37,7 +42,7 @@ def render_png(graph: nx.MultiDiGraph[Any]) -> bytes:
         raise MissingExtraError("report", "matplotlib", "a picture in PNG") from error
     root = ET.fromstring(render_svg(graph))  # noqa: S314 - it was made just now
     _, _, width, height = map(float, root.attrib["viewBox"].split())
-    with mpl.rc_context({"font.family": "sans-serif", "svg.fonttype": "none"}):
+    with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(width / 72, height / 72), dpi=_DOTS)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_xlim(0, width)
@@ -82,7 +87,7 @@ def _draw(axes: Any, element: ET.Element, order: int, size: tuple[float, float])
             axes.text(
                 at["x"],
                 at["y"],
-                (element.text or "").replace("$", r"\$"),
+                element.text or "",
                 fontsize=float(style["font-size"]),
                 color=style.get("fill", "#000000"),
                 fontweight="bold" if style.get("font-weight") == "600" else "normal",

@@ -225,8 +225,8 @@ class _Drawing:
         shape = shorten(printable(attributes.get("drawn") or ""), _LONGEST_SHAPE)
         if not shape:
             return
-        at = len(route) // 2
-        middle = _middle(route[at - 2 : at + 2] if len(route) > 4 else route)
+        at = 3 * ((len(route) - 1) // 3 // 2)
+        middle = _middle(route[at : at + 4])
         x, y = middle[0] + self.shift[0] + 6, middle[1] + self.shift[1] + 4
         self._rect(self.root, "halo", (x - 2, y - 10), (text_width(shape, 10) + 2, 13.0), 2.0)
         self._text(shape, (x, y), 10, "dim")
