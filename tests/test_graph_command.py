@@ -220,7 +220,7 @@ def test_folder_with_parts_is_one_graph(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "out.png"], "no format for the suffix '.png'; use one of .dot, .graphml"),
+        (["-o", "out.gif"], "no format for the suffix '.gif'; use one of .dot, .graphml"),
         (["-o", "out.svg", "--format", "dot"], "its suffix says svg, --format dot"),
         (["-o", "out.svg", "-o", "out.txt"], "no format for the suffix '.txt'"),
         (["--depth", "2"], "--depth: says how a graph is collapsed; add --collapse, or write .svg or .png"),

@@ -21,9 +21,9 @@ from analyzer.audit import audit_model
 from analyzer.collapse import collapse_graph
 from analyzer.errors import UsageError
 from analyzer.formats.graph import FORMATS, PICTURES
-from analyzer.formats.graph.layout import lay_out
 from analyzer.formats.graph.columns import TALLEST, fold_columns
 from analyzer.formats.graph.layers import Arrow
+from analyzer.formats.graph.layout import lay_out
 from analyzer.formats.graph.svg import MOST_BOXES, render_svg
 from analyzer.graph import build_graph
 from analyzer.group.keys import label_members

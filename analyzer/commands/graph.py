@@ -65,7 +65,9 @@ class _Wanted:
         }
         idle = [option for option, value in given.items() if value is not None]
         if idle and not any(map(self.collapses, styles)):
-            raise UsageError(f"{idle[0]}: says how a graph is collapsed; add --collapse, or write .svg or .png")
+            raise UsageError(
+                f"{idle[0]}: says how a graph is collapsed; add --collapse, or write .svg or .png"
+            )
         if grouped.match == "all":
             raise UsageError(
                 "--match all: a graph shows everything once; leave it out, the first group has it"
@@ -204,6 +206,7 @@ def _shapes(ledger: Ledger) -> Mapping[str, str]:
     """The shape of each value of the main graph, as ONNX infers it in a process of its own; none where it cannot."""
     from analyzer.errors import CostError
     from analyzer.memory.inference import open_inference
+    from analyzer.pages.inspect import say_dims
 
     if ledger.model.traffic is not None or ledger.model.components:
         return {}
@@ -212,11 +215,7 @@ def _shapes(ledger: Ledger) -> Mapping[str, str]:
             values = found.described.values
     except CostError:
         return {}
-    return {
-        name: " x ".join("?" if dim is None else str(dim) for dim in value.dims)
-        for name, value in values.items()
-        if value.dims
-    }
+    return {name: say_dims(value.dims) for name, value in values.items() if value.dims}
 
 
 def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:

@@ -240,6 +240,9 @@ def drawn_depth(ledger: Ledger, by: str) -> int | None:
 
     Where no depth does, as of one large table, it is the first at which the largest is smallest. Beyond a few dozen
     boxes nobody looks: there the last depth before is taken.
+
+    Raises:
+        UsageError: `by` is blocks, of a saved report that does not tell them.
     """
     if by not in NESTED or not ledger.parameters:
         return None

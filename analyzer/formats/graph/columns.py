@@ -23,7 +23,7 @@ _BEND = 22.0
 
 
 def fold_columns(layout: Layout, sizes: Sequence[Size], arrows: Sequence[Arrow]) -> Layout:
-    """Cut the drawing where no box is, and put what is below beside it; as it is where it fits, or would be too wide."""
+    """Cut the drawing where no box is, and put what is below beside it, unless it fits or would be too wide."""
     width, height = layout.size
     count = min(math.ceil(height / TALLEST), math.floor((_WIDEST + _GAP) / (width + _GAP)))
     cuts = _cuts(layout, sizes, count) if height > TALLEST else []
@@ -45,7 +45,9 @@ def fold_columns(layout: Layout, sizes: Sequence[Size], arrows: Sequence[Arrow])
 
 def _cuts(layout: Layout, sizes: Sequence[Size], count: int) -> list[float]:
     """Heights between boxes, near those that would make the columns equal."""
-    spans = sorted((y - size[1] / 2, y + size[1] / 2) for (_, y), size in zip(layout.centers, sizes, strict=True))
+    spans = sorted(
+        (y - size[1] / 2, y + size[1] / 2) for (_, y), size in zip(layout.centers, sizes, strict=True)
+    )
     free: list[float] = []
     lowest = spans[0][1] if spans else 0.0
     for top, bottom in spans[1:]:
@@ -71,12 +73,14 @@ class _Columns:
 
     def move(self, point: Point) -> Point:
         band = self.band(point[1])
-        return point[0] + band * (self.width + _GAP), point[1] - (self.cuts[band - 1] if band else 0.0) + _BEND
+        return point[0] + band * (self.width + _GAP), point[1] - (
+            self.cuts[band - 1] if band else 0.0
+        ) + _BEND
 
     def lead(
         self, route: Sequence[Point], centers: Sequence[Point], sizes: Sequence[Size], arrow: Arrow
     ) -> tuple[Point, ...]:
-        """From a column to another: out below the one box, through the gap beside its column, in from above the other."""
+        """From a column to another: out below the one box, through the gap beside its column, in above the other."""
         source, target = centers[arrow.source], centers[arrow.target]
         start = source[0], source[1] + sizes[arrow.source][1] / 2
         end = target[0], target[1] - sizes[arrow.target][1] / 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
@@ -28,7 +28,8 @@ _NAMED_VALUES = 5
 
 _SWATCH = 32.0
 """Beside the name of a role in the legend: its colour, and the gap to the next."""
-_LONGEST_SHAPE = 36
+_LONGEST_SHAPE, _SHAPE = 36, 10.0
+"""Characters of a shape beside an arrow, and how large they are."""
 
 _CARD = 4.0
 """How far a card of a stack looks out below the next."""
@@ -94,6 +95,9 @@ _STYLE = (
     f"{_rules(LIGHT)}@media (prefers-color-scheme: dark) {{\n{_rules(_DARK)}}}\n"
 )
 
+Area = tuple[float, float, float, float]
+"""Left, top, width, height."""
+
 Layouts = Sequence[Callable[[Sequence[Size], Sequence[Arrow]], Layout | None]]
 
 
@@ -120,7 +124,9 @@ def render_svg(graph: nx.MultiDiGraph[Any], layouts: Layouts = (lay_out_by_graph
     layout = fold_columns(laid, sizes, arrows)
     used = {role for box in boxes for role, _ in box.roles}
     has_reads = any(edge["kind"] != "flow" for _, _, edge in edges)
-    drawing = _Drawing(graph.graph, layout.size, [role for role in ROLES if role in used], has_reads=has_reads)
+    drawing = _Drawing(
+        graph.graph, layout.size, [role for role in ROLES if role in used], has_reads=has_reads
+    )
     for (source, target, attributes), route in zip(edges, layout.routes, strict=True):
         names = graph.nodes[source]["name"], graph.nodes[target]["name"]
         drawing.add_arrow(attributes, names, route)
@@ -134,7 +140,9 @@ def render_svg(graph: nx.MultiDiGraph[Any], layouts: Layouts = (lay_out_by_graph
 class _Drawing:
     """The picture under construction."""
 
-    def __init__(self, about: Mapping[str, Any], size: Size, roles: Sequence[str], *, has_reads: bool) -> None:
+    def __init__(
+        self, about: Mapping[str, Any], size: Size, roles: Sequence[str], *, has_reads: bool
+    ) -> None:
         title, totals = shorten(printable(about["model"]), 60), _totals(about)
         note = _note(about, has_reads=has_reads)
         legend = sum(text_width(role, 11) + _SWATCH for role in roles)
@@ -142,6 +150,8 @@ class _Drawing:
         width = max(size[0], *texts) + 2 * _MARGIN
         height = _HEADER + size[1] + _FOOTER * (bool(note) + bool(roles)) + 2 * _MARGIN
         self.shift = (width - size[0]) / 2, _HEADER + _MARGIN
+        self.width = width
+        self.taken: list[Area] = []
         self.root = ET.Element(
             "svg",
             {
@@ -201,6 +211,7 @@ class _Drawing:
         width, height = box.size
         x = center[0] - (width + box.cards * _CARD) / 2 + self.shift[0]
         y = center[1] - (height + box.cards * _CARD) / 2 + self.shift[1]
+        self.taken.append((x, y, width + box.cards * _CARD, height + box.cards * _CARD))
         group = ET.SubElement(self.root, "g")
         ET.SubElement(group, "title").text = box.tooltip
         for card in range(box.cards, -1, -1):
@@ -221,15 +232,26 @@ class _Drawing:
             self._rect(group, f"role-{box.roles[0][0]}", (x, y + 6.0), (3.5, height - 12.0), 1.5)
 
     def add_shape(self, attributes: Mapping[str, Any], route: Sequence[Point]) -> None:
-        """What flows along an arrow, beside its middle."""
+        """What flows along an arrow, beside it, where there is room: the tooltip says it too."""
         shape = shorten(printable(attributes.get("drawn") or ""), _LONGEST_SHAPE)
-        if not shape:
+        width = text_width(shape, _SHAPE)
+        for x, y in _beside(route, width) if shape else ():
+            area = (x + self.shift[0] - 2, y + self.shift[1] - 10, width + 4, 14.0)
+            if not self._is_free(area):
+                continue
+            self.taken.append(area)
+            self._rect(self.root, "halo", area[:2], area[2:], 2.0)
+            self._text(shape, (area[0] + 2, area[1] + 10), _SHAPE, "dim")
             return
-        at = 3 * ((len(route) - 1) // 3 // 2)
-        middle = _middle(route[at : at + 4])
-        x, y = middle[0] + self.shift[0] + 6, middle[1] + self.shift[1] + 4
-        self._rect(self.root, "halo", (x - 2, y - 10), (text_width(shape, 10) + 2, 13.0), 2.0)
-        self._text(shape, (x, y), 10, "dim")
+
+    def _is_free(self, area: Area) -> bool:
+        x, y, width, height = area
+        if x < 2 or x + width > self.width - 2:
+            return False
+        return not any(
+            x < left + wide and left < x + width and y < top + high and top < y + height
+            for left, top, wide, high in self.taken
+        )
 
     def text(self) -> str:
         """The file."""
@@ -279,13 +301,24 @@ class _Drawing:
         )
 
 
-def _middle(curve: Sequence[Point]) -> Point:
-    """The point halfway along a Bezier curve of four points."""
-    weights = (1, 3, 3, 1) if len(curve) == 4 else (1,) * len(curve)
-    whole = sum(weights)
+def _beside(route: Sequence[Point], width: float) -> Iterator[Point]:
+    """Where a text of this width may stand: right or left of the arrow, from the middle of its curves outwards."""
+    curves = [route[at : at + 4] for at in range(0, len(route) - 3, 3)]
+    half = (len(curves) - 1) / 2
+    for part in (0.5, 0.3, 0.7):
+        for number in sorted(range(len(curves)), key=lambda number: abs(number - half)):
+            x, y = _on_curve(curves[number], part)
+            yield x + 6, y + 4
+            yield x - 6 - width, y + 4
+
+
+def _on_curve(curve: Sequence[Point], part: float) -> Point:
+    """The point so far along a Bezier curve."""
+    rest = 1 - part
+    weights = rest**3, 3 * rest**2 * part, 3 * rest * part**2, part**3
     return (
-        sum(x * weight for (x, _), weight in zip(curve, weights, strict=True)) / whole,
-        sum(y * weight for (_, y), weight in zip(curve, weights, strict=True)) / whole,
+        sum(x * weight for (x, _), weight in zip(curve, weights, strict=True)),
+        sum(y * weight for (_, y), weight in zip(curve, weights, strict=True)),
     )
 
 
@@ -311,6 +344,8 @@ def _arrow_tooltip(attributes: Mapping[str, Any], names: tuple[str, str]) -> str
     more = attributes["count"] - len(values)
     if more:
         values.append(f"and {format_count(more)} more")
+    if shape := attributes.get("drawn"):
+        values.append(printable(shape))
     source, target = (shorten(printable(name), 60) for name in names)
     says = {
         "flow": f"from {source} to {target}",
