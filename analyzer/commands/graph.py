@@ -215,7 +215,8 @@ def _shapes(ledger: Ledger) -> Mapping[str, str]:
             values = found.described.values
     except CostError:
         return {}
-    return {name: say_dims(value.dims) for name, value in values.items() if value.dims}
+    said = {name: say_dims(value.dims) for name, value in values.items() if value.dims}
+    return {name: shape for name, shape in said.items() if shape.strip("? x")}
 
 
 def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:
