@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -193,35 +193,16 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
     fold = is_picture if wanted.fold is None else wanted.fold
     learned = is_picture if wanted.learned is None else wanted.learned
     labels = _label(ledger, wanted.grouped, is_picture=is_picture)
-    graph = collapse_graph(ledger, labels, fold=fold, learned=learned)
-    if is_picture:
-        shapes = _shapes(ledger)
-        for _, _, attributes in graph.edges(data=True):
-            known = dict.fromkeys(shapes[name] for name in attributes["values"] if name in shapes)
-            attributes["drawn"] = next(iter(known), "") if attributes["kind"] == "flow" else ""
-    return GraphReport(graph)
+    if not is_picture:
+        return GraphReport(collapse_graph(ledger, labels, fold=fold, learned=learned))
+    from analyzer.formats.graph.picture import draw_groups
 
-
-def _shapes(ledger: Ledger) -> Mapping[str, str]:
-    """The shape of each value of the main graph, as ONNX infers it in a process of its own; none where it cannot."""
-    from analyzer.errors import CostError
-    from analyzer.memory.inference import open_inference
-    from analyzer.pages.inspect import say_dims
-
-    if ledger.model.traffic is not None or ledger.model.components:
-        return {}
-    try:
-        with open_inference(ledger.model.paths[0]) as found:
-            values = found.described.values
-    except CostError:
-        return {}
-    said = {name: say_dims(value.dims) for name, value in values.items() if value.dims}
-    return {name: shape for name, shape in said.items() if shape.strip("? x")}
+    return GraphReport(draw_groups(ledger, labels, fold=fold, learned=learned))
 
 
 def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:
     from analyzer.collapse import label_own
-    from analyzer.group.keys import ACCOUNTS, choose_key, drawn_depth, label_members
+    from analyzer.group.keys import ACCOUNTS, choose_key, label_members
 
     own = grouped.own_groups(ledger)
     if own is not None:
@@ -229,7 +210,8 @@ def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
         raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block, stage or op")
-    by, depth = grouped.by or choose_key(ledger), grouped.depth
-    if is_picture and depth is None:
-        depth = drawn_depth(ledger, by)
-    return label_members(ledger, by, depth)
+    if is_picture:
+        from analyzer.formats.graph.picture import label_picture
+
+        return label_picture(ledger, grouped.by, grouped.depth)
+    return label_members(ledger, grouped.by or choose_key(ledger), grouped.depth)
