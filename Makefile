@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest --all -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix tamper rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
+.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ memory-matrix: .venv/.installed  ## plan and run the files that `make matrix` ha
 
 tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/evidence/tamper.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/tamper.md)
+
+faults: .venv/.installed  ## put faults into small models, and see what verify tells; without ARGS rewrites docs/evidence/faults.md (hours)
+	PYTHONPATH=tests $(BIN)/python -m tools.faults --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/faults.md)
 
 rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/evidence/rewrites.md (half an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/rewrites.md)

@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     from analyzer.fleet.sql import answer_question as answer_question
     from analyzer.fleet.sql import ask_lake as ask_lake
     from analyzer.fleet.sql import render_lake as render_lake
+    from analyzer.formats import render_report as render_report
+    from analyzer.formats import render_saved as render_saved
+    from analyzer.formats import save_report as save_report
+    from analyzer.formats import to_document as to_document
+    from analyzer.formats.lake import answer_as_json as answer_as_json
+    from analyzer.formats.lake import answer_as_text as answer_as_text
+    from analyzer.formats.lake import summary_as_text as summary_as_text
+    from analyzer.formats.options import RenderOptions as RenderOptions
     from analyzer.formulas.check import check_formula as check_formula
     from analyzer.formulas.counting import count_config as count_config
     from analyzer.formulas.derived import derive_formula as derive_formula
@@ -91,14 +99,6 @@ if TYPE_CHECKING:
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
     from analyzer.recover.ownnames import read_own_names as read_own_names
-    from analyzer.render import render_report as render_report
-    from analyzer.render import render_saved as render_saved
-    from analyzer.render import save_report as save_report
-    from analyzer.render import to_document as to_document
-    from analyzer.render.lake import answer_as_json as answer_as_json
-    from analyzer.render.lake import answer_as_text as answer_as_text
-    from analyzer.render.lake import summary_as_text as summary_as_text
-    from analyzer.render.options import RenderOptions as RenderOptions
     from analyzer.report import ExportReport as ExportReport
     from analyzer.report import GraphReport as GraphReport
     from analyzer.report import Inspection as Inspection
@@ -259,7 +259,7 @@ _MODULES = {
     "Reconciliation": "reconciliation",
     "RecoverReport": "report",
     "Recovery": "recover",
-    "RenderOptions": "render.options",
+    "RenderOptions": "formats.options",
     "Role": "ledger",
     "Rule": "budget.record",
     "Schedule": "timing.request",
@@ -273,8 +273,8 @@ _MODULES = {
     "Unreadable": "survey",
     "Verdict": "budget.record",
     "VerifyReport": "verify.record",
-    "answer_as_json": "render.lake",
-    "answer_as_text": "render.lake",
+    "answer_as_json": "formats.lake",
+    "answer_as_text": "formats.lake",
     "answer_question": "fleet.sql",
     "ask_lake": "fleet.sql",
     "audit_model": "audit",
@@ -322,16 +322,16 @@ _MODULES = {
     "reconcile_ledger": "reconciliation",
     "recover_state": "recover",
     "render_lake": "fleet.sql",
-    "render_report": "render",
-    "render_saved": "render",
+    "render_report": "formats",
+    "render_saved": "formats",
     "save_manifest": "manifest",
-    "save_report": "render",
+    "save_report": "formats",
     "save_state": "recover",
-    "summary_as_text": "render.lake",
+    "summary_as_text": "formats.lake",
     "survey_fleet": "fleet.run",
     "survey_models": "survey",
     "time_model": "timing.timer",
-    "to_document": "render",
+    "to_document": "formats",
     "verify_files": "verify.verify",
 }
 

@@ -31,7 +31,8 @@ from analyzer.process import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
 from analyzer.scopes.owners import settle_scopes
 from analyzer.scopes.paths import scope_nodes
-from analyzer.wiring import Wiring, connect
+from analyzer.stages import find_stages
+from analyzer.wiring import Reader, Wiring, connect
 
 __all__ = ["audit_model", "file_digests"]
 
@@ -68,7 +69,12 @@ def audit_model(
         model = (_read_artifact if is_folder else read_model)(path, max_objects=limit)
         ledger = _enter(model, content or ("sampled" if model.traffic is None else "none"), progress)
         blocks = find_blocks(ledger)
-        ledger = dataclasses.replace(ledger, entries=lend_scopes(ledger.entries, blocks), blocks=blocks)
+        ledger = dataclasses.replace(
+            ledger,
+            entries=lend_scopes(ledger.entries, blocks),
+            blocks=blocks,
+            stages=find_stages(model, ledger.wiring, ledger.computing),
+        )
     _check(ledger)
     return ledger
 
@@ -90,6 +96,8 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     calls = count_calls(model)
     live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
+    computing = {entry.tensor.key: wiring.computing(entry.tensor) for entry in entries}
+    entries = tuple(_computed(entry, computing[entry.tensor.key]) for entry in entries)
     booked = book_bytes(model, entries)
     values = look_at_values(entries, content, progress, salt)
     reads = content != "none" and model.traffic is None
@@ -109,11 +117,16 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         shared_nbytes=booked.shared,
         content=content,
         calls=calls,
+        computing={key: reader.node.place for key, reader in computing.items() if reader is not None},
         live=live,
         made=opaque.made,
         hidden=find_hidden(model, entries, wiring, opaque.tensors),
         opaque=tuple(sorted(opaque.tensors)),
     )
+
+
+def _computed(entry: Entry, reader: Reader | None) -> Entry:
+    return entry if reader is None else dataclasses.replace(entry, computed_by=reader.node.op_type)
 
 
 def _find_opaque(

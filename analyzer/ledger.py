@@ -36,6 +36,7 @@ __all__ = [
     "Role",
     "Run",
     "Severity",
+    "Stages",
     "Trainability",
     "natural_order",
 ]
@@ -99,6 +100,8 @@ class Entry:
     """Scopes other than its own whose nodes read it, sorted."""
     copy_of: Key | None = None
     """The entry whose content it repeats: as it stands, transposed, cast, or within a quantization step."""
+    computed_by: str = ""
+    """Operator of the first node that computes with it, past those that move or decode it; "" where none does."""
 
     @property
     def evidence(self) -> Evidence:
@@ -193,6 +196,9 @@ class Group:
     """Bytes of learned tensors, copies included."""
     tensors: int = 0
     nodes: int = 0
+    first: int | None = None
+    """Where it comes in the order of the computation: the place of the first node that computes with what it has
+    learned, else of its first node; None where it has neither, as in a saved report."""
     trainable: int | None = None
     """Elements of trainable parameters; None where the PyTorch side is not known."""
     frozen: int | None = None
@@ -300,6 +306,19 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
+class Stages:
+    """The parts of a convolutional trunk that have one resolution each (`analyzer.stages`)."""
+
+    names: tuple[str, ...]
+    """In the order in which they are first computed, such as `176x176`; `head` last."""
+    entries: Mapping[Key, str]
+    """Those of the entries that have one, by the node that first computes with them."""
+    nodes: Mapping[Place, str]
+    firsts: Mapping[str, Place] = field(default_factory=dict)
+    """The node that each begins with; nothing of a saved report."""
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """A share of the bytes on disk: `nbytes`, each booked once."""
 
@@ -361,6 +380,10 @@ class Ledger:
     """How often each local function is called."""
     blocks: Blocks | None = None
     """The repeated blocks; None where nobody has looked for them (`analyzer.blocks.find_blocks`)."""
+    stages: Stages | None = None
+    """The stages of a convolutional trunk; None where there is none."""
+    computing: Mapping[Key, Place] = field(default_factory=dict)
+    """The first node that computes with each entry, of those that any computes with; nothing of a saved report."""
     live: Live | None = None
     """What the outputs depend on; None where nobody has looked (a saved report)."""
     told_nodes: int | None = None

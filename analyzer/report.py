@@ -110,7 +110,7 @@ GraphMetric: TypeAlias = Literal["parameters", "stored_elements", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """`graph`: a model as a graph, whole or collapsed. Its formats are its own (`analyzer.render.graph`)."""
+    """`graph`: a model as a graph, whole or collapsed. Its formats are its own (`analyzer.formats.graph`)."""
 
     graph: nx.MultiDiGraph[Any]
     """What `analyzer.graph.build_graph` or what `analyzer.collapse.collapse_graph` makes."""

@@ -10,9 +10,9 @@ from analyzer.decoding.encodings import CODES, find_packing
 from analyzer.findings.facts import count_freed
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import Carrier, StoredTensor, is_training
-from analyzer.model.operators import DECODES, MOVES
+from analyzer.model.operators import MOVES
 from analyzer.read.book import NODE_METADATA, ORPHANED, UNKNOWN
-from analyzer.wiring import Reader, Wiring
+from analyzer.wiring import Wiring
 
 __all__ = ["OperatorCount", "Quantized", "Scheme", "count_operators", "count_quantized", "count_wasted"]
 
@@ -40,17 +40,11 @@ def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
     parameters: Counter[tuple[str, str]] = Counter()
     for entry in ledger.entries:
         if entry.parameters:
-            reader = _computing(entry.tensor, ledger.wiring)
+            reader = ledger.wiring.computing(entry.tensor)
             key = ("", "") if reader is None else (reader.node.op_type, reader.node.domain or "ai.onnx")
             parameters[key] += entry.parameters
     keys = sorted(nodes.keys() | parameters.keys(), key=lambda key: (-nodes[key], key))
     return tuple(OperatorCount(*key, nodes[key], parameters[key]) for key in keys)
-
-
-def _computing(tensor: StoredTensor, wiring: Wiring) -> Reader | None:
-    """The first node that computes with a tensor; of one that is only moved, what moves it."""
-    past = wiring.readers(tensor, past=MOVES | DECODES)
-    return next(iter(past or wiring.readers(tensor)), None)
 
 
 Scheme = Literal["block", "qdq", "qoperator", "dynamic", "codes"]
@@ -86,7 +80,7 @@ def count_quantized(ledger: Ledger) -> tuple[Quantized, ...]:
 def _how(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]:
     packing = find_packing(tensor, wiring)
     bits = tensor.dtype.bits if packing is None else packing.bits
-    for node, _ in wiring.readers(tensor, past=MOVES):
+    for node, _ in wiring.readers(tensor, past=MOVES | _PICKS):
         block = node.integers.get("block_size", 0) or None
         if node.op_type in _IN_BLOCKS or (node.op_type == "DequantizeLinear" and block):
             return "block", bits, block
@@ -98,6 +92,9 @@ def _how(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]
             return "dynamic", bits, None
     return ("codes" if packing is None else "block"), bits, None
 
+
+_PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
+"""What picks codes of a table, which are decoded after it."""
 
 _IN_BLOCKS = frozenset({"GatherBlockQuantized", "MatMulBnb4", "MatMulNBits", "QMoE"})
 _ON_CODES = frozenset({"QAttention", "QEmbedLayerNormalization", "QGemm"})

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from analyzer.functions import called_bodies
 from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
-from analyzer.model.operators import Slot, operator_of
+from analyzer.model.operators import DECODES, MOVES, Slot, operator_of
 
 __all__ = ["CARRIED", "NAMED", "GraphInput", "Provider", "Reader", "Wiring", "connect", "is_passed"]
 
@@ -199,6 +199,18 @@ class Wiring:
         if not past and not (inlined and self.calls):
             return found
         return self._follow(provider, found, frozenset(past), inlined=inlined)
+
+    def computing(self, tensor: StoredTensor) -> Reader | None:
+        """The first reader that computes with a tensor, in file order; of one that is only moved, what moves it.
+
+        What moves, casts or decodes a tensor on the way (Transpose, Reshape, Cast, DequantizeLinear) is passed, and
+        where it is a scale what decodes with it.
+        """
+        past = MOVES | DECODES
+        found = next(iter(self.readers(tensor, past=past) or self.readers(tensor)), None)
+        if found is not None and found.node.op_type in DECODES:
+            return next(iter(self.readers(found.node, past=past)), found)
+        return found
 
     def _direct(self, provider: StoredTensor | Node) -> list[Reader]:
         if isinstance(provider, Node):

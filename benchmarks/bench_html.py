@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "browser")]
 import chromium  # noqa: E402
 import pages  # noqa: E402
 
-from analyzer.render import to_document  # noqa: E402
+from analyzer.formats import to_document  # noqa: E402
 from analyzer.report import Inspection  # noqa: E402
 
 LIMIT = 2.0  # seconds until 20,000 tensors can be used

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,29 +18,70 @@ from torch.utils import _pytree
 
 from analyzer.content import Array
 from analyzer.errors import ExportError, UsageError
+from exporter.alternatives import Alternative, ModuleAlternative, of_call, of_module
 from exporter.classes import first_line
 from exporter.inputs import ExampleInputs, example_inputs, forward_names
 from exporter.quiet import quiet
+from exporter.recording import (
+    Call,
+    Change,
+    Given,
+    Labels,
+    Recorder,
+    StoppedError,
+    settings_of,
+    tensors_in,
+)
 from exporter.sources import ResolvedModel
 
 Dims = Sequence["int | str | None"]
 
 
+class Attempt(Protocol):
+    """Something else in the place of one call or module."""
+
+    @property
+    def place(self) -> int | str:
+        """The number of a call, or the label of a module."""
+        ...
+
+    @property
+    def index(self) -> int:
+        """Of its alternatives."""
+        ...
+
+    @property
+    def numbers(self) -> Sequence[float]:
+        """That the file has."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Boundary:
-    """What one call of a submodule gives."""
+class ModuleCall:
+    """One call of a submodule."""
 
     module: str
     """Its path, as in `named_modules()`; with `#2` behind it at a second call."""
     class_name: str
-    shape: tuple[int, ...]
+    first: int
+    """The first call of a function in it."""
+    last: int
+    made: int | None
+    """The call that made its first tensor; None where nothing tells."""
+    given: tuple[int, ...]
+    """The calls that made its arguments."""
+    numel: int
     settings: Mapping[str, object]
     """The module's own numbers and words: `eps`, `dim`, `negative_slope`, ..."""
 
-    @property
-    def numel(self) -> int:
-        """Elements of its first tensor."""
-        return int(np.prod(self.shape, dtype=np.int64))
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A forward pass."""
+
+    modules: tuple[ModuleCall, ...]
+    """In the order in which they end."""
+    outputs: tuple[tuple[str, Array], ...]
 
 
 def run_beside(resolved: ResolvedModel, inputs: Sequence[tuple[str, Dims]]) -> RunningModule:
@@ -90,11 +133,33 @@ class RunningModule:
         )
 
     def load(self, path: Path) -> None:
-        """Give the module the tensors of a safetensors file; what that lacks stays as it is."""
+        """Give the module the tensors of a safetensors file; what that lacks stays as it is.
+
+        A name that is tied to another and has a tensor of its own there is tied no longer. Of a batch normalization
+        whose variance is 1 there, `eps` is taken off it, so that it divides by 1.
+        """
         from safetensors.torch import load_file
 
-        with quiet():
-            self._model.load_state_dict(load_file(path), strict=False)
+        found = load_file(path)
+        modules = dict(self._model.named_modules())
+        with torch.no_grad():
+            for name, value in found.items():
+                owner, _, leaf = name.rpartition(".")
+                module = modules[owner]
+                held = getattr(module, leaf)
+                if not held.is_floating_point():
+                    continue
+                if leaf == "running_var" and bool((value == 1).all()):
+                    value = value - float(getattr(module, "eps", 0.0))
+                is_tied = any(
+                    held is other
+                    for other_name, other in self._model.named_parameters(remove_duplicate=False)
+                    if other_name in found and other_name != name
+                )
+                if is_tied:
+                    setattr(module, leaf, nn.Parameter(value.to(held.dtype), requires_grad=False))
+                else:
+                    held.data.copy_(value)
         self._double = self._half = None
 
     def feeds(self, seed: int, *, is_small: bool = False) -> dict[str, Array]:
@@ -131,52 +196,168 @@ class RunningModule:
             for name, value in _tensors(given)
         ]
 
-    def boundaries(self, feeds: Mapping[str, Array]) -> list[Boundary]:
-        """Every call of a submodule, in the order in which they end, without values."""
-        found: list[Boundary] = []
-        self._watch(self._model, feeds, lambda boundary, _: found.append(boundary))
-        return found
+    def record(
+        self,
+        feeds: Mapping[str, Array],
+        told: Callable[[Call, Sequence[Array]], None],
+        precision: str = "single",
+        attempt: Attempt | None = None,
+        until: int | None = None,
+    ) -> Recording:
+        """Run forward, and tell of every call of a function of PyTorch with what it gives.
 
-    def values(
-        self, feeds: Mapping[str, Array], wanted: Sequence[str], precision: str = "single"
-    ) -> dict[str, Array]:
-        """What these calls give, by their names in `boundaries`."""
-        found: dict[str, Array] = {}
-        names = set(wanted)
+        Args:
+            feeds: by the graph's names.
+            told: of each call, and its floats and numbers in the precision of a file; they may be overwritten later.
+            precision: `single`, `double` or `half`.
+            attempt: something else in the place of one call or module.
+            until: the call after which nothing more is of interest.
 
-        def keep(boundary: Boundary, value: torch.Tensor) -> None:
-            if boundary.module in names:
-                kept = value.detach()
-                found[boundary.module] = (kept.float() if precision == "half" else kept.clone()).numpy()
+        Raises:
+            ExportError: forward fails, or the attempt cannot be made.
+        """
+        model = self._at(precision)
+        modules: list[ModuleCall] = []
+        place = None if attempt is None else attempt.place
+        change = None
+        if attempt is not None and isinstance(place, int):
+            change = Change(
+                place, lambda given: _nth(self._of_call(given, attempt.numbers), attempt.index).make()
+            )
 
-        self._watch(self._at(precision), feeds, keep)
-        return found
+        def tell(call: Call, made: Sequence[torch.Tensor]) -> None:
+            told(call, [_as_array(value, precision) for value in made if not value.is_complex()])
 
-    def _watch(
-        self, model: nn.Module, feeds: Mapping[str, Array], told: Callable[[Boundary, torch.Tensor], None]
-    ) -> None:
-        calls: dict[str, int] = {}
-        handles = []
-
-        def hook(name: str) -> Callable[..., None]:
-            def ended(module: nn.Module, _: object, given: object) -> None:
-                value = next((tensor for _, tensor in _tensors(given)), None)
-                if value is None or value.is_complex():
-                    return
-                calls[name] = calls.get(name, 0) + 1
-                label = name if calls[name] == 1 else f"{name}#{calls[name]}"
-                told(Boundary(label, type(module).__name__, tuple(value.shape), _settings(module)), value)
-
-            return ended
-
+        recorder = Recorder(model, tell, change, until)
+        handles = self._hook(model, recorder, modules, attempt)
+        outputs: list[tuple[str, Array]] = []
         try:
-            for name, module in model.named_modules():
-                if name:
-                    handles.append(module.register_forward_hook(hook(name)))
-            self._call(model, feeds)
+            with contextlib.suppress(StoppedError), recorder:
+                given = self._call(model, feeds)
+                outputs = [(name, _as_array(value, precision)) for name, value in _tensors(given)]
         finally:
             for handle in handles:
                 handle.remove()
+        return Recording(tuple(modules), tuple(outputs))
+
+    def _hook(
+        self, model: nn.Module, recorder: Recorder, modules: list[ModuleCall], attempt: Attempt | None
+    ) -> list[Any]:
+        """Have the recorder know in which module a call is; and give something else than one module does."""
+        labels, opened = Labels(), list[tuple[str, int, tuple[int, ...]]]()
+
+        def begin(name: str) -> Callable[..., None]:
+            def begun(module: nn.Module, args: Any, kwargs: Any) -> None:
+                if recorder.is_silent:
+                    return
+                label = labels.of(name)
+                sources = [*tensors_in(args), *tensors_in(kwargs)]
+                given = tuple(
+                    dict.fromkeys(n for each in sources if (n := recorder.made_by(each)) is not None)
+                )
+                opened.append((label, recorder.count, given))
+                recorder.enter(label, module)
+
+            return begun
+
+        def end(module: nn.Module, args: Any, kwargs: Any, result: Any) -> Any:
+            if recorder.is_silent:
+                return None
+            recorder.leave()
+            label, first, given = opened.pop()
+            changed = None
+            if attempt is not None and attempt.place == label:
+                other = _nth(self._of_module(module, label), attempt.index)
+                changed = recorder.untold(lambda: other.make(module, args, kwargs, result))
+            value = next((tensor for _, tensor in _tensors(result)), None)
+            if changed is not None and value is not None:
+                made_by = recorder.made_by(value)
+                for tensor in tensors_in(changed):
+                    recorder.tag(tensor, made_by)
+            modules.append(
+                ModuleCall(
+                    module=label,
+                    class_name=type(module).__name__,
+                    first=first,
+                    last=recorder.count - 1,
+                    made=None if value is None else recorder.made_by(value),
+                    given=given,
+                    numel=0 if value is None else value.numel(),
+                    settings=settings_of(module),
+                )
+            )
+            return changed
+
+        handles = []
+        for name, module in model.named_modules():
+            if name:
+                handles.append(module.register_forward_pre_hook(begin(name), with_kwargs=True))
+                handles.append(module.register_forward_hook(end, with_kwargs=True))
+        return handles
+
+    def alternatives(
+        self,
+        feeds: Mapping[str, Array],
+        place: int | str,
+        numbers: Sequence[float],
+        told: Callable[[int, tuple[str, str, str], Array | None], None],
+    ) -> None:
+        """Tell what a call or a module may be exchanged for, and what it would give.
+
+        Args:
+            feeds: by the graph's names.
+            place: the number of a call, or the label of a module's call.
+            numbers: that the file has.
+            told: of each by its index: kind, what PyTorch has, what it would be; its value, None where it has none.
+
+        Raises:
+            ExportError: forward fails.
+        """
+
+        def tell(index: int, each: Alternative | ModuleAlternative, make: Callable[[], Any]) -> None:
+            value = None
+            with contextlib.suppress(Exception):  # an alternative that does not fit is none
+                value = next((v for v in tensors_in(make()) if v.is_floating_point()), None)
+            array = None if value is None else _as_array(value, "single")
+            told(index, (each.kind, each.expected, each.found), array)
+
+        def look(given: Given) -> Any:
+            for index, each in enumerate(self._of_call(given, numbers)):
+                tell(index, each, each.make)
+            return given.result
+
+        change = Change(place, look) if isinstance(place, int) else None
+        recorder = Recorder(self._model, lambda *_: None, change, place if isinstance(place, int) else None)
+        labels, handles = Labels(), []
+
+        def ended(name: str) -> Callable[..., None]:
+            def end(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+                if recorder.is_silent or labels.of(name) != place:
+                    return
+                for index, each in enumerate(self._of_module(module, str(place))):
+                    call = functools.partial(each.make, module, args, kwargs, result)
+                    tell(index, each, functools.partial(recorder.untold, call))
+                raise StoppedError
+
+            return end
+
+        if isinstance(place, str):
+            name = place.partition("#")[0]
+            module = dict(self._model.named_modules())[name]
+            handles.append(module.register_forward_hook(ended(name), with_kwargs=True))
+        try:
+            with contextlib.suppress(StoppedError), recorder:
+                self._call(self._model, feeds)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _of_call(self, given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
+        return _fitting(of_call(given, numbers, dict(self._model.named_parameters())))
+
+    def _of_module(self, module: nn.Module, label: str) -> Iterator[ModuleAlternative]:
+        alike = {name: each for name, each in self._model.named_modules() if type(each) is type(module)}
+        return _fitting(of_module(module, label, alike))
 
     def _at(self, precision: str) -> nn.Module:
         if precision == "double":
@@ -204,6 +385,8 @@ class RunningModule:
         try:
             with torch.no_grad(), quiet(), _seeded():
                 return model(*args, **kwargs)
+        except StoppedError:
+            raise
         except Exception as error:
             raise ExportError(f"{type(model).__name__}: forward fails: {first_line(error)}") from error
 
@@ -283,10 +466,23 @@ def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield "", leaf
 
 
-def _settings(module: nn.Module) -> dict[str, object]:
-    """What the class was told, as far as it is numbers and words."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if not name.startswith("_") and name != "training" and isinstance(value, (bool, int, float, str))
-    }
+_T = TypeVar("_T")
+
+
+def _fitting(items: Iterator[_T]) -> Iterator[_T]:
+    """As many as can be made: arguments of a form that nobody expected end the list."""
+    with contextlib.suppress(Exception):
+        yield from items
+
+
+def _nth(items: Iterator[_T], index: int) -> _T:
+    return next(itertools.islice(items, index, None))
+
+
+def _as_array(value: torch.Tensor, precision: str) -> Array:
+    """A value as the file's side has it."""
+    value = value.detach()
+    if value.dtype in (torch.float16, torch.bfloat16):
+        value = value.float()
+    found: Array = value.numpy()
+    return found

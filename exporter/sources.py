@@ -93,15 +93,33 @@ def _find_factory(source: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except ModuleNotFoundError as error:
-        where = "it is looked for on sys.path and in the current directory"
+        _refuse_our_name(source, (error.name or "").partition(".")[0])
+        where = "it is looked for in the current directory, then on sys.path"
         raise SourceError(f"{source}: no module named {error.name!r}; {where}") from error
     except AttributeError as error:
+        _refuse_our_name(source, module_name.partition(".")[0])
         raise SourceError(
             f"{source}: {first_line(error)}; name a function that returns an nn.Module"
         ) from error
     except Exception as error:
         raise SourceError(f"{source}: importing {module_name} failed: {first_line(error)}") from error
     return found
+
+
+def _refuse_our_name(source: str, package: str) -> None:
+    """Say so where the user's package cannot be imported because ours has its name.
+
+    Raises:
+        SourceError: it cannot.
+    """
+    here = Path.cwd()
+    theirs = next((path for path in (here / package, here / f"{package}.py") if path.exists()), None)
+    ours = Path(__file__).parent.parent / package
+    if package in ("analyzer", "exporter") and theirs is not None and theirs != ours:
+        raise SourceError(
+            f"{source}: {theirs} has the name of onnxledger's own package, {ours}, which Python has imported; "
+            "rename yours, or import its module under another name"
+        )
 
 
 def _call_factory(source: str, target: Any, device: str) -> Any:

@@ -237,8 +237,8 @@ def test_no_part_of_a_printable_name_is_a_command(name):
 @pytest.mark.parametrize("width", [80, 81, 83, 97])
 def test_no_broken_line_begins_with_a_command(hostile, monkeypatch, width):
     from analyzer.audit import audit_model
+    from analyzer.formats import RenderOptions, render_report
     from analyzer.group import group_by
-    from analyzer.render import RenderOptions, render_report
     from analyzer.report import Inspection
 
     ledger = audit_model(hostile / "model.onnx")

@@ -38,6 +38,8 @@ from analyzer.audit import audit_model, file_digests
 from analyzer.cli import command
 from analyzer.content import Array
 from analyzer.errors import ModelReadError, UsageError
+from analyzer.formats.json import render_json, to_document
+from analyzer.formats.text import render_text
 from analyzer.functions import count_calls
 from analyzer.graph import build_graph
 from analyzer.group import group_by
@@ -45,8 +47,6 @@ from analyzer.group.keys import KEYS
 from analyzer.ledger import Ledger, Role
 from analyzer.manifest import save_manifest
 from analyzer.model import Key
-from analyzer.render.json import render_json, to_document
-from analyzer.render.text import render_text
 from analyzer.report import Inspection
 from analyzer.saved import load_report
 from analyzer.schemas import load_schema

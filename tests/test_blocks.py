@@ -478,7 +478,7 @@ def _shuffle(graph: onnx.GraphProto, random) -> None:
 
 
 def test_report_says_blocks_parts_and_roles(tmp_path):
-    from analyzer.render.json import render_json
+    from analyzer.formats.json import render_json
     from analyzer.report import Inspection
 
     net = stack(2)

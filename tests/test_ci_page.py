@@ -19,7 +19,7 @@ from jobs_of_github import read_action
 from models import noise, save, text_model
 
 from analyzer.cli import command
-from analyzer.render import find_suffixes
+from analyzer.formats import find_suffixes
 
 ROOT = Path(__file__).parent.parent
 PAGE = re.sub(

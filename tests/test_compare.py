@@ -20,7 +20,7 @@ from analyzer.comparison import (
 from analyzer.errors import UsageError
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Ledger, Run
+from analyzer.ledger import Ledger, Member, Run
 
 
 def made_of(folder: Path, **sizes: int) -> Ledger:
@@ -233,7 +233,10 @@ def unnamed(ledger: Ledger, *, has_scopes: bool, count: int) -> Ledger:
         entry if has_scopes else replace(entry, scope="", scoped_by="none") for entry in ledger.entries
     )
     runs = (Run(0, count),) if count else ()
-    return replace(ledger, entries=entries, blocks=replace(ledger.blocks, runs=runs))
+    members = {
+        entry.tensor.key: Member(f"block.{at}" if at < count else "head") for at, entry in enumerate(entries)
+    }
+    return replace(ledger, entries=entries, blocks=replace(ledger.blocks, runs=runs, entries=members))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def unnamed(ledger: Ledger, *, has_scopes: bool, count: int) -> Ledger:
         ((False, 2), (False, 2), "block"),
         ((True, 2), (False, 2), "block"),
         ((True, 0), (False, 2), "scope"),
-        ((False, 0), (False, 2), "scope"),
+        ((False, 0), (False, 2), "op"),
     ],
 )
 def test_key_is_one_that_both_sides_have(tmp_path, a, b, key):

@@ -22,11 +22,11 @@ from analyzer.comparison import (
     group_alike,
 )
 from analyzer.content import ContentMode
+from analyzer.formats.json import render_json
 from analyzer.group import group_by
 from analyzer.group.keys import KEYS
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Ledger
-from analyzer.render.json import render_json
 from analyzer.report import Inspection
 from analyzer.saved import load_report
 

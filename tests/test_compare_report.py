@@ -14,9 +14,9 @@ from commands import run_here
 from models import audit, ramp, save, text_model
 
 from analyzer.comparison import Comparison, compare_ledgers, group_alike
+from analyzer.formats import RenderOptions, to_document
+from analyzer.formats.text import render_text
 from analyzer.ledger import Ledger
-from analyzer.render import RenderOptions, to_document
-from analyzer.render.text import render_text
 from analyzer.schemas import load_schema
 
 EVIL = "w\x1b[2J\u202egpj.exe"

@@ -17,12 +17,12 @@ import reports
 import test_markdown
 import timings
 
+from analyzer.formats.csv import COLUMNS, render_csv
+from analyzer.formats.csv.cells import write_cell
+from analyzer.formats.json import to_document
+from analyzer.formats.options import RenderOptions
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.render.csv import COLUMNS, render_csv
-from analyzer.render.csv.cells import write_cell
-from analyzer.render.json import to_document
-from analyzer.render.options import RenderOptions
 from analyzer.report import Inspection, Report
 from analyzer.schemas import schema_name
 from analyzer.units import printable

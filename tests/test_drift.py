@@ -15,15 +15,29 @@ import reports
 from analyzer.answer import Answer
 from analyzer.documents.base import Head, Tool
 from analyzer.documents.lake import LakeDocument, LakeTable
+from analyzer.findings.catalog import explain, list_paragraphs, load_explanations
+from analyzer.formats.html.blocks import Keys
+from analyzer.formats.html.page import make_page
+from analyzer.formats.html.writer import make_section
+from analyzer.formats.json import to_record
+from analyzer.formats.json.explain import document_explanations
+from analyzer.formats.markdown.pages import write_markdown
+from analyzer.formats.text.writer import write_text
 from analyzer.pages.kinds import PAGES, describe
 from analyzer.pages.lake import describe_answer, describe_tables
-from analyzer.pages.page import Cell, Facts, Findings, Kind, Notes, Page, Table, number_of, say, say_prose
-from analyzer.render.html.page import make_page
-from analyzer.render.html.parts import Beside
-from analyzer.render.html.writer import make_section
-from analyzer.render.json import to_record
-from analyzer.render.markdown.pages import write_markdown
-from analyzer.render.text.writer import write_text
+from analyzer.pages.page import (
+    Cell,
+    Facts,
+    Findings,
+    Kind,
+    Notes,
+    Page,
+    Passage,
+    Table,
+    number_of,
+    say,
+    say_prose,
+)
 from analyzer.report import Report
 
 
@@ -51,19 +65,17 @@ def as_markdown(page: Page) -> str:
 
 def as_html(page: Page) -> str:
     """The words of the page, and of its data the texts and numbers."""
-    made = make_page("t", [make_section(page, Beside())]).partition("<main")[2]
+    made = make_page("t", [make_section(page, Keys(), {})]).partition("<main")[2]
     islands = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', made, re.DOTALL)
     data = " ".join(str(value) for island in islands for value in leaves(json.loads(island)))
     return squeeze(html.unescape(re.sub(r"<[^>]*>", " ", made)) + data)
 
 
 MAKERS: dict[str, Callable[[Path], Head]] = {
-    **{
-        make.__name__: read(make)
-        for make in reports.REPORTS
-        if "FormulaDocument" in PAGES or not make.__name__.startswith("formula")
-    },
+    **{make.__name__: read(make) for make in reports.REPORTS},
     "lake": lake,
+    "explain": lambda folder: document_explanations(load_explanations()),
+    "explain_one": lambda folder: document_explanations([explain("duplicate-content")]),
 }
 """Whatever report has a page is here by itself; below stand documents of no report."""
 
@@ -108,6 +120,14 @@ def facts(page: Page) -> Iterator[tuple[str, tuple[str, ...]]]:
                 for fact in block.facts:
                     yield "fact", (fact.label,)
                     yield "fact", (fact.value,)
+            case Passage():
+                yield "title", (block.title,)
+                yield "lead", (block.lead,)
+                for heading, text in block.parts:
+                    yield "heading", (heading,)
+                    yield from (("text", (part,)) for _, part in list_paragraphs(text))
+                if block.more is not None:
+                    yield "more", (block.more.text, block.more.name)
             case Table() if block.rows:
                 yield "title", (block.title,)
                 yield from (("note", (note,)) for note in block.notes)

@@ -14,7 +14,6 @@ from analyzer import explain as look_up
 from analyzer.cli import command
 from analyzer.errors import UsageError
 from analyzer.findings.catalog import EXPLANATIONS
-from analyzer.render.text.explain import markdown_explanations
 from analyzer.schemas import load_schema
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "findings.md"
@@ -27,8 +26,9 @@ def run(*arguments: str) -> Result:
 def test_without_an_id_all_are_listed_with_their_titles():
     lines = run("explain").stdout.splitlines()
 
-    assert [line.split()[0] for line in lines[: len(EXPLANATIONS)]] == list(EXPLANATIONS)
-    assert lines[0].split(None, 1)[1] == EXPLANATIONS["constant-filled"].title
+    assert [line.split()[0] for line in lines[1:-1] if line[:1] != " "] == list(EXPLANATIONS)
+    words = " ".join(lines)
+    assert all(set(known.title.split()) <= set(words.split()) for known in EXPLANATIONS.values())
     assert lines[-1] == "onnxledger explain ID says what one means, costs, and how to mend it"
 
 
@@ -45,6 +45,7 @@ def test_text_says_everything_and_keeps_its_lines_short():
         ):
             assert " ".join(said.split()) in words
         prose = [line for line in text.splitlines() if not line.startswith("    ")]
+        assert text.startswith(f"{id_}\n")
         assert max(map(len, prose)) <= 80
         assert max(map(len, text.splitlines())) <= 100
 
@@ -52,11 +53,10 @@ def test_text_says_everything_and_keeps_its_lines_short():
 def test_several_ids_are_explained_in_their_order_and_each_once():
     text = run("explain", "old-opset", "fp64-weights", "old-opset").stdout
 
-    assert text.startswith(
-        "old-opset: an opset that onnxruntime does not run (warning)\n\nwhat it means\n  The model"
-    )
-    assert text.count("\nwhat it means\n") == 2
-    assert text.index("old-opset: ") < text.index("fp64-weights: ")
+    said = "\nold-opset\nan opset that onnxruntime does not run (warning).\n\nWhat it means\n  The model"
+    assert said in text
+    assert text.count("\nWhat it means\n") == 2
+    assert text.index("\nold-opset\n") < text.index("\nfp64-weights\n")
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_json_matches_its_schema(ids, expected):
 def test_markdown_of_one_has_no_page_around_it():
     text = run("explain", "transposed-copy", "--format", "markdown").stdout
 
-    assert text.startswith("## `transposed-copy`\n\nA tensor is stored again, transposed (warning).\n")
-    assert text == markdown_explanations([EXPLANATIONS["transposed-copy"]])
+    assert text.startswith("### `transposed-copy`\n\n**a tensor is stored again, transposed (warning)**\n")
+    assert text.count("###") == 1
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,14 @@ def test_library_explains_too():
 def drawn(request: pytest.FixtureRequest) -> None:
     """The page of findings, which --update-golden rewrites."""
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(markdown_explanations(list(EXPLANATIONS.values()), is_page=True), encoding="utf-8")
+        PAGE.write_text(draw(), encoding="utf-8")
+
+
+def draw() -> str:
+    """What the command prints, as a page of its own."""
+    return run("explain", "--format", "markdown").stdout.replace("### Findings", "# Findings", 1)
 
 
 @pytest.mark.usefixtures("drawn")
 def test_page_of_findings_is_what_the_catalogue_says():
-    expected = run("explain", "--format", "markdown").stdout
-
-    assert PAGE.read_text(encoding="utf-8") == expected, "make golden rewrites it"
+    assert PAGE.read_text(encoding="utf-8") == draw(), "make golden rewrites it"

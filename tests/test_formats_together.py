@@ -12,9 +12,9 @@ import timings
 from commands import run_here
 
 from analyzer.cli import command
+from analyzer.formats import FORMATS, USUAL, Special, find_printed, find_suffixes
+from analyzer.formats.json import render_json
 from analyzer.manifest import save_manifest
-from analyzer.render import FORMATS, USUAL, Special, find_printed, find_suffixes
-from analyzer.render.json import render_json
 
 TEXTS = find_printed()
 

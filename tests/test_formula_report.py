@@ -15,14 +15,14 @@ import pytest
 from markdown_it import MarkdownIt
 
 from analyzer.commands.formula import formula
+from analyzer.formats import FORMATS, RenderOptions, find_printed, find_suffixes, render_report, render_saved
+from analyzer.formats.json import render_json, to_document
+from analyzer.formats.latex import render_latex
+from analyzer.formats.markdown import render_markdown
+from analyzer.formats.text import render_text
 from analyzer.formulas.family import family_names, load_family
 from analyzer.formulas.language import FUNCTIONS
 from analyzer.formulas.record import BLOCK, Certainty, Checked, FormulaReport, Reason, Side
-from analyzer.render import FORMATS, RenderOptions, find_printed, find_suffixes
-from analyzer.render.json import render_json, to_document
-from analyzer.render.latex import render_latex
-from analyzer.render.markdown import render_markdown
-from analyzer.render.text import render_text
 from analyzer.schemas import load_schema
 
 Make = Callable[[], FormulaReport]
@@ -40,8 +40,8 @@ def table(text: str, heading: str) -> list[list[str]]:
     lines = text.splitlines()
     start = next(number for number, line in enumerate(lines) if re.match(rf"{re.escape(heading)}  ", line))
     rows: list[list[str]] = []
-    for line in lines[start + 2 :]:
-        if not line.strip() and rows and rows[-1][0] == "total":
+    for line in lines[start + 1 :]:
+        if rows and rows[-1][0] == "total" and not line.strip().startswith("+ "):
             break
         if line.strip() and not line.strip().startswith("+ "):
             rows.append(re.split(r"\s{2,}", line.strip()))
@@ -208,18 +208,45 @@ def test_weights_and_cache_are_added_up_and_a_context_that_is_too_long_is_told()
 
 def test_long_tables_are_cut_and_what_is_left_out_is_counted() -> None:
     report = FormulaReport(Checked(formula_reports.derived(terms=30, parts=6).formula))
-    shown = table(render_text(report, RenderOptions(rows=4)), "term")
-    names = [row[0] for row in shown]
-    assert names[:6] == [
-        "Linear 8x8 + 8",
-        *(f"stage.{number}.*.dense" for number in range(4)),
-        "[2 others]",
+    text = render_text(report, RenderOptions(rows=4))
+    shown = table(text, "term")
+    assert [row[0] for row in shown] == [
+        *(f"Linear {size}x{size} + {size}" for size in (8, 9, 10, 11)),
+        "[26 others]",
+        "total",
     ]
-    assert number(shown[5][-1]) == 2 * 3 * 72
-    assert names[6:] == ["Linear 9x9 + 9", "Linear 10x10 + 10", "Linear 11x11 + 11", "[26 others]", "total"]
-    terms = [row for row in shown if row[0].startswith("Linear") or row[0] == "[26 others]"]
-    assert sum(number(row[-1]) for row in terms) == number(shown[-1][-1]) == report.formula.total
+    assert sum(number(row[-1]) for row in shown[:-1]) == number(shown[-1][-1]) == report.formula.total
+    assert "180 rows are under these and not shown" in text
+    assert "180 rows are under these and not shown" in render_markdown(report, RenderOptions(rows=4))
     assert len(table(render_text(report, RenderOptions(rows=0)), "term")) == 30 * 7 + 1
+
+
+def test_every_format_has_the_verdict_the_reasons_and_the_numbers() -> None:
+    report = formula_reports.compared()
+    for style in ("text", "markdown", "html"):
+        page = render_report(report, style, RenderOptions(verbose=True))
+        assert isinstance(page, str)
+        words = " ".join(re.sub(r"<[^>]*>|[`\\\\]", "", page).split())
+        places = [
+            words.index(fact)
+            for fact in (
+                "DIFFERS: ONNX has 596,813 parameters more",
+                "PyTorch has what the formula says, part by part",
+                "the vocabulary is padded from 21,128 to 21,136",
+                "16,628,736",
+                "vocab_size",
+            )
+        ]
+        assert places == sorted(places)
+        for fact in ("model.onnx, by the names in it", "extra.weight 77", "Devlin et al. 2018"):
+            assert fact in words
+
+
+def test_a_saved_formula_is_shown_with_its_symbols() -> None:
+    page = render_saved(to_document(formula_reports.compared()))
+    assert "DIFFERS: ONNX has 596,813 parameters more" in page
+    assert "N*(4*D**2 + 2*D*F + 9*D + F)" in page
+    assert "padded from 21,128 to 21,136" in page
 
 
 def test_verbose_says_where_each_expression_is_from() -> None:
@@ -345,7 +372,7 @@ def test_names_are_no_markup_in_markdown() -> None:
 def test_the_markdown_has_expressions_between_dollars() -> None:
     text = render_markdown(formula_reports.plain())
     assert text.startswith(
-        "### `bert-base-chinese`: BERT, BertForMaskedLM, 102,290,312 parameters (102.29 M)\n"
+        "### `bert-base-chinese`\n\nBERT, BertForMaskedLM\n\n**102,290,312 parameters (102.29 M)**\n"
     )
     assert r"| blocks | $N \left(12 D^{2} + 13 D\right)$ | 85,054,464 |" in text
     assert r"| &emsp;norms | $4 N D$ | 36,864 |" in text

@@ -14,9 +14,9 @@ from models import save
 
 from analyzer.audit import audit_model
 from analyzer.errors import ModelReadError
+from analyzer.formats import FORMATS, RenderOptions
 from analyzer.group import group_by
 from analyzer.ledger import Ledger
-from analyzer.render import FORMATS, RenderOptions
 from analyzer.report import Inspection
 from tools.fuzz.oracle import check_file
 

@@ -25,7 +25,7 @@ from onnx import numpy_helper
 
 from analyzer.cli import main
 from analyzer.commands.graph import graph
-from analyzer.render.graph import FORMATS, SUFFIXES
+from analyzer.formats.graph import FORMATS, SUFFIXES
 from analyzer.report import GraphMetric
 from analyzer.schemas import load_schema
 

@@ -19,12 +19,12 @@ from onnx import helper, numpy_helper
 from analyzer.audit import audit_model
 from analyzer.collapse import collapse_graph
 from analyzer.errors import UsageError
+from analyzer.formats.graph import FORMATS
+from analyzer.formats.graph.layout import lay_out
+from analyzer.formats.graph.svg import MOST_BOXES, render_svg
 from analyzer.graph import build_graph
 from analyzer.group.keys import label_members
 from analyzer.ledger import Ledger
-from analyzer.render.graph import FORMATS
-from analyzer.render.graph.layout import lay_out
-from analyzer.render.graph.svg import MOST_BOXES, render_svg
 from analyzer.report import GraphMetric, GraphReport
 from analyzer.schemas import load_schema
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.render.graph.graphviz import lay_out_by_graphviz
-from analyzer.render.graph.layers import Arrow, make_rows
-from analyzer.render.graph.layout import Layout, Point, Size, lay_out
+from analyzer.formats.graph.graphviz import lay_out_by_graphviz
+from analyzer.formats.graph.layers import Arrow, make_rows
+from analyzer.formats.graph.layout import Layout, Point, Size, lay_out
 
 Drawing = tuple[list[Size], list[Arrow]]
 

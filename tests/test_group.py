@@ -106,7 +106,6 @@ def test_default_depth_is_the_first_with_three_groups(ledger):
         (["bert.encoder.a.weight", "bert.encoder.b.weight", "head.weight"], 3),
         (["a.weight", "b.weight", "c.weight"], 1),
         (["model.layers.0.weight"], 3),
-        (["weight"], 1),
     ],
 )
 def test_default_depth_goes_deeper_until_there_are_three_groups(tmp_path, names, depth):
@@ -247,11 +246,11 @@ def test_scopes_that_are_asked_for_are_given_though_there_are_none(ledger):
 
 
 @pytest.mark.parametrize("count", [0, None])
-def test_without_scopes_and_without_blocks_the_key_is_the_scope(ledger, count):
+def test_without_scopes_and_without_blocks_the_key_is_the_operator(ledger, count):
     bare = without_scopes(ledger)
     found = replace(bare, blocks=None) if count is None else without_scopes(with_blocks(ledger, count=count))
 
-    assert choose_key(found) == "scope"
+    assert choose_key(found) == "op"
 
 
 # reuse
@@ -300,8 +299,8 @@ def test_key_or_depth_that_does_not_exist_is_refused(ledger, by, depth):
 @pytest.mark.parametrize(
     ("by", "message"),
     [
-        ("scope,bytes", "'bytes' is not one of scope, block, op, dtype, role; bytes stands alone"),
-        ("scope,colour", "'colour' is not one of scope, block, op, dtype, role"),
+        ("scope,bytes", "'bytes' is not one of scope, block, stage, op, dtype, role; bytes stands alone"),
+        ("scope,colour", "'colour' is not one of scope, block, stage, op, dtype, role"),
     ],
 )
 def test_refusal_of_a_key_lists_the_others_and_says_which_stands_alone(ledger, by, message):

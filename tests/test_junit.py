@@ -23,8 +23,8 @@ from analyzer.budget.record import (
     Unit,
     Verdict,
 )
+from analyzer.formats import render_report
 from analyzer.ledger import Finding, Severity
-from analyzer.render import render_report
 
 SCHEMAS = Path(__file__).parent / "schemas"
 XSDS = {name: etree.XMLSchema(etree.parse(str(SCHEMAS / f"junit-{name}.xsd"))) for name in ("ant", "jenkins")}

@@ -32,12 +32,12 @@ from analyzer.budget.record import (
     Verdict,
 )
 from analyzer.comparison import compare_ledgers
+from analyzer.formats.markdown import LONGEST, render_markdown
+from analyzer.formats.options import RenderOptions
 from analyzer.group import group_by
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Finding, Grouping, Ledger, Severity
 from analyzer.recover import recover_state
-from analyzer.render.markdown import LONGEST, render_markdown
-from analyzer.render.options import RenderOptions
 from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
 from analyzer.survey import survey_models
 from analyzer.timing.side_by_side import compare_timings

@@ -92,3 +92,15 @@ def test_a_package_of_the_users_that_hides_ours_is_named(tmp_path, arguments):
     assert result.returncode == 2
     assert str(tmp_path / "exporter") in result.stderr
     assert f"hides onnxledger's own, {ROOT / 'exporter'}" in result.stderr
+
+
+@pytest.mark.export
+@pytest.mark.parametrize("source", ["analyzer.nets:build", "analyzer:build"])
+def test_a_factory_in_a_package_of_our_name_is_told_so(tmp_path, monkeypatch, source):
+    (tmp_path / "analyzer").mkdir()
+    (tmp_path / "analyzer" / "nets.py").write_text("def build(): ...")
+    monkeypatch.chdir(tmp_path)
+
+    message = said("export", source, "-o", tmp_path / "out")
+
+    assert f"{tmp_path / 'analyzer'} has the name of onnxledger's own package, {ROOT / 'analyzer'}" in message

@@ -14,8 +14,8 @@ import pytest
 import timings
 
 from analyzer.errors import MissingExtraError
+from analyzer.formats.plot import render_plot
 from analyzer.ledger import Group
-from analyzer.render.plot import render_plot
 from analyzer.timing.record import TimedGroup, Timing
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -19,12 +19,12 @@ from models import external, manifest_of, parameter, save
 from onnx import helper, numpy_helper
 
 from analyzer.audit import audit_model
+from analyzer.formats.json import render_json
 from analyzer.group import group_by
 from analyzer.group.keys import KEYS
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Grouping, Ledger, Role
 from analyzer.reconciliation import UNBALANCED, ContentMode, Reconciliation, reconcile_ledger
-from analyzer.render.json import render_json
 from analyzer.report import Inspection
 from analyzer.saved import load_report
 

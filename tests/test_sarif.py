@@ -13,9 +13,9 @@ from models import audit, manifest_of, parameters_of, ramp, reconcile, text_mode
 from analyzer.audit import audit_model
 from analyzer.budget.record import BudgetReport, Contributor, Skipped, Status
 from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.formats import render_report
 from analyzer.group import group_by
 from analyzer.ledger import Finding, Severity
-from analyzer.render import render_report
 from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import survey_models
 

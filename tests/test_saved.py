@@ -13,12 +13,12 @@ from models import audit, ramp, save, text_model
 
 from analyzer.audit import audit_model
 from analyzer.errors import UsageError
+from analyzer.formats.json import render_json
 from analyzer.group import group_by
 from analyzer.group.keys import KEYS
 from analyzer.group.patterns import group_by_patterns, parse_patterns
 from analyzer.ledger import Blocks, Finding, Group, Grouping, Ledger, Member, Role, Run, Severity
 from analyzer.model import Key
-from analyzer.render.json import render_json
 from analyzer.report import Inspection
 from analyzer.saved import is_saved_report, load_report
 

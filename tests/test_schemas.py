@@ -44,6 +44,7 @@ from analyzer.documents.base import LimitKind, Record
 from analyzer.documents.kinds import DOCUMENTS
 from analyzer.dtypes import DType
 from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.formats.json import render_json, to_document
 from analyzer.group import group_by
 from analyzer.group.keys import ACCOUNTS, KEYS
 from analyzer.ledger import Blocks, Member, Role, Run
@@ -55,7 +56,6 @@ from analyzer.manifest import (
 )
 from analyzer.reconciliation import Line
 from analyzer.reconciliation.lines import UNBALANCED, WHY, Why
-from analyzer.render.json import render_json, to_document
 from analyzer.report import Inspection, Report
 from analyzer.schemas import SCHEMAS, load_schema, schema_name
 from tools.schemas.generate import generate
@@ -82,7 +82,7 @@ MAPS = frozenset(
 )
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
 
-OPTIONAL = frozenset({"generated_at", "sha256", "trainable", "frozen"})
+OPTIONAL = frozenset({"generated_at", "sha256", "trainable", "frozen", "first_node"})
 
 # jsonschema takes 1.0 for an integer, as JSON does; what writes it has counted with floats
 EXACT = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)

@@ -1,13 +1,19 @@
-"""Saved reports as a page, without their models."""
+"""Saved reports in every format, without their models."""
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import reports
 from commands import run_here
 from models import save, text_model
+
+from analyzer.formats import FORMATS, find_saved_formats, render_report, render_saved
+from analyzer.report import Report
 
 MODEL = "g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {1,2,3,4}> { y = MatMul(x, w) }"
 
@@ -49,8 +55,41 @@ def test_what_is_no_report_is_refused_and_nothing_is_written(tmp_path: Path, tex
     assert "\x1b" not in done.stderr
 
 
-def test_another_suffix_is_refused(report: Path, tmp_path: Path) -> None:
-    done = run_here("show", report, "-o", tmp_path / "page.csv")
+def test_a_suffix_that_such_a_report_has_not_is_refused(report: Path, tmp_path: Path) -> None:
+    done = run_here("show", report, "-o", tmp_path / "page.xml")
     assert done.returncode == 2
-    assert "end it in .html" in done.stderr
+    assert "no format for the suffix '.xml'; use one of .json, .txt, .md, .csv, .html, .sarif" in done.stderr
     assert run_here("show", report, "-o", report).returncode == 2
+
+
+def test_a_wrong_value_is_refused_with_the_path_of_its_key(report: Path, tmp_path: Path) -> None:
+    document = json.loads(report.read_text())
+    document["tensors"][0]["uses"] = "many"
+    report.write_text(json.dumps(document))
+
+    done = run_here("show", report)
+
+    assert done.returncode == 2
+    assert "`$.tensors[0].uses`" in done.stderr
+
+
+@pytest.mark.parametrize("make", [*reports.REPORTS], ids=lambda make: make.__name__)
+def test_a_saved_report_reads_as_the_report_did(
+    make: Callable[[Path], Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = make(tmp_path)
+    saved = json.loads(render_report(report, "json"))
+
+    for form in find_saved_formats(saved).values():
+        style = next(name for name, each in FORMATS.items() if each is form)
+        if style in ("png", "csv") or (saved["command"] == "formula" and style != "json"):
+            continue  # a formula's symbols are its report's: a document has the expressions over fields
+        assert render_saved(saved, style=style) == render_report(report, style)
+
+    rows = list(csv.DictReader(str(render_saved(saved, style="csv")).splitlines()))
+    told = list(csv.DictReader(str(render_report(report, "csv")).splitlines()))
+    if saved["command"] in ("inspect", "reconcile", "export") and "models" not in saved:
+        assert all(not row.pop("group") for row in rows)
+        assert all(row.pop("group") is not None for row in told)
+    assert rows == told

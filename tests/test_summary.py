@@ -112,6 +112,17 @@ def test_quantized_weights_are_told_by_how_they_are_read(
     )
 
 
+def test_codes_that_are_looked_up_are_decoded_after_it(tmp_path: Path) -> None:
+    """As onnxruntime's dynamic quantization leaves an embedding."""
+    held = {"w": np.arange(-8, 8, dtype="i1").reshape(4, 4), "s": np.array(0.5, "f4"), "z": np.array(0, "i1")}
+    body = "c = Gather(w, i) y = DequantizeLinear(c, s, z)"
+    (row,) = count_quantized(
+        audit(tmp_path, text_model(f"g (int64[2] i) => (float[2,4] y) {{ {body} }}", held))
+    )
+
+    assert (row.scheme, row.bits, row.parameters) == ("qdq", 8, 16)
+
+
 def test_what_is_not_quantized_has_no_row(tmp_path: Path) -> None:
     proto = text_model('g (float[1,3] x) => (float[1,3] y) { y = MatMul(x, "w") }', {"w": ramp(3, 3)})
 

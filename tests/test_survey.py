@@ -27,11 +27,11 @@ from analyzer import survey as module
 from analyzer.audit import audit_model
 from analyzer.cli import command
 from analyzer.errors import UsageError
+from analyzer.formats import render_report, render_saved
+from analyzer.formats.json import render_json, to_document
+from analyzer.formats.options import RenderOptions
+from analyzer.formats.text import render_text
 from analyzer.group import group_by
-from analyzer.render import render_report, render_saved
-from analyzer.render.json import render_json, to_document
-from analyzer.render.options import RenderOptions
-from analyzer.render.text import render_text
 from analyzer.report import Inspection, SurveyReport
 from analyzer.saved import load_report
 from analyzer.schemas import load_schema

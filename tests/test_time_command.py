@@ -20,8 +20,8 @@ from analyzer.commands import terminal
 from analyzer.commands.options import parse_size
 from analyzer.commands.time import find_model
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.render import find_suffixes
-from analyzer.render.json import render_json
+from analyzer.formats import find_suffixes
+from analyzer.formats.json import render_json
 from analyzer.schemas import load_schema, schema_name
 from analyzer.timing.record import Timing
 from analyzer.timing.request import Optimization
@@ -183,7 +183,7 @@ def test_a_limit_that_is_none_is_refused(options: tuple[str, str], asked: dict[s
 
 @pytest.mark.parametrize("by", ["dtype", "scope,role", "bytes"])
 def test_keys_that_say_nothing_of_nodes_are_refused_before_anything_runs(model: Path, by: str) -> None:
-    told = f"--by {by}: says nothing of nodes, and these take the time; use scope, block or op"
+    told = f"--by {by}: says nothing of nodes, and these take the time; use scope, block, stage or op"
 
     assert told in message("time", model, "--by", by)
 

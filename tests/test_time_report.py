@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import timings
 
-from analyzer.render import render_report
-from analyzer.render.json import render_json, to_document
-from analyzer.render.options import RenderOptions
-from analyzer.render.text import render_text
+from analyzer.formats import render_report
+from analyzer.formats.json import render_json, to_document
+from analyzer.formats.options import RenderOptions
+from analyzer.formats.text import render_text
 from analyzer.timing.record import KernelTime, Timing
 from analyzer.timing.request import Fill, MeasuringOrder, Schedule
 from analyzer.timing.side_by_side import compare_timings

@@ -260,11 +260,11 @@ def test_groups_that_are_called_by_numbers_but_are_no_modules_do_not_fold(by):
     assert outline(build_tree(grouped({"1": 4, "2": 4}, by))) == [("1", 1, 4), ("2", 1, 4)]
 
 
-def test_all_keys_at_once_are_five_parts_of_a_name():
-    names = {f"h.{i} / stem / MatMul / FLOAT / linear": 4 for i in range(2)}
+def test_all_keys_at_once_are_six_parts_of_a_name():
+    names = {f"h.{i} / stem / 8x8 / MatMul / FLOAT / linear": 4 for i in range(2)}
 
     assert outline(build_tree(grouped(names, ",".join(KEYS)))) == [
-        ("h.0-1 / stem / MatMul / FLOAT / linear", 2, 4)
+        ("h.0-1 / stem / 8x8 / MatMul / FLOAT / linear", 2, 4)
     ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:  # what nobody needs outside of GitHub Actions
-    from analyzer.render.problems import Problem
+    from analyzer.formats.problems import Problem
     from analyzer.report import Report
 
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
@@ -49,8 +49,8 @@ def list_annotations(report: Report, ignore: Collection[str] = ()) -> tuple[str,
 
     Of more than ten of one level the last says how many more there are.
     """
-    from analyzer.render.json import to_document
-    from analyzer.render.problems import list_problems
+    from analyzer.formats.json import to_document
+    from analyzer.formats.problems import list_problems
 
     found = list_problems(to_document(report))
     problems = tuple(problem for problem in found if problem.rule or problem.id not in ignore)

@@ -109,6 +109,11 @@ _roomy = bundle(
     metavar="AXIS=N",
     help="Set sizes of axes: batch=1,sequence=128.  [formulas in all axes]",
 )
+@click.option(
+    "--against",
+    metavar="SOURCE",
+    help="Hold the MACs against the closed form of a config: a config.json, a folder or a preset.",
+)
 @_roomy
 @grouping
 @stamping
@@ -117,6 +122,7 @@ _roomy = bundle(
 def cost(
     model: str,
     shapes: tuple[str, ...],
+    against: str | None,
     roomy: _Roomy,
     grouped: Grouped,
     stamp: bool,
@@ -131,10 +137,11 @@ def cost(
     --memory also tells what a run takes on onnxruntime's CPU provider, whose
     planner is replayed, and the largest sizes that fit. --measured runs MODEL
     once; the exit code is then 1 where a shape, the MACs or the memory differ.
+    --against compares the MACs with what the config of a family stands for.
     """
     from analyzer.collapse import label_own
     from analyzer.cost.account import measure_cost
-    from analyzer.cost.sizing import resolve_sizes
+    from analyzer.cost.sizing import resolve_sizes, with_past
     from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
@@ -147,10 +154,15 @@ def cost(
         ledger,
         grouped.by,
         grouped.depth,
-        resolve_sizes(ledger, wanted),
+        resolve_sizes(ledger, with_past(wanted, roomy.past)),
         labels=label_own(ledger, own.patterns) if own is not None else None,
         stamp=time_stamp() if stamp else None,
     )
+    if against is not None:
+        from analyzer.commands.formula import read_source_config
+        from analyzer.cost.against import hold_work
+
+        report = replace(report, against=hold_work(ledger, *read_source_config(against, run)))
     if asked is not None:
         from analyzer.memory.answer import answer_memory
 

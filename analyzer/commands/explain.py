@@ -37,20 +37,24 @@ def explain(ids: tuple[str, ...], style: str) -> None:
     """
     from analyzer.findings.catalog import explain as look_up
     from analyzer.findings.catalog import load_explanations
-    from analyzer.render.text.explain import (
-        document_explanations,
-        list_explanations,
-        markdown_explanations,
-        text_explanations,
-    )
+    from analyzer.formats.json.explain import document_explanations
+    from analyzer.pages.kinds import describe
 
     found = tuple(look_up(id_) for id_ in dict.fromkeys(ids)) or load_explanations()
+    document = document_explanations(found)
     if style == "json":
-        from analyzer.render.json import write_json
+        from analyzer.formats.json import write_json
 
-        text = write_json(document_explanations(found))
+        print_text(write_json(document))
     elif style == "markdown":
-        text = markdown_explanations(found, is_page=not ids)
+        from analyzer.formats.markdown.pages import write_markdown
+
+        print_text(write_markdown(describe(document), verbose=True, longest=_WHOLE))
     else:
-        text = text_explanations(found) if ids else list_explanations(found)
-    print_text(text)
+        from analyzer.formats.text.writer import write_text
+
+        print_text(write_text(describe(document), verbose=bool(ids)))
+
+
+_WHOLE = 10**9
+"""Characters that nobody bounds: this is no comment."""

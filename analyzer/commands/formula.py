@@ -206,6 +206,24 @@ def _read_config(files: SourceFiles, run: Run) -> Mapping[str, Any] | None:
     return config
 
 
+def read_source_config(source: str, run: Run) -> tuple[Mapping[str, Any], str]:
+    """The config that SOURCE means, and what it is called.
+
+    Raises:
+        UsageError: it has none.
+    """
+    from analyzer.formulas.origin import find_files
+
+    files = find_files(source)
+    run.guard(*files.paths)
+    config = _read_config(files, run)
+    if config is None:
+        raise UsageError(
+            f"--against {source}: has no config; give a config.json, a folder that has one, or a preset"
+        )
+    return config, files.name
+
+
 def _names_in(files: SourceFiles, sourced: Sourced, run: Run) -> Manifest | None:
     """PyTorch's side where SOURCE brings it: a manifest, or the header of a safetensors file."""
     from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint

@@ -21,8 +21,8 @@ from analyzer.commands.run import (
     write_files,
 )
 from analyzer.errors import UsageError
+from analyzer.formats.graph import FORMATS, SUFFIXES
 from analyzer.process import uncollected
-from analyzer.render.graph import FORMATS, SUFFIXES
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
     from analyzer.group.keys import Labels
@@ -195,5 +195,5 @@ def _label(ledger: Ledger, grouped: Grouped) -> Labels:
         with search_clock(own.origin):
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
-        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block or op")
+        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block, stage or op")
     return label_members(ledger, grouped.by or choose_key(ledger), grouped.depth)

@@ -13,7 +13,7 @@ import click
 
 from analyzer.commands.help import OWN, complete_from, put_in_section
 from analyzer.errors import UsageError
-from analyzer.render import USUAL, Special, find_printed, find_suffixes
+from analyzer.formats import USUAL, Special, find_printed, find_suffixes
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.config import Config
@@ -269,7 +269,7 @@ grouping = bundle(
         "--by",
         metavar="KEY[,KEY]",
         shell_complete=complete_from(_list_keys),
-        help="Group by scope, block, op, dtype or role, or by two of them; `bytes` alone lists every byte."
+        help="Group by scope, block, stage, op, dtype or role, or by two of them; `bytes` alone lists every byte."
         "  [the first that tells parts apart]",
     ),
     click.option(

@@ -22,8 +22,8 @@ from analyzer.process import within
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.content import ContentMode
+    from analyzer.formats import Format, RenderOptions, Special
     from analyzer.ledger import Finding, Grouping, Ledger, Trainability
-    from analyzer.render import Format, RenderOptions, Special
     from analyzer.report import Report
 
 EXIT_FINDING = 1
@@ -112,7 +112,7 @@ class Run:
         Raises:
             UsageError: an output's suffix names no format, or it cannot be written.
         """
-        from analyzer.render import RenderOptions, render_report
+        from analyzer.formats import RenderOptions, render_report
 
         output, written = self.output, self.written
         plain = RenderOptions(rows=output.rows, verbose=output.verbose, beside=written.documents)
@@ -285,7 +285,7 @@ def _draws_boxes(stream: TextIO | None) -> bool:
 
 
 def _format_of(path: Path, report: str | None) -> Format:
-    from analyzer.render import find_format
+    from analyzer.formats import find_format
 
     try:
         return find_format(path, report)

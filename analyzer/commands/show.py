@@ -1,47 +1,70 @@
-"""`onnxledger show`: saved reports as a page, without the models that they are of."""
+"""`onnxledger show`: saved reports again, in any of their formats, without the models that they are of."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands.help import command
+from analyzer.commands.help import command, complete_files
+from analyzer.commands.options import Output, reporting
+from analyzer.commands.run import print_text, refuse_inputs, screen_options, write_files
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:  # what `--help` does not need
+    pass
 
 
 @command(
     short="Show saved reports again, without their models.",
     examples=(
-        "onnxledger show report.json -o page.html",
+        "onnxledger show report.json",
+        "onnxledger show report.json -o page.html -o report.md",
         "onnxledger show inspect.json time.json -o page.html",
     ),
 )
-@click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
+@click.argument("reports", nargs=-1, required=True, metavar="REPORT...", shell_complete=complete_files)
 @click.option(
     "-o",
     "outputs",
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
-    required=True,
     metavar="PATH",
-    help="The page, a .html file. Repeatable.",
+    help="Write the report to PATH; the suffix says in which format. Repeatable.  [stdout]",
 )
-def show(reports: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
-    """Show saved reports as a page, without their models.
+@reporting()
+def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) -> None:
+    """Show saved reports again, without their models.
 
-    REPORT is what a command wrote as JSON. Each is a section of the page, the
-    first gives it its title.
+    REPORT is what a command wrote as JSON. Several reports make one .html page,
+    a section each; the first gives it its title. A report that was edited, or
+    cut off, is refused with the path of the wrong key.
     """
-    from analyzer.commands.run import refuse_inputs, write_files
-    from analyzer.errors import UsageError
-    from analyzer.render import FORMATS, render_saved
+    from analyzer.formats import RenderOptions, render_saved
     from analyzer.saved import read_any_report
 
-    html = FORMATS["html"]
-    for path in outputs:
-        if path.suffix != html.suffix:
-            raise UsageError(f"{path}: a saved report is shown as a page; end it in {html.suffix}")
     refuse_inputs(outputs, [Path(each) for each in reports])
-    html.check()
-    page = render_saved(*map(read_any_report, reports))
-    write_files([(path, page) for path in outputs])
+    documents = tuple(map(read_any_report, reports))
+    plain = RenderOptions(rows=output.rows, verbose=output.verbose)
+    wanted = [(path, _style_of(path, documents[0])) for path in outputs]
+    write_files([(path, render_saved(*documents, style=style, options=plain)) for path, style in wanted])
+    if not outputs and not output.quiet:
+        for document in documents:
+            print_text(render_saved(document, style=output.style, options=screen_options(plain)))
+
+
+def _style_of(path: Path, document: dict[str, Any]) -> str:
+    """The format that a path asks for.
+
+    Raises:
+        UsageError: such a report has none of this suffix.
+    """
+    from analyzer.formats import FORMATS, find_saved_formats
+
+    known = find_saved_formats(document)
+    if path.suffix not in known:
+        raise UsageError(
+            f"-o {path}: no format for the suffix {path.suffix!r}; use one of {', '.join(known)}"
+        )
+    return next(name for name, each in FORMATS.items() if each is known[path.suffix])

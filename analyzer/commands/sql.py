@@ -129,7 +129,7 @@ def _check_suffix(path: Path) -> None:
 
 
 def _shown(answer: Answer, style: str, rows: int) -> str:
-    from analyzer.render.lake import answer_as_csv, answer_as_json, answer_as_markdown, answer_as_text
+    from analyzer.formats.lake import answer_as_csv, answer_as_json, answer_as_markdown, answer_as_text
 
     if style == "json":
         return answer_as_json(answer)
@@ -148,10 +148,10 @@ def _width() -> int:
 
 def _content(answer: Answer, suffix: str, title: str) -> str | bytes:
     if suffix == ".html":
-        from analyzer.render import FORMATS
+        from analyzer.formats import FORMATS
 
         FORMATS["html"].check()
-        from analyzer.render.lake import answer_as_html
+        from analyzer.formats.lake import answer_as_html
 
         return answer_as_html(answer, title)
     from analyzer.fleet.sql import answer_as_parquet

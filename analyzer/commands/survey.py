@@ -109,7 +109,7 @@ def survey(
     from analyzer.fleet.find import list_names
     from analyzer.fleet.record import FleetSettings
     from analyzer.fleet.run import survey_fleet
-    from analyzer.render.lake import summary_as_json, summary_as_text
+    from analyzer.formats.lake import summary_as_json, summary_as_text
 
     lake, files = _split(outputs)
     nbytes = parse_size("--memory-limit", memory_limit)
@@ -145,6 +145,6 @@ def _summary(done: Survey, path: Path) -> str:
         from analyzer.fleet.sql import render_lake
 
         return render_lake(done.lake)
-    from analyzer.render.lake import summary_as_json, summary_as_text
+    from analyzer.formats.lake import summary_as_json, summary_as_text
 
     return summary_as_json(done) if path.suffix == ".json" else summary_as_text(done)

@@ -207,6 +207,7 @@ def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bo
     path = find_model(model)
     run.guard(*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *measured.libraries)
     ledger = run.audit(path)
+    from analyzer.cost.timed import with_work
     from analyzer.timing.timer import time_model
 
     with run.stages(f"timing {path.name}") as tell:
@@ -223,7 +224,7 @@ def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bo
             progress=tell,
             stamp=time_stamp() if stamp else None,
         )
-    run.emit(timing)
+    run.emit(with_work(timing, ledger))
 
 
 def find_model(model: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +138,7 @@ def _verify_source(
     exporter = import_exporter(_PURPOSE)
     from analyzer.checkpoints import Original
     from analyzer.verify.against import verify_module
+    from analyzer.verify.weights import check_whole, give_back, known_of
     from exporter.running import run_beside
 
     resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.tell)
@@ -148,15 +148,15 @@ def _verify_source(
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
     result = reconcile_with(ledger, Original(manifest, values), None, run)
     notes = [] if result.balanced else [f"the weights of {source}: the file does not balance against them"]
-    is_rounded = result.balanced and any(line.max_abs_error for line in result.parameters)
-    if is_made_up or is_rounded:
-        _give_back(result, side, source, is_made_up=is_made_up)
+    if is_made_up:
+        check_whole(result, source)
+    if give_back(result, side, is_all=is_made_up):
         notes.append(
             f"what weights cost: PyTorch computes with those of the file, not with those of {source}"
         )
     run.tell("running both sides")
     against = f"{resolved.class_name}, {source}"
-    return verify_module(ledger, side, against, seeds, limits, notes, stamp)
+    return verify_module(ledger, side, against, seeds, limits, notes, known_of(result), stamp)
 
 
 def _resolve(exporter: Any, source: str, sourced: Sourced, weights: _Weights, told: Any) -> tuple[Any, bool]:
@@ -193,21 +193,3 @@ def _resolve(exporter: Any, source: str, sourced: Sourced, weights: _Weights, to
             raise
         options["random_weights"] = True
         return exporter.resolve_source(source, exporter.SourceOptions(**options), told), True
-
-
-def _give_back(result: Any, side: Any, source: str, *, is_made_up: bool) -> None:
-    """Load what the file holds into the module."""
-    from analyzer.recover import recover_state, save_state
-
-    recovery = recover_state(result)
-    read = {parameter.name for parameter in result.manifest.parameters if parameter.read is not False}
-    lost = [each.name for each in recovery.lost if each.name in read]
-    if lost and is_made_up:
-        raise UsageError(
-            f"{source}: has no weights, and {len(lost)} parameters cannot be recovered from the file, "
-            f"as {', '.join(lost[:3])}; name a SOURCE with weights"
-        )
-    with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
-        path = Path(folder, "state.safetensors")
-        save_state(recovery, path)
-        side.load(path)

@@ -43,7 +43,8 @@ def group_alike(
 ) -> tuple[Grouping, Grouping]:
     """Group both by the same keys at the same depth, the lesser of what each would take by default.
 
-    Where `by` is None the key is the one that both would take; if they differ blocks, where both have those.
+    Where `by` is None the key is the one that both would take; if they differ blocks, where both have those; else
+    operators where neither would take scopes.
 
     Raises:
         UsageError: as of `analyzer.group.group_by`.
@@ -58,10 +59,11 @@ def group_alike(
 
 
 def _agree_on_key(a: Ledger, b: Ledger) -> str:
-    if choose_key(a) == choose_key(b):
-        return choose_key(a)
+    keys = choose_key(a), choose_key(b)
+    if keys[0] == keys[1]:
+        return keys[0]
     has_blocks = all(side.blocks is not None and side.blocks.count > 0 for side in (a, b))
-    return "block" if has_blocks else "scope"
+    return "block" if has_blocks else "scope" if "scope" in keys else "op"
 
 
 def compare_ledgers(

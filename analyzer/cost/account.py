@@ -24,7 +24,7 @@ from analyzer.cost.work import WORK, Work, work_of
 from analyzer.errors import UsageError
 from analyzer.group.keys import Labels, choose_key, label_members
 from analyzer.ledger import Ledger
-from analyzer.model import Node
+from analyzer.model import Node, Place
 from analyzer.model.operators import is_own
 from analyzer.units import printable
 
@@ -46,26 +46,29 @@ def measure_cost(
     sizes: Mapping[str, int] | None = None,
     labels: Labels | None = None,
     stamp: str | None = None,
+    *,
+    is_lenient: bool = False,
 ) -> CostReport:
     """Count the work of a model, without running it and without reading a weight.
 
     Args:
         ledger: the account of one model.
-        by: keys of groups that nodes have: scope, block, op; None chooses.
+        by: keys of groups that nodes have: scope, block, stage, op; None chooses.
         depth: leading parts of a name that make a group; None chooses.
         sizes: sizes of axes, in elements: by the name that the file gives an axis, or by `input.position`.
         labels: groups of the user's, in place of `by`.
         stamp: when the report is made.
+        is_lenient: whether sizes of what is no free axis are passed over.
 
     Raises:
         UsageError: `by` is no key that nodes have, or a size is of no axis.
     """
     labels = labels or label_members(ledger, by or choose_key(ledger), depth)
     if labels.nodes is None:
-        raise UsageError(f"--by {by}: says nothing of nodes; use scope, block or op")
+        raise UsageError(f"--by {by}: says nothing of nodes; use scope, block, stage or op")
     walk = Walk(ledger.model)
     visits = list(walk.run())
-    axes = _bind(walk, dict(sizes or {}))
+    axes = _bind(walk, dict(sizes or {}), is_lenient=is_lenient)
     bounds = {axis.name: axis.bound for axis in axes if axis.bound is not None}
     if walk.is_contradicted(bounds):
         walk = Walk(ledger.model, is_strict=True)
@@ -147,17 +150,17 @@ class _Books:
         )
         sums = Sums(*(multiply(amount, visit.times) for amount in each))
         why = why or _reason(sums)
-        if why:
-            self.tell(node, why)
         label = (self.labels.nodes or {}).get(visit.place, ("[unscoped]",))
+        if why:
+            self.tell(node, why, " / ".join(label))
         self.groups.setdefault(label, _Account()).add(sums)
         self.operators.setdefault((node.op_type, node.domain or "ai.onnx"), _Account()).add(sums)
 
-    def tell(self, node: Node, why: str) -> None:
+    def tell(self, node: Node, why: str, group: str) -> None:
         """Note a node whose work is not known."""
         name = node.name or next(filter(None, node.outputs), "") or f"node {node.position}"
         path = "/".join((*node.graph_path, name))
-        self.unknown.append(UnknownNode(path, node.op_type, node.domain or "ai.onnx", why))
+        self.unknown.append(UnknownNode(path, node.op_type, node.domain or "ai.onnx", why, group))
 
 
 def _work(visit: Visit) -> tuple[Work, str]:
@@ -231,6 +234,14 @@ def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
     return [visit for visit in visits if visit.branch not in dropped]
 
 
+def works_of(visits: Sequence[Visit]) -> Iterable[tuple[Place, Size]]:
+    """The multiply-accumulates of each node that has some, by the node that it counts for."""
+    for visit in _chosen(visits, _Books(Labels("", None, (), None))):
+        macs = multiply(_work(visit)[0].macs, visit.times)
+        if macs != 0:
+            yield visit.place, macs
+
+
 def _macs_of(visits: Sequence[Visit]) -> Size:
     return total(multiply(_work(visit)[0].macs, visit.times) for visit in visits)
 
@@ -256,7 +267,7 @@ def _operators(books: _Books, bounds: Mapping[str, int]) -> tuple[OperatorCost, 
     return tuple(sorted(rows, key=lambda row: (-_rank(row.sums.macs), -_rank(row.sums.flops), row.op_type)))
 
 
-def _bind(walk: Walk, sizes: dict[str, int]) -> tuple[AxisBound, ...]:
+def _bind(walk: Walk, sizes: dict[str, int], *, is_lenient: bool = False) -> tuple[AxisBound, ...]:
     """The axes with the sizes that were given.
 
     Raises:
@@ -270,7 +281,7 @@ def _bind(walk: Walk, sizes: dict[str, int]) -> tuple[AxisBound, ...]:
         used |= set(names)
         axes.append(AxisBound(axis.name, axis.told, where, sizes[names[0]] if names else None))
     left = sorted(set(sizes) - used)
-    if left:
+    if left and not is_lenient:
         known = ", ".join(printable(axis.told or axis.where) for axis in axes) or "none: all sizes are fixed"
         raise UsageError(f"--shape {printable(left[0])}: no free axis has this name; there are {known}")
     return tuple(axes)

@@ -18,11 +18,14 @@ __all__ = [
     "Size",
     "add",
     "atoms_of",
+    "bits_of",
+    "both",
     "ceil_div",
     "divide",
     "evaluate",
     "floor_div",
     "hidden_in",
+    "is_truth",
     "largest",
     "multiply",
     "power",
@@ -34,6 +37,7 @@ __all__ = [
     "symbol",
     "text_of",
     "total",
+    "truth_of",
 ]
 
 
@@ -50,7 +54,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Call:
-    """A whole-number function of sizes that is no polynomial: `//`, `%`, `max`, `min`."""
+    """A whole-number function of sizes that is no polynomial: `//`, `%`, `max`, `min`, `bits` of the first."""
 
     name: str
     args: tuple[Size, ...]
@@ -59,6 +63,8 @@ class Call:
     def text(self) -> str:
         """As Python has it."""
         first, second = (text_of(arg) for arg in self.args)
+        if self.name == "bits":
+            return f"({first}).bit_length()"
         if self.name in ("max", "min"):
             return f"{self.name}({first}, {second})"
         second = second if isinstance(self.args[1], int) else f"({second})"
@@ -235,6 +241,11 @@ def floor_div(a: Size, b: Size) -> Size:
     return symbol(Call("//", (a, b)))
 
 
+def bits_of(a: Size) -> Size:
+    """Bits that a number of 0 or more takes: the logarithm of the next power of two above it."""
+    return a.bit_length() if isinstance(a, int) else symbol(Call("bits", (a, 0)))
+
+
 def ceil_div(a: Size, b: int) -> Size:
     """The quotient without its fraction, towards more."""
     return floor_div(add(a, b - 1), b)
@@ -246,11 +257,22 @@ def remainder(a: Size, b: Size) -> Size:
     Raises:
         ZeroDivisionError: b is 0.
     """
+    if isinstance(b, int):
+        a = total(_congruent(mono, factor, b) for mono, factor in _terms(a))
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     if divide(a, b) is not None:
         return 0
     return symbol(Call("%", (a, b)))
+
+
+def _congruent(mono: Mono, factor: int, b: int) -> Size:
+    """A term without a remainder of its own by the same number, which leaves the same remainder."""
+    if len(mono) == 1 and mono[0][1] == 1:
+        atom = mono[0][0]
+        if isinstance(atom, Call) and atom.name == "%" and atom.args[1] == b:
+            return multiply(atom.args[0], factor)
+    return _normal({mono: factor})
 
 
 def largest(a: Size, b: Size) -> Size:
@@ -298,6 +320,35 @@ def sign_of(size: Size) -> int | None:
     return -1 if max(factors) < 0 and number < 0 else None
 
 
+def truth_of(size: Size) -> Size | None:
+    """1 where it is not 0, else 0; None of what may be below 0."""
+    known = sign_of(size)
+    if known is not None:
+        return abs(known)
+    return smallest(size, 1) if _is_natural(size) else None
+
+
+def both(a: Size, b: Size) -> Size:
+    """The product of two that are 0 or 1 each."""
+    terms: dict[Mono, int] = {}
+    for mono, factor in _terms(multiply(a, b)):
+        once = tuple((atom, 1) for atom, _ in mono)
+        terms[once] = terms.get(once, 0) + factor
+    return _normal(terms)
+
+
+def is_truth(size: Size) -> bool:
+    """Whether it is 0 or 1 whatever sizes the axes have, as `truth_of` makes it, or 1 without one."""
+    if isinstance(size, int):
+        return size in (0, 1)
+    rest = subtract(1, size) if dict(size.terms).get((), 0) == 1 else size
+    if isinstance(rest, int) or len(rest.terms) != 1 or rest.terms[0][1] != 1:
+        return False
+    return all(
+        isinstance(atom, Call) and atom.name == "min" and 1 in atom.args for atom, _ in rest.terms[0][0]
+    )
+
+
 def _may_be_negative(atom: Atom) -> bool:
     """Whether it may be below 0; axes and what is counted are not."""
     if not isinstance(atom, Call):
@@ -307,6 +358,8 @@ def _may_be_negative(atom: Atom) -> bool:
         return not second
     if atom.name == "max":
         return not (first or second)
+    if atom.name == "bits":
+        return False
     return not (first and second)
 
 
@@ -360,6 +413,8 @@ def _number(atom: Atom, at: Mapping[str, int]) -> int | None:
     first, second = (evaluate(arg, at) for arg in atom.args)
     if first is None or second is None:
         return None
+    if atom.name == "bits":
+        return first.bit_length()
     if atom.name in ("max", "min"):
         return max(first, second) if atom.name == "max" else min(first, second)
     if not second:

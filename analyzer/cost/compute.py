@@ -7,7 +7,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from analyzer.cost.algebra import Poly, Size, add, ceil_div, floor_div, multiply, smallest, subtract, total
+from analyzer.cost.algebra import (
+    Poly,
+    Size,
+    add,
+    ceil_div,
+    floor_div,
+    is_truth,
+    multiply,
+    smallest,
+    subtract,
+    total,
+    truth_of,
+)
 from analyzer.cost.layout import axis_of, fold
 from analyzer.cost.values import NOTHING, Element, Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
@@ -52,6 +64,11 @@ def _applied(op_type: str, data: tuple[Element, ...] | None) -> tuple[Element, .
         return None
     if op_type == "Neg":
         return tuple(multiply(each, -1) for each in sizes)
+    if op_type == "Sign":
+        known = [truth_of(each) for each in sizes]  # of what is not below 0
+        return None if None in known else tuple(each for each in known if each is not None)
+    if op_type == "Not":
+        return tuple(subtract(1, each) for each in sizes) if all(map(is_truth, sizes)) else None
     return data if op_type in ("Ceil", "Floor", "Round") else None  # sizes are whole
 
 
@@ -67,6 +84,7 @@ _NUMBERS: dict[str, Callable[[float], float]] = {
     "Round": round,
     "Sqrt": _root,
     "Not": lambda value: int(not value),
+    "Sign": lambda value: (value > 0) - (value < 0),
 }
 
 

@@ -14,15 +14,19 @@ from analyzer.cost.algebra import (
     Poly,
     Size,
     add,
+    both,
     divide,
     floor_div,
+    is_truth,
     largest,
     multiply,
+    power,
     product,
     remainder,
     sign_of,
     smallest,
     subtract,
+    truth_of,
 )
 from analyzer.cost.values import MOST, Element, Rule, Step, UnshapedError, Value
 from analyzer.dtypes import DType
@@ -449,8 +453,8 @@ def _cast(step: Step) -> list[Value]:
     elif data is not None and dtype.is_floating:
         data = tuple(float(each) if isinstance(each, int) else each for each in data)
     elif data is not None and dtype is DType.BOOL:
-        data = tuple(int(bool(each)) if isinstance(each, (int, float)) else each for each in data)
-        data = data if all(isinstance(each, int) for each in data) else None
+        known = [int(bool(each)) if isinstance(each, (int, float)) else truth_of(each) for each in data]
+        data = None if None in known else tuple(each for each in known if each is not None)
     return [Value(dtype, value.shape, data, value.why)]
 
 
@@ -513,6 +517,33 @@ def _mod(a: Element, b: Element) -> Element | None:
     return None if isinstance(a, float) or isinstance(b, float) or b == 0 else remainder(a, b)
 
 
+def _equal(a: Element, b: Element) -> Element | None:
+    """Of what is 0 or 1 and a number, or of what is known to differ or not."""
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Poly) and isinstance(other, int) and is_truth(one):
+            return one if other == 1 else subtract(1, one) if other == 0 else 0
+    return _compare(lambda x, y: x == y)(a, b)
+
+
+def _and(a: Element, b: Element) -> Element | None:
+    if isinstance(a, float) or isinstance(b, float) or not (is_truth(a) and is_truth(b)):
+        return None
+    return both(a, b)
+
+
+def _power(a: Element, b: Element) -> Element | None:
+    if isinstance(a, Poly) or isinstance(b, Poly):
+        count = _whole(b)
+        base = _whole(a)
+        is_small = isinstance(count, int) and 0 <= count < 8
+        return power(base, count) if is_small and base is not None and isinstance(count, int) else None
+    try:
+        made = a**b
+    except (OverflowError, ZeroDivisionError):
+        return None
+    return made if isinstance(made, (int, float)) and math.isfinite(made) else None
+
+
 def _compare(function: Callable[[float, float], bool]) -> Number:
     def apply(a: Element, b: Element) -> Element | None:
         if isinstance(a, Poly) or isinstance(b, Poly):
@@ -545,12 +576,13 @@ NUMBERS: dict[str, Number] = {
     "Mod": _mod,
     "Max": _plain(largest, max),
     "Min": _plain(smallest, min),
-    "Equal": _compare(lambda a, b: a == b),
+    "Pow": _power,
+    "Equal": _equal,
     "Less": _compare(lambda a, b: a < b),
     "Greater": _compare(lambda a, b: a > b),
     "LessOrEqual": _compare(lambda a, b: a <= b),
     "GreaterOrEqual": _compare(lambda a, b: a >= b),
-    "And": _integers(lambda a, b: int(bool(a) and bool(b))),
+    "And": _and,
     "Or": _integers(lambda a, b: int(bool(a) or bool(b))),
 }
 """What two numbers of shape data make."""
@@ -602,8 +634,11 @@ def _exactly(a: Element, b: Element) -> Element | None:
 def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
     """The numbers that an element-wise operator of two makes; None where one is not known."""
     function = NUMBERS.get(op_type)
-    if function is None or len(values) != 2 or values[0].data is None or values[1].data is None:
+    if function is None or len(values) != 2:
         return None
+    if values[0].data is None or values[1].data is None:
+        nothing = (0,) if op_type == "And" else None  # whatever the other is
+        return next((value.data for value in values if value.data == nothing and value.shape == ()), None)
     left, right = _grid(values[0]), _grid(values[1])
     if left is None or right is None:
         return None
@@ -613,4 +648,14 @@ def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
     if op_type == "Div" and values[0].dtype.is_floating and _is_named(ours, others):
         function = _exactly
     made = [function(x, y) for x, y in zip(ours.flat, others.flat, strict=True)]
-    return None if None in made else tuple(each for each in made if each is not None)
+    is_single = values[0].dtype is DType.FLOAT
+    return (
+        None
+        if None in made
+        else tuple(_single(each) if is_single else each for each in made if each is not None)
+    )
+
+
+def _single(value: Element) -> Element:
+    """As single precision has it."""
+    return float(np.float32(value)) if isinstance(value, float) else value

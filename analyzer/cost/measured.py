@@ -20,7 +20,7 @@ from analyzer.cost.algebra import Size, add, evaluate, hidden_in, text_of
 from analyzer.cost.record import CostReport
 from analyzer.cost.values import NOTHING, Step, UnshapedError, Value
 from analyzer.cost.walk import Walk
-from analyzer.cost.work import work_of
+from analyzer.cost.work import FREE, WITHOUT_MACS, work_of
 from analyzer.dtypes import DType
 from analyzer.errors import CostError
 from analyzer.ledger import Ledger
@@ -57,14 +57,19 @@ def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") ->
     name = printable(str(path))
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
         asked = Tracing(str(path.absolute()), folder, (tuple(feeds),), level)
-        answer = _ask(msgspec.json.encode(asked), name)
+        answer = trace_apart(asked, name)
         if isinstance(answer, str) or answer.runs[0].why:
             why = answer if isinstance(answer, str) else answer.runs[0].why
             raise CostError(f"{name}: onnxruntime does not run it: {shorten(printable(why), 300)}")
         yield answer
 
 
-def _ask(question: bytes, name: str) -> Traced | str:
+def trace_apart(asked: Tracing, name: str) -> Traced | str:
+    """Do what is asked in a process of its own; a sentence where onnxruntime does not load the model.
+
+    Raises:
+        CostError: the process ends, or takes more time or memory than it may.
+    """
     left = available()
     most = None if left is None else int(left * (1 - _SPARE))
     with open(os.devnull, "wb") as log:  # noqa: PTH123 - no path of a file
@@ -73,7 +78,7 @@ def _ask(question: bytes, name: str) -> Traced | str:
         except OSError as error:
             raise CostError(f"{name}: no process that runs it can be started: {error}") from error
         try:
-            child.send(question)
+            child.send(msgspec.json.encode(asked))
             answer = child.receive(time.monotonic() + _SECONDS, most)
             if answer is None:
                 raise CostError(f"{name}: its run ended the process, with exit code {child.end(1)}")
@@ -388,6 +393,8 @@ def _macs(
     inputs, made = _slots(node.inputs, call.inputs, stored), _slots(node.outputs, call.outputs)
     if inputs is None or made is None:
         inputs, made = list(call.inputs), list(call.outputs)
+    if node.op_type in WITHOUT_MACS or node.op_type in FREE:
+        return 0 if node.is_standard else f"no rule knows {node.domain}.{node.op_type}"
     if not (is_own(node) or node.is_standard):
         return f"no rule knows {node.domain}.{node.op_type}"
     step = Step(node, tuple(map(_value, inputs)), opset, attached=attached)
@@ -405,6 +412,4 @@ def _macs(
 
 def _untold(call: TracedNode, why: str) -> str:
     """Nothing, where a call of this operator has no multiply-accumulates whatever node it is."""
-    from analyzer.cost.work import FREE, WITHOUT_MACS
-
     return "" if call.op_type in FREE or call.op_type in WITHOUT_MACS else why

@@ -15,9 +15,9 @@ _MOST_ITEMS = 4096
 """Tensors of a sequence that are followed."""
 
 
-def _sequence(dtype: DType, items: Sequence[Value] | None) -> Value:
+def _sequence(dtype: DType, items: Sequence[Value] | None, each: Value | None = None) -> Value:
     known = None if items is None or len(items) > _MOST_ITEMS else tuple(items)
-    return Value(dtype, None, None, "a sequence of tensors", items=known)
+    return Value(dtype, None, None, "a sequence of tensors", items=known, each=each)
 
 
 def _split_to_sequence(step: Step) -> list[Value]:
@@ -25,9 +25,9 @@ def _split_to_sequence(step: Step) -> list[Value]:
     axis = axis_of(step.number("axis", 0), len(dims))
     size, kept = dims[axis], step.number("keepdims", 1)
     if not step.has(1):
-        if not isinstance(size, int) or size > _MOST_ITEMS:
-            return [_sequence(value.dtype, None)]
         shape = (*dims[:axis], *((1,) if kept else ()), *dims[axis + 1 :])
+        if not isinstance(size, int) or size > _MOST_ITEMS:
+            return [_sequence(value.dtype, None, Value(value.dtype, shape))]
         return [_sequence(value.dtype, [Value(value.dtype, shape)] * size)]
     parts = step.sizes(1)
     if parts is None:
@@ -35,7 +35,8 @@ def _split_to_sequence(step: Step) -> list[Value]:
     if step.inputs[1].shape == ():
         each = parts[0]
         if not isinstance(each, int) or not isinstance(size, int) or not each:
-            return [_sequence(value.dtype, None)]
+            alike = Value(value.dtype, (*dims[:axis], 1, *dims[axis + 1 :])) if each == 1 else None
+            return [_sequence(value.dtype, None, alike)]
         parts = tuple(min(each, size - start) for start in range(0, size, each))
     shapes = [(*dims[:axis], part, *dims[axis + 1 :]) for part in parts]
     return [_sequence(value.dtype, [Value(value.dtype, shape) for shape in shapes])]
@@ -49,6 +50,9 @@ def _at(step: Step, slot: int) -> int | None:
 
 def _sequence_at(step: Step) -> list[Value]:
     items, place = step.value(0).items, _at(step, 1)
+    alike = step.value(0).each
+    if items is None and alike is not None:
+        return [alike]
     if items is None:
         raise UnshapedError("a sequence of tensors whose shapes are not known")
     if place is not None and -len(items) <= place < len(items):

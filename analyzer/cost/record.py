@@ -10,6 +10,7 @@ from analyzer.cost.algebra import Size, evaluate
 from analyzer.units import format_many, printable
 
 if TYPE_CHECKING:  # it loads the inputs of timings
+    from analyzer.cost.against import WorkAgainst
     from analyzer.cost.measured import Measured
     from analyzer.memory.answer import MemoryAnswer
 
@@ -76,6 +77,8 @@ class UnknownNode:
     op_type: str
     domain: str
     reason: str
+    group: str = ""
+    """The group that its work would be booked on; empty where that is not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,8 @@ class CostReport:
     stamp: str | None = None
     memory: MemoryAnswer | None = None
     """What a run takes, where it was asked for."""
+    against: WorkAgainst | None = None
+    """The closed form of a config beside it, where it was asked for."""
     measured: Measured | None = None
     """What a run made, where it was asked for."""
 
@@ -114,8 +119,9 @@ class CostReport:
 
     @property
     def has_parted(self) -> bool:
-        """Whether a run was made, and was not as it is said."""
-        return self.measured is not None and self.measured.verdict == "differs"
+        """Whether a run, or the closed form of a config, says something else."""
+        is_other = self.against is not None and not self.against.agrees
+        return is_other or (self.measured is not None and self.measured.verdict == "differs")
 
     @property
     def is_compared(self) -> bool:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from analyzer.errors import UsageError
 from analyzer.ledger import Ledger
 from analyzer.model import Graph
-from analyzer.timing.inputs.roles import assign_roles, look_up
+from analyzer.timing.inputs.roles import Roles, assign_roles, look_up
 from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot
 from analyzer.units import printable
 
 __all__ = ["resolve_sizes"]
+
+
+def with_past(shapes: Shapes, past: int | None) -> Shapes:
+    """The sizes with the length of a decoder's cache, where that is given and not among them."""
+    if past is None or any(key == Roles.PAST for key, _ in shapes.sizes):
+        return shapes
+    return replace(shapes, sizes=(*shapes.sizes, (Roles.PAST, past)))
 
 
 def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:

@@ -35,6 +35,8 @@ class Value:
     """Of an element as it is stored, where that is not what its type says."""
     items: tuple[Value, ...] | None = None
     """Of a sequence, the tensors in it, where they are known."""
+    each: Value | None = None
+    """Of a sequence, what each tensor in it is, where they are alike."""
 
     @property
     def rank(self) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analyzer.cost.algebra import Size, add, floor_div, multiply, product, subtract, total
+from analyzer.cost.algebra import Size, add, bits_of, floor_div, multiply, product, subtract, total
 from analyzer.cost.compute import einsum_axes, operands, weight_slot
 from analyzer.cost.fused import attention_of, seen_twice
 from analyzer.cost.values import Step, UnshapedError, Value
@@ -139,7 +139,7 @@ def _linear_attention(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _transform(step: Step, made: Sequence[Value]) -> Work:
-    """DFT and STFT by a fast transform: 5 N log2 N for each of N."""
+    """DFT and STFT by a fast transform: 5 N log2 N for each of N, the logarithm rounded up."""
     dims = step.shape(0)
     if step.node.op_type == "STFT":
         lengths = step.sizes(3) if step.has(3) else step.shape(2)
@@ -153,9 +153,9 @@ def _transform(step: Step, made: Sequence[Value]) -> Work:
         ]
         count = product(rest)
     length = lengths[0] if lengths else None
-    if not isinstance(length, int) or count is None:
-        raise UnshapedError(f"{step.node.op_type}: the logarithm of a free length")
-    return Work(0, multiply(count, 5 * length * max(length - 1, 1).bit_length()))
+    if length is None or count is None:
+        raise UnshapedError(f"{step.node.op_type}: a length that is not known")
+    return Work(0, product((count, 5, length, bits_of(subtract(length, 1)))))
 
 
 def _linear_model(step: Step, made: Sequence[Value]) -> Work:
@@ -244,7 +244,7 @@ WORK: dict[str, _Rule] = {
 """By operator."""
 
 WITHOUT_MACS = frozenset(
-    "\n".join([_CHEAP, _COSTLY, _SOFTMAXES, _NORMS, _SKIPPING, _REDUCTIONS, _POOLS]).split()
+    "\n".join([_CHEAP, _COSTLY, _SOFTMAXES, _NORMS, _SKIPPING, _REDUCTIONS, _POOLS, "DFT STFT"]).split()
 )
 """Operators that work, and never by products that are summed."""
 

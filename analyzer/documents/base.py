@@ -77,11 +77,12 @@ TiedNames = Annotated[list[Text], Meta(min_length=2, extra_json_schema={"uniqueI
 """The names of one tensor, first name first."""
 
 Keys = Annotated[
-    str, Meta(pattern="^((scope|block|op|dtype|role)(,(scope|block|op|dtype|role))*|bytes|group)$")
+    str,
+    Meta(pattern="^((scope|block|stage|op|dtype|role)(,(scope|block|stage|op|dtype|role))*|bytes|group)$"),
 ]
 """What groups are made by."""
 
-NodeKeys = Annotated[str, Meta(pattern="^((scope|block|op)(,(scope|block|op))*|group)$")]
+NodeKeys = Annotated[str, Meta(pattern="^((scope|block|stage|op)(,(scope|block|stage|op))*|group)$")]
 """What groups of nodes are made by."""
 
 DtypeName = Annotated[str, _listed("dtype")]

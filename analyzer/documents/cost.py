@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from analyzer.documents.base import NodeKeys, Nodes, Parts, Record, Share, Stamped, Text
 from analyzer.documents.memory import FittingSize, MeasuredMemory, MemoryLine, MemoryPeak, MemoryRoom
 
 __all__ = [
     "Amount",
+    "CostAgainst",
     "CostAxis",
     "CostDiffering",
     "CostDocument",
@@ -18,6 +19,7 @@ __all__ = [
     "CostMeasured",
     "CostModel",
     "CostOperator",
+    "CostTerm",
     "CostTotals",
     "CostUnknown",
     "MeasuredMacs",
@@ -62,6 +64,8 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     """The largest sizes that fit; empty where no memory was given."""
     assumed: list[Text]
     """Sizes that meet in one axis and were taken to be equal, as `a = b`; sizes that contradict one make it fall."""
+    against: CostAgainst | None
+    """The closed form of a config beside it; null without `--against`."""
     measured: CostMeasured | None
     """A run by onnxruntime beside it; null without `--measured`."""
 
@@ -162,6 +166,42 @@ class CostUnknown(Record, frozen=True, kw_only=True):
     """The operator set of that."""
     reason: Text
     """Why its work is not known."""
+
+
+class CostAgainst(Record, frozen=True, kw_only=True):
+    """The closed form of a config's work beside the file's, both in the axes of the inputs."""
+
+    agrees: bool
+    """Whether all terms together are the file's work at every size. Fusions take work from one term to another."""
+    source: Text
+    """The config."""
+    family: Text
+    """Its family."""
+    class_name: Annotated[str, Meta(min_length=1)] = field(name="class")
+    """Its class in transformers."""
+    said: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
+    """The sum of all terms."""
+    found: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
+    """What the file does."""
+    other: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
+    """Of that, what nodes do that are in no term's modules."""
+    terms: list[CostTerm]
+    """The terms, in the order of the closed form."""
+
+
+class CostTerm(Record, frozen=True, kw_only=True):
+    """One kind of product."""
+
+    term: Text
+    """What it is."""
+    formula: Text
+    """Over the config's fields, and `batch`, `sequence` and `keys`."""
+    said: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
+    """That, with the config's numbers, in the axes of the inputs."""
+    found: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
+    """What the file's nodes of these modules do."""
+    difference: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
+    """`found` - `said`."""
 
 
 class CostMeasured(Record, frozen=True, kw_only=True):

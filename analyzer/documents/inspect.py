@@ -95,6 +95,8 @@ class InspectDocument(Stamped, frozen=True, kw_only=True):
     """The rows that make the groups sum to the totals."""
     blocks: list[Block] | None
     """The blocks that repeat each other, in order; null where nobody has looked for them."""
+    stages: list[Text] | None
+    """The stages of a convolutional trunk in the order in which they are first computed; null where there is none."""
     tensors: list[Tensor]
     """Every stored tensor, sorted by graph and name."""
     findings: list[Finding]
@@ -381,6 +383,9 @@ class Tensor(Record, frozen=True, kw_only=True):
     """Nodes that read it."""
     read_by: str
     """Operator of the first node that reads it; empty where none does."""
+    computed_by: str
+    """Operator of the first node that computes with it, past those that only move, cast or decode it; empty where none
+    does."""
     applications: Annotated[int, Meta(ge=1, extra={"unit": "nodes"})]
     """How many nodes compute with it or with its copies, past those that only move or re-encode it; at least 1."""
     shared_with: list[str]
@@ -389,6 +394,9 @@ class Tensor(Record, frozen=True, kw_only=True):
     """The block that it is in: `stem`, `block.0` and so on, `between.1` and so on, `head`; null where `blocks` is."""
     part: Text | None
     """The part of the block, such as `attention`; null where nothing tells."""
+    stage: Text | None
+    """The stage that computes with it: a resolution of a convolutional trunk, such as `88x88`, or `1/4` of an input of
+    any size, with `up` where it was enlarged on the way; or `head`; null where it is in none."""
     layer_role: Text | None
     """What a learned tensor does, by the operator that reads it, such as `norm`; null for others, and where `blocks`
     is."""

@@ -18,11 +18,16 @@ __all__ = [
 ]
 
 
+Place = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
+"""The position of a node in the order of the computation, from 0."""
+
+
 class Group(Record, frozen=True, kw_only=True):
     """One group: what it holds."""
 
     group: str
-    """The group's name: a scope, block, operator, dtype or role, several joined by ` / `; or one of the user's own."""
+    """The group's name: a scope, block, stage, operator, dtype or role, several joined by ` / `; or one of the user's
+    own."""
     keys: list[str]
     """The parts of its name, one for each key; the user's own groups have one."""
     parameters: Elements
@@ -41,6 +46,9 @@ class Group(Record, frozen=True, kw_only=True):
     """Nodes; 0 where a key is `dtype` or `role`, which nodes do not have."""
     share: Share | None
     """`parameters` as a fraction of all parameters; null where there are none."""
+    first_node: Place | UnsetType = UNSET
+    """Place, in the order of the computation, of the first node that computes with what the group has learned, else of
+    its first node; only where the nodes are known."""
     trainable: Elements | UnsetType = UNSET
     """Parameters with `requires_grad`; only where the PyTorch side is known."""
     frozen: Elements | UnsetType = UNSET
@@ -69,6 +77,8 @@ class TreeRow(Record, frozen=True, kw_only=True):
     """Stored tensors of all of them."""
     nodes: Nodes
     """Nodes of all of them."""
+    first_node: Place | UnsetType = UNSET
+    """The least of their `first_node`."""
 
 
 class GroupBalance(Record, frozen=True, kw_only=True):

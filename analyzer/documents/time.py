@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from analyzer.documents.base import (
     Bytes,
@@ -44,6 +44,10 @@ __all__ = [
     "TimeGroupBalance",
     "TimeModel",
 ]
+
+
+Macs = Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})]
+Rate = Annotated[float, Meta(ge=0, extra={"unit": "multiply-accumulates a second"})]
 
 
 class TimeDocument(Stamped, frozen=True, kw_only=True):
@@ -98,6 +102,10 @@ class TimeDocument(Stamped, frozen=True, kw_only=True):
     """The mean profiled run without its kernels; negative where kernels ran side by side."""
     held_bytes: Bytes | None
     """The most that the device's memory arena had in use; null where it is not known."""
+    macs: Macs | UnsetType | None = UNSET
+    """Multiply-accumulates of a run; null where the work of a node is not known."""
+    macs_per_second: Rate | UnsetType | None = UNSET
+    """`macs` by the mean of `latency_ms`."""
     fallback: list[Elsewhere]
     """What ran on another provider than the one that was asked for, the slowest first."""
     copies: list[Elsewhere]
@@ -259,6 +267,10 @@ class TimeGroup(Record, frozen=True, kw_only=True):
     """Stored tensors."""
     nodes: Nodes
     """Nodes of the file."""
+    macs: Macs | UnsetType | None = UNSET
+    """Multiply-accumulates of its nodes; null where those of one are not known, and on a line of fused kernels."""
+    macs_per_second: Rate | UnsetType | None = UNSET
+    """`macs` by `scaled_ms`: the rate that was achieved; null where kernels that others share do some of them."""
 
 
 class TimeGroupBalance(Record, frozen=True, kw_only=True):
@@ -371,6 +383,10 @@ class Point(Record, frozen=True, kw_only=True):
     """The mean profiled run without its kernels; negative where kernels ran side by side."""
     held_bytes: Bytes | None
     """The most that the device's memory arena had in use; null where it is not known."""
+    macs: Macs | UnsetType | None = UNSET
+    """Multiply-accumulates of a run; null where the work of a node is not known."""
+    macs_per_second: Rate | UnsetType | None = UNSET
+    """`macs` by the mean of `latency_ms`."""
     fallback: list[Elsewhere]
     """What ran on another provider than the one that was asked for, the slowest first."""
     copies: list[Elsewhere]

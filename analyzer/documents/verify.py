@@ -79,8 +79,8 @@ class VerifyDifference(Record, frozen=True, kw_only=True):
     """The stored tensor that it is about; null where it is about none."""
     node: Text
     """The node in MODEL."""
-    kind: Literal["operator", "attribute", "constant", "input"]
-    """What of it differs."""
+    kind: str
+    """What of it differs: `operator`, `attribute`, `constant`, `input`, `weight`, `layer`, `planted`, `overflow`."""
     expected: str
     """What the other side has."""
     found: str

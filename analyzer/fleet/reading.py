@@ -92,8 +92,8 @@ _ID = re.compile(r"\[([a-z][a-z0-9]*(?:-[a-z0-9]+)+)\]")
 
 def _audited(path: str, settings: FleetSettings) -> Rows:
     from analyzer.audit import audit_model
+    from analyzer.formats.json.inspect import document_inspection
     from analyzer.group import group_by
-    from analyzer.render.json.inspect import document_inspection
     from analyzer.report import Inspection
 
     if os.path.isdir(path) and not is_url(path):  # noqa: PTH112 - unlike Path.is_dir, it never raises
@@ -221,7 +221,7 @@ def _plain(model: str) -> str:
 
 
 def _utf8(text: str) -> str:
-    from analyzer.render.json.parts import utf8
+    from analyzer.formats.json.parts import utf8
 
     return utf8(text)
 

@@ -19,8 +19,8 @@ from analyzer.errors import MissingExtraError, UsageError
 from analyzer.fleet.families import find_families
 from analyzer.fleet.lake import Lake, open_lake, schemas
 from analyzer.fleet.record import TABLES
-from analyzer.render import FORMATS
-from analyzer.render.lake import tables_as_html
+from analyzer.formats import FORMATS
+from analyzer.formats.lake import tables_as_html
 from analyzer.units import shorten
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -104,6 +104,31 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """Multiply-accumulates of one kind of product in a forward pass, over the fields and `AXES`."""
+
+    name: str
+    macs: Expression
+    when: Expression | None
+    of: str | None
+    """The term that a class must have; None where all have it."""
+    classes: tuple[str, ...]
+    """Classes that have it; empty where all with the term do."""
+    scope: str
+    """A regex over PyTorch's names of the modules that compute it."""
+
+    def is_of(self, model_class: ModelClass, terms: Container[str]) -> bool:
+        """Whether a class that has these terms has it."""
+        return (self.of is None or self.of in terms) and (
+            not self.classes or model_class.name in self.classes
+        )
+
+
+AXES = ("batch", "sequence", "keys")
+"""What work also grows with: rows, positions, and positions that attention sees, those of a cache too."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelClass:
     """A class of transformers, and what it has."""
 
@@ -132,6 +157,8 @@ class Family:
     terms: tuple[Term, ...]
     classes: Mapping[str, ModelClass]
     cache: Cache | None
+    work: tuple[Work, ...] = ()
+    """Multiply-accumulates of a forward pass; none where nobody wrote them down."""
 
     @property
     def parts(self) -> tuple[TermPart, ...]:
@@ -182,6 +209,10 @@ class Family:
         """What finds the part's parameters by their names, or by those of their modules."""
         return _compile_scope(self.prefix, part.scope)
 
+    def work_pattern(self, work: Work) -> re.Pattern[str]:
+        """What finds the modules that compute it by their names."""
+        return _compile_scope(self.prefix, work.scope)
+
     def find_part(self, names: Iterable[str]) -> TermPart | None:
         """The first part that one of a parameter's names belongs to; a name goes before those after it."""
         for name in names:
@@ -210,6 +241,7 @@ _KEYS = (
     "values",
     "terms",
     "cache",
+    "work",
     "classes",
 )
 
@@ -269,6 +301,7 @@ def read_family(key: str, table: Mapping[str, Any]) -> Family:
         terms=terms,
         classes={name: _model_class(name, item, terms) for name, item in table["classes"].items()},
         cache=_cache(table["cache"]) if "cache" in table else None,
+        work=tuple(_work(item) for item in table.get("work", ())),
     )
     _check(family)
     return family
@@ -371,6 +404,14 @@ def _cache(item: Mapping[str, Any]) -> Cache:
     )
 
 
+def _work(item: Mapping[str, Any]) -> Work:
+    _check_keys(item["name"], item, "name", "macs", "when", "of", "classes", "scope")
+    re.compile(item["scope"])
+    macs = parse_expression(item["macs"])
+    classes = tuple(item.get("classes", ()))
+    return Work(item["name"], macs, _expression(item, "when"), item.get("of"), classes, item["scope"])
+
+
 def _model_class(name: str, item: Mapping[str, Any], terms: Iterable[Term]) -> ModelClass:
     _check_keys(name, item, "auto", "aliases", "terms", "without", "set")
     keys = {part.key: term.name for term in terms for part in term.parts}
@@ -405,6 +446,13 @@ def _check(family: Family) -> None:
         for name in expression.names:
             if name not in known:
                 raise ValueError(f"{family.key}: {where}: no field {name!r}")
+    terms = {term.name for term in family.terms}
+    for work in family.work:
+        if work.of is not None and work.of not in terms:
+            raise ValueError(f"{family.key}: {work.name}: of {work.of!r}, which is no term")
+        for name in (*work.macs.names, *(work.when.names if work.when is not None else ())):
+            if name not in known and name not in AXES:
+                raise ValueError(f"{family.key}: {work.name}: no field {name!r}")
     for part in family.parts:
         if part.tied_to is not None and part.tied_to not in names:
             raise ValueError(f"{family.key}: {part.name}: tied to {part.tied_to!r}, which is no part")

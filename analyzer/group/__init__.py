@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from analyzer.errors import LedgerError
 from analyzer.group.keys import ACCOUNTS, Label, choose_key, label_members, label_order, parse_keys
+from analyzer.group.order import find_firsts
 from analyzer.ledger import Entry, Group, Grouping, Ledger, Role, Trainability, natural_order
 
 __all__ = ["Trainability", "check_sums", "group_by", "total_by", "total_entries"]
@@ -25,7 +26,7 @@ def group_by(
     Args:
         ledger: the account of one model.
         by: one of `analyzer.group.keys.KEYS`, or several with commas between them; or `bytes`, the accounts. None takes
-            scopes, or blocks where no parameter has a scope (`analyzer.group.keys.choose_key`).
+            the first that tells the parts of the model apart (`analyzer.group.keys.choose_key`).
         depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
             with three groups or more, for blocks 1.
         known: what the PyTorch side says of the entries; groups then count trainable and frozen parameters.
@@ -44,7 +45,11 @@ def group_by(
         members[label].append(entry)
     nodes = Counter(labels.nodes.values()) if labels.nodes is not None else Counter[Label]()
     names = sorted(members.keys() | nodes.keys(), key=label_order)
-    groups = tuple(total_entries(name, members.get(name, ()), nodes[name], known) for name in names)
+    firsts = find_firsts(ledger, labels)
+    groups = tuple(
+        replace(total_entries(name, members.get(name, ()), nodes[name], known), first=firsts.get(name))
+        for name in names
+    )
     nothing = total_entries((), (), 0, known)
     return check_sums(
         ledger, Grouping(by, labels.depth, groups, nothing, nothing), has_nodes=labels.nodes is not None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from analyzer.blocks import find_blocks
 from analyzer.errors import UsageError
 from analyzer.ledger import Blocks, Ledger, Role, natural_order
 from analyzer.model import Place
+from analyzer.model.operators import Kind, named
 
 __all__ = [
     "ACCOUNTS",
@@ -19,6 +23,7 @@ __all__ = [
     "ROOT",
     "UNREAD",
     "UNSCOPED",
+    "UNSTAGED",
     "Label",
     "Labels",
     "choose_key",
@@ -48,6 +53,9 @@ DEEPEST = 64
 
 _FEW_GROUPS = 3
 """The default depth is the first that gives this many groups: a head beside one large body says little."""
+
+UNSTAGED = "[no stage]"
+"""The group, by stage, of what is in no convolutional trunk."""
 
 NESTED = frozenset({"scope", "block"})
 """Keys of which a group's name has parts, with dots between them, so that groups stand under each other."""
@@ -86,9 +94,11 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
     if depth is not None and depth < 1:
         raise UsageError(f"--depth {depth}: must be 1 or more")
     if depth is None and "scope" in names:
-        depth = first_telling_depth(
-            {entry.scope for entry in ledger.entries if entry.role is Role.PARAMETER and entry.has_scope}
-        )
+        held: Counter[str] = Counter()
+        for entry in ledger.entries:
+            if entry.role is Role.PARAMETER and entry.has_scope:
+                held[entry.scope] += entry.parameters
+        depth = first_telling_depth(held)
     found = [KEYS[name](ledger, depth or 1) for name in names]
     has_depth = "scope" in names or "block" in names
     by_node = [nodes for _, nodes in found if nodes is not None]
@@ -108,23 +118,120 @@ def _join(by_key: Sequence[Mapping[Place, str]]) -> dict[Place, Label]:
 
 
 def choose_key(ledger: Ledger) -> str:
-    """The key where nobody named one: scopes; blocks where no parameter has a scope and there are blocks."""
-    has_scopes = any(entry.parameters and entry.has_scope for entry in ledger.entries)
-    has_blocks = ledger.blocks is not None and ledger.blocks.count > 0
-    return "block" if has_blocks and not has_scopes else "scope"
+    """The key where nobody named one: the first that tells the parts of the model apart.
 
-
-def first_telling_depth(scopes: Collection[str]) -> int:
-    """The first depth at which scopes are in three groups or more, else the deepest.
-
-    >>> first_telling_depth({"bert.embeddings", "bert.encoder.layer.0", "bert.encoder.layer.1", "cls"})
-    2
+    That is the first of scope, block, stage and op by which the parameters are in 3 to 20 groups, none of which has
+    over 90 %; groups that repeat each other count as one of the 20. Blocks are passed where over half of the model lies
+    in one piece before, between or after them. Where no key does, two groups are enough; then scopes, if more than a
+    tenth has one; then blocks; else the operators.
     """
-    deepest = max((scope.count(".") + 1 for scope in scopes), default=1)
-    for depth in range(1, min(deepest, DEEPEST)):
-        if len({_scope_group(scope, depth) for scope in scopes}) >= _FEW_GROUPS:
-            return depth
-    return deepest
+    shares = {key: _Shares.of(ledger, key) for key in _CHOICES}
+    for least, most in ((_FEW_GROUPS, _MANY_GROUPS), (2, _MANY_GROUPS), (2, None)):
+        for key, found in shares.items():
+            if found.groups >= least and (most is None or found.rows <= most) and found.most <= _NEARLY_ALL:
+                return key
+    if shares["scope"].groups and shares["scope"].rest <= _NEARLY_ALL:
+        return "scope"
+    if not ledger.parameters and len({entry.scope for entry in ledger.entries if entry.has_scope}) > 1:
+        return "scope"
+    return "block" if _is_repeated(ledger) else "op"
+
+
+_CHOICES = ("scope", "block", "stage", "op")
+_MANY_GROUPS, _NEARLY_ALL = 20, 0.9
+
+
+class _Shares(NamedTuple):
+    """What the groups by a key have of the parameters."""
+
+    groups: int
+    """How many have any."""
+    rows: int
+    """How many they are where those that repeat each other are one."""
+    most: float
+    """The share of the largest."""
+    rest: float
+    """The share of what no group has by name."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, key: str) -> _Shares:
+        is_known = {
+            "block": _is_repeated(ledger),
+            "stage": ledger.stages is not None,
+            "scope": _are_modules(ledger),
+        }
+        if not is_known.get(key, True) or not ledger.parameters:
+            return cls(0, 0, 1.0, 1.0)
+        held: Counter[str] = Counter()
+        for entry, label in zip(ledger.entries, label_members(ledger, key).entries, strict=True):
+            if entry.parameters:
+                held[label[0]] += entry.parameters
+        rows = {(_NUMBERS.sub("#", name), count) for name, count in held.items()}
+        rest = sum(count for name, count in held.items() if name in (UNSCOPED, UNSTAGED, UNREAD))
+        return cls(len(held), len(rows), max(held.values()) / ledger.parameters, rest / ledger.parameters)
+
+
+_NUMBERS = re.compile(r"\d+")
+
+
+def _are_modules(ledger: Ledger) -> bool:
+    """Whether any scope of what is learned is more than a tensor's own name with a dot or a counter in it."""
+    held = Counter(entry.scope for entry in ledger.entries if entry.has_scope)
+    return any(
+        entry.parameters
+        and entry.has_scope
+        and not entry.tensor.name.rpartition(".")[2].isdecimal()
+        and (held[entry.scope] > 1 or entry.scoped_by != "name:dotted")
+        for entry in ledger.entries
+    )
+
+
+def _is_repeated(ledger: Ledger) -> bool:
+    """Whether blocks say where the parameters are: no part before, between or after them has more than half of all.
+
+    Tables of embeddings are no part of that, which stand before the blocks of whatever repeats.
+    """
+    blocks = ledger.blocks
+    if blocks is None or not blocks.count:
+        return False
+    outside: Counter[str] = Counter()
+    for entry in ledger.entries:
+        block = blocks.entries[entry.tensor.key].block
+        if entry.computed_by not in _TABLES and not block.startswith("block."):
+            outside[block] += entry.parameters
+    return 2 * max(outside.values(), default=0) <= ledger.parameters
+
+
+_TABLES = named(Kind.LOOKS_UP)
+
+
+def first_telling_depth(held: Mapping[str, int]) -> int:
+    """The first depth at which scopes are in three groups or more, none with nearly all that they hold together.
+
+    Where there is none it is the first with three groups, else the deepest.
+
+    >>> first_telling_depth(
+    ...     {"bert.embeddings": 4, "bert.encoder.layer.0": 9, "bert.encoder.layer.1": 9, "cls": 1}
+    ... )
+    2
+    >>> (
+    ...     first_telling_depth({"a.b.c": 9, "a.b.d": 9, "a.e": 1, "f": 0, "g": 0}),
+    ...     first_telling_depth({"a": 99, "b": 1}),
+    ... )
+    (3, 1)
+    """
+    deepest = max((scope.count(".") + 1 for scope in held), default=1)
+    whole = sum(held.values())
+    first = None
+    for depth in range(1, min(deepest, DEEPEST) + 1):
+        groups: Counter[str] = Counter()
+        for scope, count in held.items():
+            groups[_scope_group(scope, depth)] += count
+        if len(groups) >= _FEW_GROUPS:
+            first = first or depth
+            if max(groups.values()) <= _NEARLY_ALL * whole or not whole:
+                return depth
+    return first or deepest
 
 
 WORDS: Mapping[str, str] = {"operator": "op", "layer": "block"}
@@ -212,7 +319,15 @@ def _blocks_of(ledger: Ledger) -> Blocks:
 
 def _by_op(ledger: Ledger, depth: int) -> _Found:
     nodes = {node.place: node.op_type for node in ledger.model.nodes()}
-    return [entry.read_by or UNREAD for entry in ledger.entries], nodes
+    return [entry.computed_by or entry.read_by or UNREAD for entry in ledger.entries], nodes
+
+
+def _by_stage(ledger: Ledger, depth: int) -> _Found:
+    stages = ledger.stages
+    if stages is None:
+        return [UNSTAGED] * len(ledger.entries), {node.place: UNSTAGED for node in ledger.model.nodes()}
+    nodes = {node.place: stages.nodes.get(node.place, UNSTAGED) for node in ledger.model.nodes()}
+    return [stages.entries.get(entry.tensor.key, UNSTAGED) for entry in ledger.entries], nodes
 
 
 def _by_dtype(ledger: Ledger, depth: int) -> _Found:
@@ -231,6 +346,7 @@ def _by_role(ledger: Ledger, depth: int) -> _Found:
 KEYS: dict[str, Callable[[Ledger, int], _Found]] = {
     "scope": _by_scope,
     "block": _by_block,
+    "stage": _by_stage,
     "op": _by_op,
     "dtype": _by_dtype,
     "role": _by_role,

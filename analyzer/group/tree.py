@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -89,7 +90,9 @@ def find_reuse(ledger: Ledger) -> tuple[TreeRow, ...]:
     """
     if all(entry.applications == 1 for entry in ledger.entries):
         return ()
-    grouping = group_by(ledger, depth=DEEPEST)
+    has_scopes = any(entry.parameters and entry.has_scope for entry in ledger.entries)
+    by = "block" if not has_scopes and ledger.blocks is not None and ledger.blocks.count else "scope"
+    grouping = group_by(ledger, by, DEEPEST)
     learned = replace(grouping, groups=tuple(group for group in grouping.groups if group.parameters))
     branches = fold(grow(learned, alike=("parameters", "unshared_parameters")))
     return tuple(row for branch in branches for row in _reused(branch, None))
@@ -110,6 +113,7 @@ def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -
         learned_nbytes=sum(group.learned_nbytes for group in whole),
         tensors=sum(group.tensors for group in whole),
         nodes=sum(group.nodes for group in whole),
+        first=min((group.first for group in groups if group.first is not None), default=None),
         trainable=sum(group.trainable or 0 for group in whole) if known else None,
         frozen=sum(group.frozen or 0 for group in whole) if known else None,
     )
@@ -144,9 +148,12 @@ def _hidden_parts(grouping: Grouping) -> dict[int, int]:
 
 def _hidden_scopes(grouping: Grouping, position: int) -> int:
     """All where no shallower depth tells more: that is the depth taken by default, which is a plain list."""
-    scopes = {g.label[position] for g in grouping.groups if is_learned(g)} - {UNSCOPED}
-    deepest = max((scope.count(".") + 1 for scope in scopes), default=1)
-    return DEEPEST if first_telling_depth(scopes) == deepest else 0
+    held: Counter[str] = Counter()
+    for group in grouping.groups:
+        if is_learned(group) and group.label[position] != UNSCOPED:
+            held[group.label[position]] += group.parameters
+    deepest = max((scope.count(".") + 1 for scope in held), default=1)
+    return DEEPEST if first_telling_depth(held) == deepest else 0
 
 
 def _rows(

@@ -211,7 +211,7 @@ _GROUPS = (
     Column("change", Kind.SIGNED, room=7),
     Column("bytes", Kind.BYTES, room=6),
     Column("change", Kind.SIGNED_BYTES, room=5),
-    Column("change", Kind.RATIO, room=9),
+    Column("bytes in %", Kind.RATIO, room=9),
     Column("old parameters", Kind.COUNT, is_hidden=True),
     Column("old bytes", Kind.BYTES, is_hidden=True),
 )

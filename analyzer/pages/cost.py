@@ -45,6 +45,8 @@ def describe_cost(document: CostDocument) -> Page:
 
 
 def _has_parted(document: CostDocument) -> bool:
+    if document.against is not None and not document.against.agrees:
+        return True
     return document.measured is not None and document.measured.verdict != "agrees"
 
 
@@ -56,7 +58,8 @@ def _at(document: CostDocument) -> str:
 
 
 def _answer(document: CostDocument) -> str:
-    room = "; ".join(filter(None, (_run_answer(document), memory_answer(document))))
+    told = (_run_answer(document), _form_answer(document), memory_answer(document))
+    room = "; ".join(filter(None, told))
     if document.complete:
         return room
     many = format_many(len(document.unknown), "node")
@@ -78,6 +81,17 @@ def _run_answer(document: CostDocument) -> str:
     parts += ["MACs"] if run.macs.verdict == "differs" else []
     parts += ["memory"] if any((line.unexplained or 0) > 0 for line in run.memory) else []
     return f"DIFFERS from a run by onnxruntime {run.version}: {', '.join(parts)}"
+
+
+def _form_answer(document: CostDocument) -> str:
+    """Whether the closed form of a config says the same."""
+    against = document.against
+    if against is None:
+        return ""
+    if against.agrees:
+        return f"the closed form of {against.class_name} says the same"
+    gap = _expression(against.found.expression), _expression(against.said.expression)
+    return f"DIFFERS from the closed form of {against.class_name}: {gap[0]} MACs, where it says {gap[1]}"
 
 
 def _figures(document: CostDocument) -> Iterator[Figure]:
@@ -124,6 +138,7 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)
     yield from _measured(document)
+    yield from _against(document)
     yield from memory_blocks(document)
     yield _groups(document)
     yield _operators(document)
@@ -186,6 +201,28 @@ def _measured(document: CostDocument) -> Iterator[Block]:
     rows = [Row((row.value, row.op_type, str(row.said), str(row.found))) for row in run.differing]
     if rows:
         yield Table(shapes, tuple(rows), title="shapes that differ", is_long=True, key="differing")
+
+
+def _against(document: CostDocument) -> Iterator[Block]:
+    """The closed form of a config beside the file, term by term."""
+    against = document.against
+    if against is None:
+        return
+    columns = (
+        Column(f"MACs of {against.class_name}", Kind.NAME),
+        Column("closed form", Kind.COUNT, room=9),
+        Column("the file", Kind.COUNT, room=9),
+        Column("difference", Kind.COUNT, room=7),
+    )
+    rows = [
+        Row((term.term, _cell(term.said), _cell(term.found), _cell(term.difference)))
+        for term in against.terms
+    ]
+    if against.other.expression != "0":
+        rows.append(Row(("in other modules", "", _cell(against.other), "")))
+    yield Table(columns, tuple(rows), title="closed form", key="against")
+    if against.agrees and any(term.difference.expression != "0" for term in against.terms):
+        yield Notes(("the sums are equal: what was fused stands in other modules",))
 
 
 def _plain(count: int | None) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
-from analyzer.documents.inspect import InspectDocument, Model, Quantization, Tensor, Value
+from msgspec.structs import replace
+
+from analyzer.documents.inspect import InspectDocument, Model, Tensor, Value
+from analyzer.documents.shared import Finding
 from analyzer.group.branches import fold_names
 from analyzer.pages.page import (
     Block,
@@ -34,7 +38,15 @@ from analyzer.pages.shared import (
     tell_rule,
     title_groups,
 )
-from analyzer.units import format_bytes, format_count, format_many, format_others, format_shape, short_share
+from analyzer.units import (
+    format_bytes,
+    format_count,
+    format_many,
+    format_others,
+    format_shape,
+    short_share,
+    shorten,
+)
 
 __all__ = ["describe_inspection", "say_value"]
 
@@ -45,10 +57,10 @@ def describe_inspection(document: InspectDocument) -> Page:
     """Headline, what is wrong, groups; by `-v` roles, bytes and tensors."""
     totals = document.totals
     errors = [finding for finding in document.findings if finding.severity == "error"]
-    blocks: list[Block] = [_ends(document.model)]
+    blocks: list[Block] = [_ends(document.model), list_findings(_join_absent(document), is_short=True)]
     if wasted := _wasted(document):
         blocks.append(Notes((wasted,), detail=Detail.FIRST))
-    blocks += [list_findings(document.findings), _chart(document)]
+    blocks.append(_chart(document))
     blocks += [_components(document)] if document.components else []
     title = title_groups(document.by, document.depth)
     groups = table_groups(
@@ -71,7 +83,8 @@ def _about(document: InspectDocument) -> str:
     model = document.model
     parts = [format_many(len(document.components), "component")] if document.components else []
     parts.append(model.producer or "unknown producer")
-    parts.append(f"opset {_opsets(model)}")
+    used = {each.domain for each in document.operators}
+    parts.append(f"opset {_opsets(model, used if used - {''} else set(model.opsets))}")
     parts.append(format_bytes(document.totals.file_bytes))
     if model.remote is not None:
         read, requests = format_bytes(model.remote.bytes_read), format_many(model.remote.requests, "request")
@@ -79,16 +92,11 @@ def _about(document: InspectDocument) -> str:
     return " · ".join(parts)
 
 
-def _opsets(model: Model) -> str:
-    return (
-        ", ".join(
-            f"{version}" if domain == "ai.onnx" else f"{domain} {version}"
-            for domain, version in sorted(
-                model.opsets.items(), key=lambda item: (item[0] != "ai.onnx", item[0])
-            )
-        )
-        or "none"
-    )
+def _opsets(model: Model, used: Set[str]) -> str:
+    """The version of ONNX's own operators, and of other sets that a node is of."""
+    own, others = "ai.onnx", sorted(model.opsets.keys() & used - {"ai.onnx"})
+    said = [str(model.opsets[own])] if own in model.opsets else []
+    return ", ".join([*said, *(f"{domain} {model.opsets[domain]}" for domain in others)]) or "none"
 
 
 def _figures(document: InspectDocument) -> Iterator[Figure]:
@@ -108,8 +116,12 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
         yield Figure("In PyTorch", bound, "", hidden)
     precision = _precision(document)
     if precision:
-        first, _, rest = precision.replace("; ", ", ").partition(", ")
+        first, _, rest = precision.partition(", ")
+        schemes = _schemes(document)
         yield Figure("Precision", first, rest, precision)
+        if schemes:
+            kinds = (_SHORT.get(each.scheme) for each in document.quantization)
+            yield Figure("Quantization", ", ".join(dict.fromkeys(filter(None, kinds))), schemes, schemes)
     nodes = format_many(model.nodes, "node")
     operators = _operators(document)
     yield Figure(
@@ -175,17 +187,13 @@ def _precision(document: InspectDocument) -> str:
     for tensor in document.tensors:
         if tensor.parameters:
             held[tensor.dtype] += tensor.parameters
-    schemes = []
     for scheme in document.quantization:
         if scheme.scheme == "block":
             label = f"{scheme.bits} bits" + (
                 f" in blocks of {scheme.block_size}" if scheme.block_size else ""
             )
             _move(held, label, scheme.parameters)
-        else:
-            schemes.append(_scheme(scheme))
-    said = shares_said(list(held.items()), sum(held.values()), 3)
-    return "; ".join(filter(None, (said, *dict.fromkeys(schemes))))
+    return shares_said(list(held.items()), sum(held.values()), 3)
 
 
 _CODES = ("UINT8", "INT8", "UINT4", "INT4", "UINT2", "INT2")
@@ -202,64 +210,173 @@ def _move(held: dict[str, int], label: str, count: int) -> None:
 
 
 _SCHEMES = {
-    "qdq": "quantize and dequantize (QDQ)",
-    "qoperator": "operators on codes (QOperator)",
+    "qdq": "quantized as QDQ",
+    "qoperator": "quantized as QOperator",
     "dynamic": "dynamic quantization",
     "codes": "codes that nothing here decodes",
 }
+_SHORT = {"qdq": "QDQ", "qoperator": "QOperator", "dynamic": "dynamic", "codes": "not decoded"}
+_AT_RUN_TIME = ("ConvInteger", "DynamicQuantize", "MatMulInteger")
 
 
-def _scheme(scheme: Quantization) -> str:
-    return f"{_SCHEMES.get(scheme.scheme, scheme.scheme)}"
+def _schemes(document: InspectDocument) -> str:
+    """How codes are decoded that are in no blocks."""
+    said = {scheme.scheme: _SCHEMES.get(scheme.scheme, "") for scheme in document.quantization}
+    if "dynamic" in said:
+        computing = [each for each in document.operators if each.op_type.startswith(_AT_RUN_TIME)]
+        nodes = ", ".join(f"{format_count(each.nodes)} {each.op_type}" for each in computing[:2])
+        said["dynamic"] += f": {nodes}" if nodes else ""
+    return ", ".join(filter(None, said.values()))
 
 
 def _ends(model: Model) -> Facts:
     """Inputs and outputs; those of one dtype and shape stand together."""
-    facts = [Fact("in", _values(model.inputs)), Fact("out", _values(model.outputs))]
-    return Facts(tuple(fact for fact in facts if fact.value), detail=Detail.FIRST)
+    ends = {"in": _values(model.inputs), "out": _values(model.outputs)}
+    facts = [Fact(label, "; ".join(pieces), pieces) for label, pieces in ends.items() if pieces]
+    return Facts(tuple(facts), detail=Detail.FIRST)
 
 
-_MOST = 6
+_MOST, _MANY = 6, 12
 
 
-def _values(values: Sequence[Value]) -> str:
+def _values(values: Sequence[Value]) -> tuple[str, ...]:
+    """Names with their dtype and shape; those of one dtype and shape together."""
     alike: dict[str, list[str]] = {}
     for value in values:
         alike.setdefault(say_value(value), []).append(value.name)
     said = []
     for kind, names in alike.items():
-        shown = names if len(names) <= _MOST else [*names[:3], format_others(len(names) - 3)]
+        folded = _fold_numbers(names)
+        shown = folded if len(folded) <= _MOST - 2 else [*folded[:3], format_others(len(folded) - 3)]
         said.append(f"{', '.join(shown)} {kind}")
-    if len(said) > _MOST:
-        said = [*said[:_MOST], f"[{len(said) - _MOST} other kinds]"]
-    return "; ".join(said)
+    if len(said) > _MANY:
+        said = [*said[:_MANY], f"[{len(said) - _MANY} other kinds]"]
+    return tuple(said)
+
+
+def _fold_numbers(names: Sequence[str]) -> list[str]:
+    """Names that count from one to the next as one name.
+
+    >>> (
+    ...     _fold_numbers(["past_0", "past_1", "past_2", "ids"]),
+    ...     _fold_numbers(["a.0.key", "a.0.value", "a.1.key"]),
+    ... )
+    (['past_0-2', 'ids'], ['a.0-1.key', 'a.0.value'])
+    """
+    runs: dict[tuple[str, str], list[int]] = {}
+    order: dict[tuple[str, str], str] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        key = (match[1], match[3]) if match else (name, "")
+        order.setdefault(key, name)
+        runs.setdefault(key, []).extend([int(match[2])] if match else [])
+    folded = []
+    for (before, after), numbers in runs.items():
+        is_run = len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        said = [f"{before}{numbers[0]}-{numbers[-1]}{after}"] if is_run else []
+        folded += said or [f"{before}{number}{after}" for number in numbers] or [order[before, after]]
+    return folded
+
+
+_NUMBERED = re.compile(r"(.*?[._/])(\d{1,6})(\D*)")
+
+
+_MADE_UP = re.compile(r".+_dim_\d+|.+_dynamic_axes_\d+|unk__\d+|[su]\d+|dim_?\d*|-\d+|\?")
+"""Axes that nobody named: TorchScript's and TensorFlow's counters, symbols of PyTorch's own, a negative size."""
+_AXIS = 28
 
 
 def say_value(value: Value) -> str:
-    """The dtype and the shape of an input or an output."""
+    """The dtype and the shape of an input or an output; `?` for a size that has no name, and none that tells."""
+    dtype = "" if value.dtype == "UNDEFINED" else f"{value.dtype} "
     if value.shape is None:
-        return f"{value.dtype} of any rank"
-    dims = " x ".join("?" if dim is None else str(dim) for dim in value.shape)
-    return f"{value.dtype} {dims or 'scalar'}"
+        return f"{dtype}of any rank"
+    return f"{dtype}{' x '.join(map(_say_dim, value.shape)) or 'scalar'}"
+
+
+def _say_dim(dim: int | str | None) -> str:
+    text = "?" if dim is None else str(dim)
+    return "?" if _MADE_UP.fullmatch(text) else shorten(text.rpartition(".")[2] or text, _AXIS)
+
+
+def _join_absent(document: InspectDocument) -> list[Finding]:
+    """The findings, those on external files that are not there as one."""
+    absent = [finding for finding in document.findings if finding.id == "external-missing"]
+    names = [match[1] for finding in absent if (match := _ABSENT.match(finding.message))]
+    if not absent or len(names) < len(absent):
+        return document.findings
+    held = {each for finding in absent for each in finding.subjects}
+    tensors = [
+        tensor
+        for tensor in document.tensors
+        if (f"{tensor.graph_path}/{tensor.name}" if tensor.graph_path else tensor.name) in held
+    ]
+    nbytes = format_bytes(sum(tensor.logical_bytes for tensor in tensors))
+    what = f"{format_many(len(held), 'tensor')}, {nbytes}"
+    if len(absent) == 1:
+        joined = replace(absent[0], message=f"{names[0]} is not here: {what}", subjects=sorted(held))
+    else:
+        message = f"{format_count(len(absent))} external files are not here ({what})"
+        joined = replace(absent[0], message=message, subjects=names)
+    rest = [finding for finding in document.findings if finding.id != "external-missing"]
+    return [joined, *rest]
+
+
+_ABSENT = re.compile(r"'(.+)' is not there \(")
 
 
 def _wasted(document: InspectDocument) -> str:
     totals = document.totals
     if not totals.wasted_bytes or not totals.file_bytes:
         return ""
+    known = [
+        (_WASTES.get(finding.id, finding.id), finding.bytes)
+        for finding in document.findings
+        if finding.bytes and finding.id in _WASTES
+    ]
+    if len(known) == 1 and known[0][1] == totals.wasted_bytes and _tells_bytes(document):
+        return ""  # the finding says it
+    if not known and totals.wasted_bytes < _NEGLIGIBLE * totals.file_bytes:
+        return ""
     share = short_share(totals.wasted_bytes / totals.file_bytes)
-    return f"wasted {format_bytes(totals.wasted_bytes)} ({share} of the file), each byte once"
+    parts = "" if len(known) == 1 else ", ".join(f"{word} {format_bytes(nbytes)}" for word, nbytes in known)
+    return f"wasted {format_bytes(totals.wasted_bytes)} ({share} of the file){': ' if parts else ''}{parts}"
+
+
+_WASTES = {
+    "duplicate-content": "copies",
+    "transposed-copy": "transposed copies",
+    "unused-initializer": "unused tensors",
+    "strippable-metadata": "notes on nodes",
+    "unknown-fields": "unknown fields",
+    "external-orphaned": "orphaned bytes",
+}
+
+
+def _tells_bytes(document: InspectDocument) -> bool:
+    """Whether what is wasted is little: then what the finding says of it is enough."""
+    totals = document.totals
+    return totals.wasted_bytes < _LITTLE * totals.file_bytes
+
+
+_LITTLE, _NEGLIGIBLE = 0.1, 0.01
 
 
 def _remarks(document: InspectDocument) -> Iterator[str]:
     """What there is to say of groups and counts."""
     totals = document.totals
     yield from tell_rule(document.match, document.groups_from)
+    if document.by in ("block", "stage", "op") and document.tensors and not _has_scopes(document):
+        others = [key for key in ("block", "stage", "op", "dtype") if key != document.by]
+        others = [key for key in others if key != "stage" or document.stages]
+        yield f"no names of modules here; other groups: --by {', '.join(others)}"
     if totals.parameters_unsettled and (totals.parameters_at_least, totals.parameters_at_most) != (
         totals.parameters,
         totals.parameters,
     ):
-        yield f"PyTorch's count is not one number: {'; '.join(totals.parameters_unsettled)}"
+        first, *others = totals.parameters_unsettled
+        more = f"; {format_many(len(others), 'other reason')}" if others else ""
+        yield f"PyTorch's count is not one number: {first}{more}"
     if document.content == "none":
         names = " under other names" if document.components else ""
         yield f"Contents were not looked at: what is stored twice{names} counts twice (--content sampled)"
@@ -273,12 +390,24 @@ def _remarks(document: InspectDocument) -> Iterator[str]:
     yield from tell_reuse(document.groups)
 
 
+def _has_scopes(document: InspectDocument) -> bool:
+    return any(tensor.scope is not None for tensor in document.tensors)
+
+
 def _blocks(document: InspectDocument) -> Iterator[str]:
     """Which modules the blocks are."""
     if document.blocks is None:
         return
     if not document.blocks:
         yield "no repeated structure found"
+        return
+    held: dict[str, float] = defaultdict(float)
+    place = document.by.split(",").index("block")
+    for group in document.groups:
+        held[group.keys[place] if place < len(group.keys) else ""] += group.share or 0
+    name = max(held, key=lambda each: held[each], default="")
+    if name and not name.startswith("block.") and held[name] > _NEARLY_ALL:
+        yield f"no repeated structure: {name} holds {short_share(held[name])} of the parameters"
     for run in document.blocks:
         modules = tuple(dict.fromkeys(run.modules))
         if modules:
@@ -286,6 +415,9 @@ def _blocks(document: InspectDocument) -> Iterator[str]:
             verb = "is" if run.count == 1 else "are all" if len(modules) == 1 else "are"
             numbers = f"{run.first}-{last}" if run.count > 1 else f"{run.first}"
             yield f"block.{numbers} {verb} {', '.join(fold_names(modules))}"
+
+
+_NEARLY_ALL = 0.9
 
 
 def _components(document: InspectDocument) -> Table:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from analyzer.documents.base import Head
 from analyzer.pages.page import Page
 
-__all__ = ["PAGES", "REPORTS", "describe", "is_described"]
+__all__ = ["PAGES", "describe"]
 
 PAGES: Mapping[str, str] = {
     "CheckDocument": "check:describe_check",
@@ -16,39 +16,19 @@ PAGES: Mapping[str, str] = {
     "CompareSweepDocument": "compare_time:describe_sweep_comparison",
     "CompareTimeDocument": "compare_time:describe_time_comparison",
     "CostDocument": "cost:describe_cost",
+    "ExplainDocument": "explain:describe_explanations",
     "ExportDocument": "reconcile:describe_export",
-    "LakeDocument": "lake:describe_lake",
+    "FormulaDocument": "formula:describe_formula",
     "InspectDocument": "inspect:describe_inspection",
+    "LakeDocument": "lake:describe_lake",
     "ReconcileDocument": "reconcile:describe_reconciliation",
-    "SweepDocument": "time:describe_sweep",
-    "TimeDocument": "time:describe_timing",
     "RecoverDocument": "recover:describe_recovery",
     "SurveyDocument": "survey:describe_survey",
+    "SweepDocument": "time:describe_sweep",
+    "TimeDocument": "time:describe_timing",
     "VerifyDocument": "verify:describe_verification",
 }
 """`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
-
-REPORTS = frozenset(
-    {
-        "BudgetReport",
-        "Comparison",
-        "CostReport",
-        "ExportReport",
-        "Inspection",
-        "ReconcileReport",
-        "RecoverReport",
-        "SurveyReport",
-        "Timing",
-        "TimingComparison",
-        "VerifyReport",
-    }
-)
-"""Classes of reports that no format has makers of its own for."""
-
-
-def is_described(document: Head) -> bool:
-    """Whether there is a page of such documents."""
-    return type(document).__name__ in PAGES
 
 
 def describe(document: Head) -> Page:

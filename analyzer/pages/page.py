@@ -32,9 +32,11 @@ __all__ = [
     "Figure",
     "Findings",
     "Kind",
+    "Link",
     "Math",
     "Notes",
     "Page",
+    "Passage",
     "Piece",
     "Problem",
     "Prose",
@@ -43,6 +45,7 @@ __all__ = [
     "Table",
     "Tone",
     "cut_table",
+    "list_verdicts",
     "name_rows",
     "number_of",
     "pieces_of",
@@ -133,7 +136,19 @@ class Code:
     text: str
 
 
-Piece: TypeAlias = "str | Math | Code"
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A place of ours where more is said."""
+
+    text: str
+    """What it is called where nobody can follow it."""
+    target: str
+    """`#` and a title of the same page, or a path between pages of the documentation."""
+    name: str = ""
+    """What it is called where one can; else `text`."""
+
+
+Piece: TypeAlias = "str | Math | Code | Link"
 
 Prose: TypeAlias = "str | tuple[Piece, ...]"
 """A sentence; text may be anybody's."""
@@ -201,6 +216,8 @@ class Fact:
 
     label: str
     value: str
+    pieces: tuple[str, ...] = ()
+    """The parts of a value that is a list, within which text breaks no line where it need not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +239,10 @@ class Notes:
     tone: Tone = Tone.PLAIN
     """Good and bad ones are verdicts, which stand with the answer."""
 
+    @property
+    def is_verdict(self) -> bool:
+        return self.tone in (Tone.GOOD, Tone.BAD)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -233,6 +254,8 @@ class Problem:
     subjects: tuple[str, ...] = ()
     nbytes: int | None = None
     model: str = ""
+    short: str = ""
+    """The same in a few words, for a line of a terminal; empty where the message is short, or its beginning says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +265,8 @@ class Findings:
     problems: tuple[Problem, ...]
     title: str = ""
     detail: Detail = Detail.FIRST
+    is_short: bool = False
+    """Whether each is one line of a terminal: the first screen of a model, where `-v` says all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +283,23 @@ class Chart:
     """What it shows, for who cannot see it."""
 
 
-Block: TypeAlias = "Facts | Notes | Findings | Table | Chart"
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What we have to say of something, at length: no text of anybody else.
+
+    In a text a blank line parts paragraphs, one that begins with four spaces is code, and so is what `...` marks.
+    """
+
+    title: str
+    lead: str
+    """A sentence below the title."""
+    parts: tuple[tuple[str, str], ...]
+    """Headings and texts."""
+    more: Link | None = None
+    detail: Detail = Detail.SHOWN
+
+
+Block: TypeAlias = "Facts | Notes | Findings | Table | Chart | Passage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +333,12 @@ class Page:
     blocks: tuple[Block, ...] = ()
 
 
+def list_verdicts(page: Page) -> list[Notes]:
+    """Its good and bad sentences, the bad ones first."""
+    found = [block for block in page.blocks if isinstance(block, Notes) and block.is_verdict]
+    return sorted(found, key=lambda block: block.tone is not Tone.BAD)
+
+
 def number_of(cell: Cell) -> float | None:
     """The number in a cell; None where it holds none."""
     value = cell.value if isinstance(cell, Said) else cell
@@ -312,6 +359,10 @@ def say_prose(prose: Prose) -> str:
     return "".join(each if isinstance(each, str) else each.text for each in pieces_of(prose))
 
 
+def _format_amount(value: float) -> str:
+    return format_count(value) if isinstance(value, int) else f"{value:,.4g}"
+
+
 _WRITERS = {
     Kind.COUNT: lambda value: format_count(round(value)),
     Kind.BYTES: lambda value: format_bytes(round(value)),
@@ -323,7 +374,7 @@ _WRITERS = {
     Kind.SIGNED: lambda value: format_signed(round(value)),
     Kind.SIGNED_BYTES: lambda value: format_signed_bytes(round(value)),
     Kind.SIGNED_MS: format_signed_ms,
-    Kind.AMOUNT: lambda value: format_count(value) if isinstance(value, int) else f"{value:,.4g}",
+    Kind.AMOUNT: _format_amount,
 }
 
 
@@ -342,12 +393,16 @@ def say(cell: Cell, kind: Kind) -> str:
     return _WRITERS[kind](cell) if kind in _WRITERS else str(cell)
 
 
-def name_rows(rows: Sequence[Row]) -> list[Cell]:
-    """The first cell of each row; below another it goes without what that one says already.
+def name_rows(table: Table) -> list[Cell]:
+    """The first cell of each row; a name below another goes without what that one says already.
 
-    >>> name_rows([Row(("encoder",)), Row(("encoder.norm",), level=1), Row(("head",))])
+    >>> rows = (Row(("encoder",)), Row(("encoder.norm",), level=1), Row(("head",)))
+    >>> name_rows(Table((Column("scope", Kind.NAME),), rows))
     ['encoder', 'norm', 'head']
     """
+    rows = table.rows
+    if table.columns[0].kind is not Kind.NAME:
+        return [row.cells[0] for row in rows]
     above: list[str] = []
     named: list[Cell] = []
     for row in rows:

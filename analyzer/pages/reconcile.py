@@ -134,7 +134,7 @@ def _blocks(document: ReconcileDocument) -> Iterator[Block]:
     yield _parameters(document)
     yield _tensors(document)
     yield Facts(
-        tuple(Fact(key, value) for key, value in document.against.items()),
+        tuple(Fact(key, value) for key, value in sorted(document.against.items())),
         title="compared with",
         detail=Detail.MORE,
     )

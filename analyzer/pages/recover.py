@@ -81,7 +81,7 @@ def _blocks(document: RecoverDocument) -> Iterator[Block]:
     yield _reasons("without a PyTorch name", unnamed)
     yield _state("parameters", document.parameters)
     yield _state("buffers", document.buffers)
-    told = tuple(Fact(key, value) for key, value in document.against.items())
+    told = tuple(Fact(key, value) for key, value in sorted(document.against.items()))
     yield Facts(told, title="where the names come from", detail=Detail.MORE)
     tied = tuple(f"tied: {', '.join(names)}" for names in document.tied)
     if tied:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec import UNSET
 
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
 from analyzer.pages.page import (
@@ -18,7 +22,7 @@ from analyzer.pages.page import (
     Said,
     Table,
 )
-from analyzer.units import format_count, format_doing, format_many, short_count, short_share
+from analyzer.units import format_bytes, format_count, format_doing, format_many, short_count, short_share
 
 if TYPE_CHECKING:  # the documents of others
     from analyzer.documents.check import ModelFinding
@@ -45,7 +49,9 @@ GROUPS = "groups"
 """What charts call the table of groups by."""
 
 
-def list_findings(findings: Iterable[Finding | ModelFinding], model: str = "") -> Findings:
+def list_findings(
+    findings: Iterable[Finding | ModelFinding], model: str = "", *, is_short: bool = False
+) -> Findings:
     """Findings, the worst first; what several of them are about is listed once."""
     problems = []
     first: dict[tuple[str, ...], str] = {}
@@ -54,8 +60,32 @@ def list_findings(findings: Iterable[Finding | ModelFinding], model: str = "") -
         same = first.setdefault(subjects, each.id)
         if len(subjects) > 1 and same != each.id:
             message, subjects = f"{message}: the same {format_count(len(subjects))} as under {same}", ()
-        problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model))
-    return Findings(tuple(problems))
+        short = _say_short(each)
+        problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
+    return Findings(tuple(problems), is_short=is_short)
+
+
+def _say_short(finding: Finding | ModelFinding) -> str:
+    """A finding in a few words: how many, and what is the matter; why, and what to do, `explain` says."""
+    words = _SHORT.get(finding.id)
+    count = _COUNT.match(finding.message)
+    if words is None or count is None:
+        return ""
+    short = words.format(count=count[0], bytes=format_bytes(finding.bytes or 0))
+    return f"{short}, most of the model" if "most of the model" in finding.message else short
+
+
+_COUNT = re.compile(r"[\d,]+ (?:learned |stored )?\w+")
+_SHORT = {
+    "constant-filled": "{count} of one value",
+    "constant-weights": "{count} in Constant nodes, not initializers",
+    "opaque": "{count} of data that computes, and that nothing explains",
+    "runtime-weights": "{count} of weights that ConstantOfShape makes",
+    "strippable-metadata": "{bytes} of stack traces and notes can be stripped",
+    "transposed-copy": "{count} stored again, transposed: {bytes}",
+    "unused-initializer": "{count} that no output depends on",
+}
+"""By the id of a finding: what a line of a terminal says of it."""
 
 
 def count_severities(findings: Iterable[Finding | ModelFinding | SurveyFinding]) -> str:
@@ -90,7 +120,7 @@ def title_groups(by: str, depth: int | None) -> str:
     >>> title_groups("scope,dtype", 2), title_groups("block", 1)
     ('scope, dtype, depth 2', 'block')
     """
-    keys = by.replace(",", ", ")
+    keys = by.replace(",", ", ").replace("stage", "stage (resolution)")
     return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
 
 
@@ -106,7 +136,8 @@ def table_groups(
     if by == "bytes":
         return _accounts(tree)
     is_own = by == "group"
-    counted = [row for row in tree if row.tensors or is_own]
+    ordered = _in_order(tree) if set(by.split(",")) <= _OF_NODES else tree
+    counted = [row for row in ordered if row.tensors or row.nodes or is_own]
     full, empty = _split_empty(counted, is_own=is_own)
     rows = [_group(row, parameters) for row in full]
     if empty:
@@ -117,9 +148,9 @@ def table_groups(
     return Table(
         (
             Column(title, Kind.NAME),
-            Column("parameters", Kind.COUNT, room=9),
-            Column("share", Kind.SHARE, room=4, is_bar=True),
-            Column("stored elements", Kind.COUNT, room=0),
+            Column("parameters", Kind.COUNT, room=9, is_hidden=not parameters),
+            Column("share", Kind.SHARE, room=4, is_bar=bool(parameters), is_hidden=not parameters),
+            Column("stored elements", Kind.COUNT, room=0 if parameters else 6),
             Column("bytes", Kind.BYTES, room=5),
             Column("tensors", Kind.COUNT, room=2),
             Column("nodes", Kind.COUNT, room=1, is_hidden=not has_nodes),
@@ -127,11 +158,32 @@ def table_groups(
         tuple(rows),
         title=title,
         total=_total(groups, balance, parameters),
-        order=1,
+        order=1 if parameters else 4,
         is_long=True,
         is_whole=is_own,
         key=GROUPS,
     )
+
+
+_OF_NODES = frozenset({"scope", "block", "stage", "op"})
+"""Keys whose groups have a place in the order of the computation."""
+
+
+def _in_order(rows: Sequence[TreeRow], level: int = 0) -> list[TreeRow]:
+    """Rows in the order of the computation, each with what stands below it; stems first, heads and brackets last."""
+    families: list[list[TreeRow]] = []
+    for row in rows:
+        if row.level == level or not families:
+            families.append([row])
+        else:
+            families[-1].append(row)
+    ordered = sorted(families, key=lambda family: _place(family[0]))
+    return [row for first, *below in ordered for row in (first, *_in_order(below, level + 1))]
+
+
+def _place(row: TreeRow) -> tuple[bool, int, float]:
+    end = {"stem": -1, "head": 1}.get(row.group, 0)
+    return row.group.startswith("["), end, math.inf if row.first_node is UNSET else row.first_node
 
 
 def _split_empty(rows: Sequence[TreeRow], *, is_own: bool) -> tuple[list[TreeRow], list[TreeRow]]:
@@ -158,7 +210,7 @@ def _without_parameters(rows: Sequence[TreeRow]) -> Row:
         sum(getattr(row, key) for row in rows) for key in ("stored_elements", "bytes", "tensors", "nodes")
     ]
     groups = sum(row.count for row in rows)
-    return Row((Said(None, f"[{format_many(groups, 'group')} without parameters]"), 0, 0.0, *sums))
+    return Row((Said(None, f"[{format_count(groups)} not learned]"), 0, 0.0, *sums))
 
 
 def _balancing(group: Group, sign: int, parameters: int) -> Row:
@@ -200,7 +252,7 @@ def chart_groups(table: Table, measures: Sequence[str] = ("parameters", "bytes",
     return Chart(table.key, "Shares", "tree", data, summary)
 
 
-_FEW = 5
+_FEW = 3
 
 
 def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
@@ -208,15 +260,9 @@ def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
     reused = [group for group in groups if group.unshared_parameters > group.parameters > 0]
     reused.sort(key=lambda group: group.parameters - group.unshared_parameters)
     for group in reused[:_FEW]:
-        times = (
-            f"is used {format_count(group.applications)} times"
-            if group.applications > 1
-            else "is used several times"
-        )
-        yield (
-            f"{group.group or '[root]'} {times}: {format_many(group.parameters, 'parameter')}, "
-            f"{format_count(group.unshared_parameters)} if each use had its own"
-        )
+        times = f"used {format_count(group.applications)} times" if group.applications > 1 else "shared"
+        whole = format_count(group.unshared_parameters)
+        yield f"{group.group or '[root]'} is {times}: {whole} parameters if each use had its own"
     if len(reused) > _FEW:
         yield f"{format_doing(len(reused) - _FEW, 'other group', 'hold')} what is used more than once"
 

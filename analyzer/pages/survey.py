@@ -84,9 +84,9 @@ def _figures(document: SurveyDocument) -> Iterator[Figure]:
 
 def _blocks(document: SurveyDocument) -> Iterator[Block]:
     models = _models(document)
+    yield models
     if any(isinstance(row, Surveyed) for row in document.models):
         yield chart_groups(models, ("parameters", "on disk"))
-    yield models
     problems = tuple(_problems(document))
     if problems:
         yield Findings(problems, title="findings by kind", detail=Detail.SHOWN)

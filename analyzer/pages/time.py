@@ -124,7 +124,7 @@ _INITIALS = 4
 def _figures(document: TimeDocument) -> Iterator[Figure]:
     latency = document.latency_ms
     yield Figure("Median", f"{short_ms(latency.median)} ms", _sure(document, latency), _precision(document))
-    yield Figure("Mean", f"{short_ms(latency.mean)} ms", format_many(latency.runs, "run"))
+    yield Figure("Mean", f"{short_ms(latency.mean)} ms")
     shown = (("90 % within", latency.p90), ("99 % within", latency.p99), ("Fastest", latency.min))
     for label, ms in shown:
         yield Figure(label, f"{short_ms(ms)} ms")

@@ -114,8 +114,8 @@ class Child:
             try:
                 _, message = self.inbox.get(timeout=TICK)
             except queue.Empty:
-                if self._process.poll() is not None:
-                    return None
+                if self._process.poll() is not None and not self._reader.is_alive() and self.inbox.empty():
+                    return None  # else what it said last is on its way
             else:
                 if message is not None:
                     self.check(deadline, most)

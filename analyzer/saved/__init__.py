@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from analyzer.documents.shared import Group
 from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.functions import Calls
-from analyzer.ledger import Account, Blocks, Entry, Finding, Hides, Ledger, Member, Role, Run
+from analyzer.ledger import Account, Blocks, Entry, Finding, Hides, Ledger, Member, Role, Run, Stages
 from analyzer.model import File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.schemas import SCHEMAS, schema_name
 from analyzer.units import printable, printable_name, shorten
@@ -136,7 +137,28 @@ def to_typed(document: Mapping[str, Any]) -> Head:
 
     kind = schema_name(document)
     name = f"the saved report of {kind}"
+    check_numbers(name, document)
     return decode(name, _filled(document) if kind == "inspect" else document, DOCUMENTS[kind])
+
+
+def check_numbers(path: Path | str, document: object) -> None:
+    """Refuse what no report has and Python's reader takes: numbers that are none, without end, or of 300 digits.
+
+    Raises:
+        UsageError: there is one.
+    """
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{path}: not a whole report ({value!r}: not a number); make it again")
+        if isinstance(value, int) and abs(value) >= _ENDLESS:
+            raise UsageError(f"{path}: not a whole report (a number of over 300 digits); make it again")
+        if isinstance(value, dict | list):
+            waiting.extend(value.values() if isinstance(value, dict) else value)
+
+
+_ENDLESS = 10**300
 
 
 def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
@@ -155,7 +177,14 @@ def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
 _D = TypeVar("_D")
 
 _ADDED: Mapping[str, Mapping[str, Any]] = {
-    "": {"blocks": None, "components": [], "content": "sampled", "operators": [], "quantization": []},
+    "": {
+        "blocks": None,
+        "stages": None,
+        "components": [],
+        "content": "sampled",
+        "operators": [],
+        "quantization": [],
+    },
     "model": {"calls": [], "remote": None, "nodes": 0, "inputs": [], "outputs": []},
     "totals": {
         "shared_bytes": 0,
@@ -166,7 +195,14 @@ _ADDED: Mapping[str, Mapping[str, Any]] = {
         "parameters_unsettled": [],
         "wasted_bytes": 0,
     },
-    "tensors": {"applications": 1, "shared_with": [], "opaque": False, "hides": None},
+    "tensors": {
+        "applications": 1,
+        "shared_with": [],
+        "opaque": False,
+        "hides": None,
+        "computed_by": "",
+        "stage": None,
+    },
     "findings": {"bytes": None},
 }
 """What releases of this schema version added, by the key of the object or of the list of objects, with what a report
@@ -279,6 +315,7 @@ def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
         shared_nbytes=totals.shared_bytes,
         content=told.content,
         blocks=_blocks(told, keyed),
+        stages=_stages(told, keyed),
         told_nodes=model.nodes if has_nodes else None,
         calls=tuple(
             Calls(Function("", "", "", tuple(call.function.split("/"))), call.sites, call.calls)
@@ -327,6 +364,14 @@ def _blocks(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Block
     )
 
 
+def _stages(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Stages | None:
+    """The stages of a report, without nodes; None where it has none."""
+    if told.stages is None:
+        return None
+    entries = {key: item.stage for key, item in keyed if item.stage is not None}
+    return Stages(tuple(told.stages), entries, {})
+
+
 def _entry(item: Tensor) -> Entry:
     tensor = StoredTensor(
         name=item.name,
@@ -348,6 +393,7 @@ def _entry(item: Tensor) -> Entry:
         sources=tuple(item.sources),
         uses=item.uses,
         read_by=item.read_by,
+        computed_by=item.computed_by,
         parameters=item.parameters,
         logical_numel=item.parameters or item.stored_elements,
         applications=item.applications,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from analyzer.documents.time import (
     AxisSize,
@@ -21,9 +20,8 @@ from analyzer.documents.time import Latency as LatencyRow
 from analyzer.documents.time import (
     Point as PointRow,
 )
-from analyzer.errors import UsageError
 from analyzer.ledger import Group, Grouping
-from analyzer.saved import decode, read_report
+from analyzer.saved import check_numbers, decode, read_report
 from analyzer.timing.record import (
     Axis,
     Environment,
@@ -55,7 +53,7 @@ def load_timing(path: Path | str) -> Timing:
         UsageError: the file cannot be read, or is no whole report of this schema.
     """
     document = read_report(path, "time")
-    _check_numbers(path, document)
+    check_numbers(path, document)
     if document.get("axis") is None:
         return rebuild_timing(decode(path, document, TimeDocument))
     return rebuild_timing(decode(path, document, SweepDocument))
@@ -91,18 +89,6 @@ def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
         file_nbytes=told.model.file_bytes,
         stamp=None if told.generated_at is msgspec.UNSET else told.generated_at,
     )
-
-
-def _check_numbers(path: Path | str, document: Any) -> None:
-    """Refuse what JSON has not and Python's reader takes: numbers that are none, or without end."""
-    waiting = [document]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{path}: not a whole report ({value!r}: not a number); make it again")
-        waiting.extend(
-            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        )
 
 
 def _grouping(
@@ -153,6 +139,7 @@ def _point(row: TimeDocument | PointRow, *, is_own: bool) -> Point:
         overlap_ms=row.overlap_ms,
         ungrouped=_part(row.group_balance.ungrouped) if is_own else None,
         held_nbytes=row.held_bytes,
+        macs=None if row.macs is UNSET else row.macs,
         axes=tuple(map(_axis, row.axes)),
     )
 
@@ -188,7 +175,8 @@ def _part(row: TimeGroup) -> TimedGroup:
         tensors=row.tensors,
         nodes=row.nodes,
     )
-    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms)
+    macs = None if row.macs is UNSET else row.macs
+    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms, macs)
 
 
 def _kernel(row: Kernel) -> KernelTime:

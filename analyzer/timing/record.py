@@ -73,6 +73,8 @@ class TimedGroup:
     """The groups that these kernels were fused across; () for a group's own line."""
     error_ms: float = 0.0
     """Half the width of the 95 % confidence interval of `ms`, in milliseconds too."""
+    macs: int | None = None
+    """Multiply-accumulates of the group's nodes; None where they are not known, and for a line of fused kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class Point:
     """The most bytes that the device's memory arena had in use; None where nothing says it."""
     axes: tuple[Axis, ...] = ()
     """Of the inputs, and why each is as long as it is."""
+    macs: int | None = None
+    """Multiply-accumulates of a run; None where the work of a node is not known."""
 
     @property
     def scale(self) -> float:

@@ -65,7 +65,7 @@ def time_model(
 
     Args:
         ledger: the account of a model that is one local file.
-        grouping: its groups by scope, block or op; or by the user's patterns, which are then `own`.
+        grouping: its groups by scope, block, stage or op; or by the user's patterns, which are then `own`.
         settings: provider, threads, optimization level, when to stop.
         shapes: sizes of axes, and which is swept.
         past: length of the key-value cache of a decoder.

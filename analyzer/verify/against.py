@@ -1,9 +1,10 @@
-"""A ledger and PyTorch's side -> a verification: outputs on the same inputs, then the first module that parts."""
+"""A ledger and PyTorch's side -> a verification: outputs on the same inputs, the first module that parts, and why."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,23 +12,38 @@ import numpy as np
 from analyzer.content import Array
 from analyzer.errors import ExportError, TimingError
 from analyzer.ledger import Ledger
-from analyzer.model import Graph, Node
+from analyzer.model import Graph, Node, Place
 from analyzer.process.child import Limits
-from analyzer.units import format_many
-from analyzer.verify.agreement import compare_values, worst
+from analyzer.units import format_many, printable
+from analyzer.verify.agreement import compare_values, decibel, worst
+from analyzer.verify.asked import TwinAnswer
 from analyzer.verify.causes import find_cause
+from analyzer.verify.parting import Parted, Pass, find_parted, record_pass
+from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
-from analyzer.verify.running import Runner
-from analyzer.verify.side import Boundary, Side
+from analyzer.verify.running import Runner, Subject
+from analyzer.verify.side import Side
 from analyzer.verify.verify import local_path, measure_depths, name_node
+from analyzer.wiring import NAMED
 
-__all__ = ["verify_module"]
-
-_PLAIN = "ORT_DISABLE_ALL"
-_AT_ONCE = 64
-"""Values that one run hands out."""
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _HALF = ("FLOAT16", "BFLOAT16")
+DEAD = "no output depends on it"
+"""What is said of a parameter that is held for nothing; why that is so has still to be found."""
+NOWHERE = "[nowhere]"
+"""The name of a value that the file does not have."""
+ROOT = "[root]"
+"""What the whole module is called where none of its submodules is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the reconciliation says, beside which outputs are judged."""
+
+    suspects: Mapping[str, str] = field(default_factory=dict)
+    """Parameters and buffers whose values in the file are not PyTorch's: what is said of each."""
+    strangers: Mapping[str, str] = field(default_factory=dict)
+    """Stored tensors that nothing of PyTorch's explains: what is said of each."""
 
 
 def verify_module(
@@ -37,11 +53,13 @@ def verify_module(
     seeds: Sequence[int] = (0, 1, 2),
     limits: Limits | None = None,
     notes: Sequence[str] = (),
+    known: Known | None = None,
     stamp: str | None = None,
 ) -> VerifyReport:
-    """Run a file and its module on the same inputs, and compare outputs; where they differ, the values of modules.
+    """Run a file and its module on the same inputs, and compare outputs; where they differ, find where and why.
 
-    Rounding is measured: the module computes in double precision too, and in half where the file does.
+    A file with codes or half precision is run as its float twin, beside which it is then run as it is. Rounding is
+    measured: the module computes in double precision too.
 
     Args:
         ledger: of the file.
@@ -50,6 +68,7 @@ def verify_module(
         seeds: of inputs, a run each; the last run is of a batch of one, and shorter.
         limits: of all runs of the file.
         notes: what else is to be said of what these runs do not show.
+        known: what the reconciliation says.
         stamp: when.
 
     Raises:
@@ -57,14 +76,17 @@ def verify_module(
         TimingError: the file does not run, or not within the limits.
         UsageError: it is not one local file.
     """
-    graph = ledger.model.graphs[0]
     with Runner(limits or Limits()) as runner:
-        bench = _Bench(
-            ledger, graph, side, runner, local_path(ledger), measure_depths(graph), _is_half(ledger)
-        )
+        bench = _Bench(ledger, side, runner, local_path(ledger), known or Known())
+        bench.open_twin()
         outputs = bench.compare_outputs(seeds)
         is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
+        if is_apart and bench.has_rectified():
+            outputs = bench.compare_again(seeds, outputs)
+            is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
         values, first, cause = bench.find_first() if is_apart else ((), None, None)
+        if not is_apart and bench.twin is not None:
+            outputs, first, cause = bench.look_at_codes(outputs)
     return VerifyReport(
         path=str(ledger.model.path),
         against=against,
@@ -79,28 +101,72 @@ def verify_module(
     )
 
 
-def _is_half(ledger: Ledger) -> bool:
-    return any(entry.tensor.dtype.name in _HALF and entry.parameters for entry in ledger.entries)
-
-
-@dataclass
 class _Bench:
-    ledger: Ledger
-    graph: Graph
-    side: Side
-    runner: Runner
-    path: Path
-    depths: Mapping[str, int]
-    is_half: bool
-    fed: list[Fed] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
+    def __init__(self, ledger: Ledger, side: Side, runner: Runner, path: Path, known: Known) -> None:
+        self.ledger, self.side, self.runner, self.known = ledger, side, runner, known
+        self.graph: Graph = ledger.model.graphs[0]
+        self.own = Subject(path)
+        self.subject = self.own
+        """What runs beside PyTorch: the file, or its float twin."""
+        self.twin: TwinAnswer | None = None
+        self.refused = ""
+        self.depths = measure_depths(self.graph)
+        self.half = next(
+            (
+                entry.tensor.dtype.name
+                for entry in ledger.entries
+                if entry.tensor.dtype.name in _HALF and entry.parameters
+            ),
+            "",
+        )
+        self.fed: list[Fed] = []
+        self.failed: list[str] = []
+        self.feeds: list[dict[str, Array]] = []
+        self.worst_run = 0
+        self._taint()
+
+    # The twin
+
+    def open_twin(self, *, rectify: bool = True) -> None:
+        """Make the float twin, where the file has codes or half precision."""
+        graphs = self.ledger.model.graphs
+        is_coded = any(node.op_type in CODED for graph in graphs for node in graph.nodes)
+        if not is_coded and not self.half:
+            return
+        subject, twin = self.runner.make_twin(self.own.path, self.half, rectify=rectify)
+        if twin.refused:
+            self.refused = twin.refused
+            return
+        self.subject, self.twin = subject, twin
+        depths: dict[str, int] = {}
+        for inputs, outputs, _ in twin.edges:
+            depth = 1 + max((depths.get(name, 0) for name in inputs), default=0)
+            depths.update(dict.fromkeys(outputs, depth))
+        self.depths = depths
+
+    def has_rectified(self) -> bool:
+        """Whether quantizers of the twin cut what is negative."""
+        return self.twin is not None and self.twin.rectified > 0
+
+    def compare_again(self, seeds: Sequence[int], before: dict[str, Agreement]) -> dict[str, Agreement]:
+        """Compare with a twin whose quantizers cut nothing; if that is apart too, all is as it was before."""
+        kept = self.subject, self.twin, self.depths, list(self.fed), self.worst_run
+        self.open_twin(rectify=False)
+        self.fed = []
+        outputs = self.compare_outputs(seeds)
+        if any(found.verdict is Verdict.DIFFERS for found in outputs.values()):
+            self.subject, self.twin, self.depths, self.fed, self.worst_run = kept
+            return before
+        return outputs
+
+    # Outputs
 
     def compare_outputs(self, seeds: Sequence[int]) -> dict[str, Agreement]:
         """The worst of all runs, by output; a later run that fails on either side is told and left out."""
         found: dict[str, Agreement] = {}
+        self.feeds = []
         for at, seed in enumerate(seeds):
-            is_small = 0 < at == len(seeds) - 1
-            feeds = self.side.feeds(seed, is_small=is_small)
+            feeds = self.side.feeds(seed, is_small=0 < at == len(seeds) - 1)
             try:
                 made = self._compare_once(feeds)
             except (ExportError, TimingError) as error:
@@ -108,15 +174,20 @@ class _Bench:
                     raise
                 self.failed.append(str(error))
                 continue
+            self.feeds.append(feeds)
             self.fed += [Fed(name, each.dtype.name, tuple(each.shape), seed) for name, each in feeds.items()]
-            found = {name: worst(found.get(name), each) for name, each in made.items()}
+            for name, each in made.items():
+                before = found.get(name)
+                found[name] = worst(before, each)
+                if before is not None and before.verdict is Verdict.SAME and each.verdict is Verdict.DIFFERS:
+                    self.worst_run = len(self.feeds) - 1
         return found
 
     def _compare_once(self, feeds: Mapping[str, Array]) -> dict[str, Agreement]:
         ours = self.side.run(feeds)
         exact = self._again(feeds)
-        theirs = self.runner.run(self.path, (), 0, _PLAIN, self.graph.outputs, feeds)
-        places = _match_outputs([*self.graph.outputs], theirs, ours)
+        theirs = self.runner.run(self.subject, self.graph.outputs, feeds)
+        places = match_outputs([*self.graph.outputs], theirs, ours)
         made = {}
         for name in self.graph.outputs:
             place = places.get(name)
@@ -124,23 +195,21 @@ class _Bench:
                 made[name] = _LOST
                 continue
             other = exact[place][1] if len(exact) == len(ours) else None
-            made[name] = self._judge(ours[place][1], theirs[name], other, self.depths.get(name, 1))
+            mine, yours = ours[place][1], theirs[name]
+            if mine.dtype != yours.dtype and mine.dtype.kind == yours.dtype.kind == "f":
+                yours = yours.astype(mine.dtype)
+            found = compare_values(mine, yours, other, self.depths.get(name, 1))
+            if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows what codes round off
+                found = Agreement(
+                    found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED
+                )
+            made[name] = found
         return made
 
-    def _judge(self, ours: Array, theirs: Array, other: Array | None, depth: int) -> Agreement:
-        found = compare_values(ours, theirs, other, depth)
-        is_unknown = (other is None and self.is_half) or self._rounds_activations()
-        if is_unknown and found.verdict is Verdict.DIFFERS:  # nobody knows what that rounds off
-            return replace(found, verdict=Verdict.NOT_COMPARED)
-        return found
-
-    def _rounds_activations(self) -> bool:
-        return any(node.op_type in _ROUNDED for node in self.graph.nodes)
-
     def _again(self, feeds: Mapping[str, Array]) -> list[tuple[str, Array]]:
-        """The outputs in another precision, whose difference is rounding; none where the module cannot."""
+        """The outputs in double precision, whose difference is rounding; none where the module cannot."""
         try:
-            return self.side.run(feeds, "half" if self.is_half else "double")
+            return self.side.run(feeds, "double")
         except ExportError:
             return []
 
@@ -149,75 +218,157 @@ class _Bench:
         node = next((node for node in self.graph.nodes if name in node.outputs), None)
         if node is None:
             return Pairing(name, name, "", "", None, found)
-        return Pairing(
-            name, name, name_node(node), node.op_type, self.ledger.node_scopes.get(node.place), found
-        )
+        scope = self.ledger.node_scopes.get(node.place)
+        return Pairing(name, name, name_node(node), node.op_type, scope, found)
+
+    # Where they part
 
     def find_first(self) -> tuple[list[Pairing], First | None, Difference | None]:
-        """The values of modules beside those of the file, and the first that has none like it."""
-        feeds = self.side.feeds(0)
-        boundaries = self.side.boundaries(feeds)
-        known = self._look_at_file(feeds)
-        found: list[Pairing] = []
-        parted: list[_Parted] = []
-        for start in range(0, len(boundaries), _AT_ONCE):
-            some = boundaries[start : start + _AT_ONCE]
-            for boundary, agreement, name in self._compare_modules(feeds, some, known):
-                if agreement.verdict is Verdict.SAME:
-                    found.append(Pairing(name, name, "", boundary.class_name, boundary.module, agreement))
-                    # What is right as a whole is right in its parts, and what has no place may only not be found.
-                    inside = f"{boundary.module.partition('#')[0]}."
-                    parted = [
-                        each for each in parted if each.name and not each.boundary.module.startswith(inside)
-                    ]
-                else:
-                    parted.append(_Parted(boundary, name, agreement))
-        return self._tell(found, parted)
+        """The values of modules beside those of the file, the first call that parts, and what it differs in."""
+        feeds = self.feeds[self.worst_run]
+        known = self.runner.prints(self.subject, self._names(), feeds)
+        passed = record_pass(self.side, feeds)
+        finder = Finder(known)
+        parted = find_parted(self.side, feeds, passed, finder, self._numbers(), self._is_known)
+        rows = [*self._rows(passed, known, None if parted is None else parted.call.number)]
+        if parted is None:
+            return rows, *self._tell_outputs(passed, known)
+        return rows, *self._tell(passed, parted, known)
 
-    def _compare_modules(
-        self, feeds: Mapping[str, Array], some: Sequence[Boundary], known: Mapping[str, _Print]
-    ) -> Iterator[tuple[Boundary, Agreement, str]]:
-        """What each module gives beside the value of its scope, else beside any that holds the same."""
-        wanted = [each.module for each in some]
-        values = self.side.values(feeds, wanted)
-        try:
-            again = self.side.values(feeds, wanted, "half" if self.is_half else "double")
-        except ExportError:
-            again = {}
-        tied = {each.module: self._tie(each, known) for each in some}
-        names = sorted({name for name in tied.values() if name is not None})
-        held = self.runner.run(self.path, (), 0, _PLAIN, names, feeds) if names else {}
-        for boundary in some:
-            ours = values.get(boundary.module)
-            if ours is None or ours.dtype.kind != "f" or ours.size < _LEAST:
-                continue
-            name = tied[boundary.module]
-            other = again.get(boundary.module)
-            agreement = Agreement(None, None, None, Verdict.DIFFERS)
-            if name is not None and name in held:
-                agreement = self._judge(ours, _as_shaped(held[name], ours), other, self.depths.get(name, 1))
-            if agreement.verdict is not Verdict.SAME:
-                like = _find_like(_Print.of(ours), known, self._slack())
-                if like is not None:
-                    name, agreement = like, Agreement(None, None, None, Verdict.SAME)
-            yield boundary, agreement, name or ""
+    def _is_known(self, parted: Parted, passed: Pass) -> bool:
+        """Whether the reconciliation tells why, so that nothing has to be tried."""
+        said = [self.known.suspects.get(name) for name in parted.call.parameters]
+        if any(each is not None and each != DEAD for each in said):
+            return True
+        return self._stranger(passed, parted, near=3) is not None
 
-    def _slack(self) -> float:
-        return 1e-2 if self.is_half else 1e-5
-
-    def _look_at_file(self, feeds: Mapping[str, Array]) -> dict[str, _Print]:
-        names = [
-            name for node in self.graph.nodes if node.op_type != "Constant" for name in node.outputs if name
+    def _names(self) -> list[str]:
+        """The values of what runs that its outputs depend on, in their order."""
+        edges = self._edges()
+        live = {*self.graph.outputs}
+        for inputs, outputs, _ in reversed(edges):
+            if live.intersection(outputs):
+                live.update(inputs)
+        return [
+            name for _, outputs, op_type in edges if op_type != "Constant" for name in outputs if name in live
         ]
-        known: dict[str, _Print] = {}
-        for start in range(0, len(names), _AT_ONCE):
-            made = self.runner.run(self.path, (), 0, _PLAIN, names[start : start + _AT_ONCE], feeds)
-            known |= {name: _Print.of(value) for name, value in made.items() if value.dtype.kind == "f"}
-        return known
 
-    def _nodes_of(self, module: str) -> list[Node]:
+    def _edges(self) -> list[tuple[list[str], list[str], str]]:
+        """What each node reads, also in its bodies, and makes."""
+        if self.twin is not None:
+            return self.twin.edges
+        inner: dict[Place, set[str]] = {}
+        for graph in reversed(self.ledger.model.graphs):  # a body stands behind what holds it
+            if graph.parent is not None:
+                names = {name for node in graph.nodes for name in node.inputs} | {*graph.outputs}
+                names |= {name for node in graph.nodes for name in inner.get(node.place, ())}
+                inner.setdefault(graph.parent, set()).update(names)
+        return [
+            ([*node.inputs, *inner.get(node.place, ())], [*node.outputs], node.op_type)
+            for node in self.graph.nodes
+        ]
+
+    def _rows(self, passed: Pass, known: Mapping[str, Print], until: int | None) -> Iterator[Pairing]:
+        """A row for each module up to the first that parts; the others differ because it does."""
+        for module in passed.recording.modules:
+            if module.made is None:
+                continue
+            seen = passed.seen[module.made]
+            if not any(each.is_telling for each in seen.prints):
+                continue
+            if seen.found is None:
+                if not seen.is_bad:
+                    continue
+                agreement = Agreement(None, None, None, Verdict.DIFFERS)
+                yield Pairing(NOWHERE, "", "", module.class_name, module.module, agreement)
+                if until is not None and module.made >= until:
+                    return
+                continue
+            at = next(i for i, each in enumerate(seen.prints) if each.is_telling)
+            off = noise_between(seen.prints[at], known[seen.found.name]) if seen.found.is_ordered else None
+            size, noise = seen.prints[at].size, seen.noises[at]
+            error = None if off is None else decibel(size, off)
+            agreement = Agreement(None, error, decibel(size, noise), Verdict.SAME)
+            name = seen.found.name
+            yield Pairing(name, name, "", module.class_name, module.module, agreement)
+
+    def _numbers(self) -> list[float]:
+        """Numbers of the file that may be an epsilon, a scale, a slope."""
+        found: dict[float, None] = {}
+        for graph in self.ledger.model.graphs:
+            for node in graph.nodes:
+                for value in node.settings.values():
+                    if isinstance(value, float):
+                        found[value] = None
+            for tensor in graph.tensors:
+                if tensor.numel == 1 and (tensor.dtype.name in ("FLOAT", "DOUBLE", *_HALF)):
+                    array = tensor.payload.array()
+                    if array is not None:
+                        found[float(array.reshape(-1)[0])] = None
+        kept = [each for each in found if each and math.isfinite(each) and 1e-15 < abs(each) < 1e6]
+        return [float(np.float32(each)) for each in kept[:48]]
+
+    def _tell(
+        self, passed: Pass, parted: Parted, known: Mapping[str, Print]
+    ) -> tuple[First, Difference | None]:
+        """Where, and why, in words."""
+        node = self._node_after(passed, parted)
+        said = name_node(node) if node is not None else ""
+        if parted.cause is not None:
+            cause = parted.cause
+            module = _path(cause.module)
+            what = "" if cause.kind in ("weight", "layer") else f"{_class_of(passed, cause.module)}: "
+            reason = f"{what}{cause.found}, and {cause.expected} in PyTorch"
+            told = Difference(module, None, said or module, cause.kind, cause.expected, cause.found)
+            return First(module, said or module, reason), told
+        module, call = _path(parted.call.module), parted.call
+        for each in parted.chain[:6]:
+            wrong = [name for name in each.parameters if name in self.known.suspects]
+            if wrong:
+                module = _path(each.module)
+                held = self.known.suspects[wrong[0]]
+                told = Difference(module, wrong[0], said or module, "weight", f"{wrong[0]} of PyTorch", held)
+                return First(module, said or module, f"{wrong[0]}: {held}"), told
+        stranger = self._stranger(passed, parted)
+        if stranger is not None:
+            name, where = stranger
+            module = self._beside(where, passed) or module
+            held = f"{where.op_type} with {name}, which PyTorch does not have"
+            told = Difference(module, name, name_node(where), "planted", "no such node", held)
+            return First(module, name_node(where), held), told
+        expected = passed.seen[call.number].prints
+        for print_ in expected:
+            for name, other in Finder(known).of_size(print_.numel):
+                factor = scale_between(print_, other)
+                if factor is not None and abs(factor - 1) > 1e-4:
+                    held = f"{factor:g} times what PyTorch has ({name})"
+                    told = Difference(
+                        module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
+                    )
+                    return First(module, said or module, held), told
+        reason = f"what {call.operator} of {call.class_name} gives is nowhere in the file"
+        static = self._static(passed, parted)
+        if static is not None:
+            module, (kind, wanted, held) = static
+            told = Difference(module, None, said or module, kind, wanted, held)
+            return First(module, said or module, f"{held}, and {wanted} in PyTorch"), told
+        return First(module, said or module, reason), None
+
+    def _static(self, passed: Pass, parted: Parted) -> tuple[str, tuple[str, str, str]] | None:
+        """What classes and settings of the modules at the place say, as far as the file names their nodes."""
+        tensors = {tensor.name: tensor for tensor in self.graph.tensors}
+        for call in parted.chain[:4]:
+            path = _path(call.module)
+            module = next((m for m in passed.recording.modules if m.module == call.module), None)
+            if module is None:
+                continue
+            cause = find_cause(module, self._nodes_of(path), tensors)
+            if cause is not None:
+                return path, cause
+        return None
+
+    def _nodes_of(self, path: str) -> list[Node]:
         """The nodes whose scope is a module's, or within it."""
-        path = module.partition("#")[0]
         scopes = self.ledger.node_scopes
         return [
             node
@@ -226,36 +377,119 @@ class _Bench:
             and (scope == path or scope.startswith(f"{path}."))
         ]
 
-    def _tie(self, boundary: Boundary, known: Mapping[str, _Print]) -> str | None:
-        """The last value of a module's nodes that is as large as what the module gives."""
-        for node in reversed(self._nodes_of(boundary.module)):
-            for name in node.outputs:
-                if name in known and known[name].numel == boundary.numel:
-                    return name
+    def _node_after(self, passed: Pass, parted: Parted) -> Node | None:
+        """The first node that reads what the call is given, and makes what no call gives."""
+        found = {each.found.name for each in passed.seen if each.found is not None}
+        near = [*self._region(parted, found)]
+        return near[0] if near else None
+
+    def _region(self, parted: Parted, found: set[str]) -> Iterator[Node]:
+        """Nodes after the values that are right, as far as what they make is found nowhere in PyTorch."""
+        reached = {*parted.frontier}
+        if not reached:
+            reached = {*self.graph.inputs}
+        for node in self.graph.nodes:
+            if reached.intersection(node.inputs):
+                if any(name in found for name in node.outputs):
+                    continue
+                yield node
+                reached.update(node.outputs)
+
+    def _stranger(self, passed: Pass, parted: Parted, near: int = 24) -> tuple[str, Node] | None:
+        """A stored tensor near the place that nothing of PyTorch's explains, with the node that reads it."""
+        found = {each.found.name for each in passed.seen if each.found is not None}
+        for at, node in enumerate(self._region(parted, found)):
+            if at > near:
+                break
+            for name in node.inputs:
+                if name in self.tainted:
+                    return self.tainted[name], node
+            if node.place in self.carriers:
+                return self.carriers[node.place], node
         return None
 
-    def _tell(
-        self, found: list[Pairing], parted: Sequence[_Parted]
-    ) -> tuple[list[Pairing], First | None, Difference | None]:
-        if not parted:
-            return found, None, None
-        first = next((each for each in parted if each.name), parted[0])
-        boundary, agreement = first.boundary, first.agreement
-        found.append(Pairing(first.name, first.name, "", boundary.class_name, boundary.module, agreement))
-        nodes = self._nodes_of(boundary.module)
-        node = next((each for each in nodes if first.name in each.outputs), nodes[-1] if nodes else None)
-        said = name_node(node) if node is not None else boundary.module
-        cause = find_cause(boundary, nodes, {tensor.name: tensor for tensor in self.graph.tensors})
-        if cause is not None:
-            kind, expected, held = cause
-            told = Difference(boundary.module, None, said, kind, expected, held)
-            return found, First(boundary.module, said, f"{held}, and {expected} in PyTorch"), told
-        off = "" if agreement.max_abs_error is None else f" is off by {agreement.max_abs_error:.3g}"
-        reason = f"what {boundary.class_name} gives{off or ' is nowhere in the file'}"
-        return found, First(boundary.module, said, reason), None
+    def _beside(self, node: Node, passed: Pass) -> str | None:
+        """The module of a node: that of the call whose value it reads, else as the file's notes and names say."""
+        made = {each.found.name: each.call for each in passed.seen if each.found is not None}
+        found = next((_path(made[name].module) for name in node.inputs if name in made), None)
+        return found or self.ledger.node_scopes.get(node.place)
+
+    def _taint(self) -> None:
+        """Values that are made of what nothing of PyTorch's explains, and of no input: what they are made of."""
+        self.tainted = dict[str, str]()
+        self.carriers = dict[Place, str]()
+        stored = {}
+        for entry in self.ledger.entries:
+            if entry.tensor.name in self.known.strangers and entry.tensor.graph_path == self.graph.path:
+                tensor = entry.tensor
+                if tensor.node is not None and tensor.carrier not in NAMED:
+                    self.carriers[tensor.graph_path, tensor.node] = tensor.name
+                else:
+                    stored[tensor.name] = tensor.name
+        self.tainted |= stored
+        moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        for node in self.graph.nodes:
+            if moving.intersection(node.inputs):
+                moving.update(node.outputs)
+                continue
+            name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
+            if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial"):
+                name = f"numbers that {node.op_type} draws"
+            name = name or self.carriers.get(node.place)
+            if name is not None:
+                self.tainted.update((each, name) for each in node.outputs if each)
+
+    def _tell_outputs(
+        self, passed: Pass, known: Mapping[str, Print]
+    ) -> tuple[First | None, Difference | None]:
+        """Where all that PyTorch computes is in the file: an output is another value than it should be."""
+        for name in self.graph.outputs:
+            held = known.get(name)
+            if held is None or not held.is_telling:
+                continue
+            for seen in passed.seen:
+                if seen.found is not None and seen.found.name == name:
+                    module = _path(seen.call.module)
+                    said = f"the output {printable(name)} is what {seen.call.operator} gives in {module}"
+                    told = Difference(module, None, name, "output", f"PyTorch's output {name}", said)
+                    return First(module, name, said), told
+        name = self.graph.outputs[0] if self.graph.outputs else ""
+        said = "all that PyTorch computes is in the file, and an output is something else"
+        return First(ROOT, name, said), None
+
+    # Codes
+
+    def look_at_codes(
+        self, outputs: dict[str, Agreement]
+    ) -> tuple[dict[str, Agreement], First | None, Difference | None]:
+        """The file as it is beside its twin: what overflows, and what quantizers cut off."""
+        assert self.twin is not None
+        feeds = self.feeds[0]
+        names = [name for name in self._names() if name in self.depths and not name.startswith("twin/")]
+        own = {name for node in self.graph.nodes for name in node.outputs if name}
+        names = [name for name in names if name in own]
+        for name, apart in self.runner.beside(self.own, self.subject, names, feeds).items():
+            if apart.lost:
+                node = next(node for node in self.graph.nodes if name in node.outputs)
+                module = self.ledger.node_scopes.get(node.place) or ROOT
+                held = (
+                    f"{node.op_type} {name_node(node)} overflows: {apart.lost:,} numbers of up to "
+                    f"{apart.largest:.3g} are infinite or no numbers in {self.half or 'the file'}"
+                )
+                told = Difference(module, None, name_node(node), "overflow", "finite numbers", held)
+                if not all(self._survives(each, feeds) for each in self.graph.outputs):
+                    lost = {each: Agreement(None, None, None, Verdict.DIFFERS) for each in outputs}
+                    return lost, First(module, name_node(node), held), told
+        return outputs, None, None
+
+    def _survives(self, name: str, feeds: Mapping[str, Array]) -> bool:
+        apart = self.runner.beside(self.own, self.subject, [name], feeds).get(name)
+        return apart is None or not apart.lost
 
     def uncovered(self) -> Iterator[str]:
         """What was not tried, as far as the graph tells."""
+        if self.refused:
+            yield f"the same without codes: there is no float twin, for {self.refused}"
         sizes = sorted({f"{fed.name} {'x'.join(map(str, fed.shape)) or 'scalar'}" for fed in self.fed})
         yield f"other sizes than {', '.join(sizes)}"
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
@@ -264,76 +498,32 @@ class _Bench:
         looked = sum(node.op_type == "Gather" for node in self.graph.nodes)
         if looked and any(fed.dtype.startswith("int") for fed in self.fed):
             yield "rows of tables that these ids do not look up"
-        rounded = sum(node.op_type in _ROUNDED for node in self.graph.nodes)
-        if rounded:
-            yield f"the same without codes: {format_many(rounded, 'node')} round activations, which counts as error"
+        if self.twin is not None and self.twin.activations:
+            many = format_many(self.twin.activations, "place")
+            yield f"what codes cost: {many} at which activations are rounded to codes compute without them here"
 
 
-_ROUNDED = frozenset(
-    (
-        "DynamicQuantizeLinear",
-        "DynamicQuantizeLSTM",
-        "DynamicQuantizeMatMul",
-        "QAttention",
-        "QuantizeLinear",
-    )
+CODED = frozenset(
+    {
+        *("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QAttention"),
+        *("QuantizeLinear", "QLinearMatMul", "QLinearConv", "QGemm", "MatMulInteger", "ConvInteger"),
+        *("MatMulIntegerToFloat", "MatMulNBits", "QLinearAdd", "QMoE", "QEmbedLayerNormalization"),
+    }
 )
-"""What makes codes of activations at run time."""
-_LEAST = 4
-"""Elements of a value that may be told from others by what it holds."""
+"""Operators that round activations to codes at run time, or may."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Parted:
-    """A module whose value is not the file's."""
-
-    boundary: Boundary
-    name: str
-    """The value of its scope; empty where there is none as large."""
-    agreement: Agreement
+def _path(label: str) -> str:
+    return label.partition("#")[0] or ROOT
 
 
-def _as_shaped(theirs: Array, ours: Array) -> Array:
-    """The file's value in the module's shape, where only axes of one element differ."""
-    is_alike = theirs.size == ours.size and theirs.squeeze().shape == ours.squeeze().shape
-    return theirs.reshape(ours.shape) if is_alike else theirs
+def _class_of(passed: Pass, label: str) -> str:
+    return next((m.class_name for m in passed.recording.modules if m.module == label), "") or next(
+        (each.call.class_name for each in passed.seen if each.call.module == label), ROOT
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Print:
-    """What of a value stays as it is in any layout."""
-
-    numel: int
-    total: float
-    power: float
-    low: float
-    high: float
-
-    @staticmethod
-    def of(value: Array) -> _Print:
-        flat = value.astype(np.float64).reshape(-1)
-        if not flat.size:
-            return _Print(0, 0.0, 0.0, 0.0, 0.0)
-        return _Print(flat.size, float(flat.sum()), float(flat @ flat), float(flat.min()), float(flat.max()))
-
-
-def _find_like(wanted: _Print, known: Mapping[str, _Print], slack: float) -> str | None:
-    """A value with the same elements, in whatever order; None where none has."""
-    if not np.isfinite(wanted.power) or not wanted.power:
-        return None
-    size = float(np.sqrt(wanted.power / wanted.numel))  # root mean square
-    for name, each in known.items():
-        if each.numel == wanted.numel and (
-            abs(each.power - wanted.power) <= 2 * slack * wanted.power
-            and abs(each.total - wanted.total) <= slack * size * wanted.numel
-            and abs(each.low - wanted.low) <= 10 * slack * size
-            and abs(each.high - wanted.high) <= 10 * slack * size
-        ):
-            return name
-    return None
-
-
-def _match_outputs(
+def match_outputs(
     names: Sequence[str], theirs: Mapping[str, Array], ours: Sequence[tuple[str, Array]]
 ) -> dict[str, int]:
     """Which of PyTorch's outputs each of the file is: by name, else in their order where these have one shape."""

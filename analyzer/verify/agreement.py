@@ -9,8 +9,6 @@ import numpy as np
 from analyzer.content import Array
 from analyzer.verify.record import Agreement, Verdict
 
-__all__ = ["compare_values", "worst"]
-
 _MARGIN = 32.0
 """How many times the noise a difference may be: two files that sum in other orders have noise of their own each."""
 
@@ -44,7 +42,7 @@ def compare_values(ours: Array | None, theirs: Array | None, others: Array | Non
     off = float(np.sqrt(np.mean((a - b) ** 2))) if a.size else 0.0
     is_same = off <= _MARGIN * noise
     return Agreement(
-        error, _decibel(scale, off), _decibel(scale, noise), Verdict.SAME if is_same else Verdict.DIFFERS
+        error, decibel(scale, off), decibel(scale, noise), Verdict.SAME if is_same else Verdict.DIFFERS
     )
 
 
@@ -65,7 +63,8 @@ def _noise(ours: Array, others: Array | None, scale: float, depth: int) -> float
     return max(least, float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0)
 
 
-def _decibel(scale: float, off: float) -> float | None:
+def decibel(scale: float, off: float) -> float | None:
+    """Power of a value over that of its error; None where there is none."""
     if not off:
         return None
     return 20 * math.log10(scale / off) if scale else -math.inf if off else None

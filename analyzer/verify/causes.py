@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from analyzer.model import Node, StoredTensor
-from analyzer.verify.side import Boundary
-
-__all__ = ["Cause", "find_cause"]
+from analyzer.verify.side import ModuleCall
 
 Cause = tuple[Literal["operator", "attribute", "constant", "input"], str, str]
 """Kind, what PyTorch has, what the file has."""
@@ -38,7 +36,7 @@ _ACTIVE = frozenset((*(name for names in _ACTIVATIONS.values() for name in names
 
 
 def find_cause(
-    boundary: Boundary, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]
+    boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]
 ) -> Cause | None:
     """What the nodes of a module differ in from its class; None where these tell nothing.
 
@@ -51,7 +49,7 @@ def find_cause(
 
 
 def _epsilon(
-    boundary: Boundary, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]
+    boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]
 ) -> Iterator[Cause]:
     """A norm's: an attribute, or what is added before a root is taken."""
     wanted = next(
@@ -85,7 +83,9 @@ def _added(nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]) -> Iterat
                 yield float(array.reshape(-1)[0])
 
 
-def _activation(boundary: Boundary, nodes: Sequence[Node], _: Mapping[str, StoredTensor]) -> Iterator[Cause]:
+def _activation(
+    boundary: ModuleCall, nodes: Sequence[Node], _: Mapping[str, StoredTensor]
+) -> Iterator[Cause]:
     name = boundary.class_name.lower()
     wanted = next((known for word, known in _ACTIVATIONS.items() if word in name), None)
     held = [node.op_type for node in nodes if node.op_type in _ACTIVE]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Literal
-
-__all__ = ["Agreement", "Difference", "Fed", "First", "Pairing", "Verdict", "VerifyReport"]
 
 
 class Verdict(enum.StrEnum):
@@ -65,7 +62,7 @@ class Difference:
     parameter: str | None
     """The stored tensor that it is about; None where it is about none."""
     node: str
-    kind: Literal["operator", "attribute", "constant", "input"]
+    kind: str
     expected: str
     """What the other side has."""
     found: str

@@ -1,4 +1,4 @@
-"""A file, inputs and names of values -> the values, made by onnxruntime in a process of its own."""
+"""A file, inputs and names of values -> the values or what is kept of them, made in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ from analyzer.errors import TimingError
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.timing.request import Feed
 from analyzer.units import format_bytes, printable, shorten
+from analyzer.verify.asked import Answer, Apart, Question, TwinAnswer
+from analyzer.verify.prints import Print
 
-__all__ = ["Runner"]
+_PROGRAM = "from analyzer.verify.serving import serve; serve()"
 
-_PROGRAM = "from analyzer.timing.running.values import serve; serve()"
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Subject:
+    """A file that runs: MODEL itself, or its float twin."""
+
+    path: Path
+    home: Path | None = None
+    """The folder of its external data; None where that is its own."""
 
 
 class Runner:
-    """Runs files as long as it is open, each question within the same limits.
+    """Runs files as long as it is open, all questions within the same limits.
 
     Raises:
         TimingError: no process can be started.
@@ -35,6 +44,7 @@ class Runner:
         self._deadline = time.monotonic() + limits.seconds
         self._folder = tempfile.TemporaryDirectory(prefix="onnxledger-")
         self._child: Child | None = None
+        self._serial = 0
 
     def __enter__(self) -> Runner:
         return self
@@ -46,51 +56,94 @@ class Runner:
 
     def run(
         self,
-        model: Path,
-        feeds: Sequence[Feed],
-        seed: int,
-        level: str,
+        subject: Subject,
         wanted: Sequence[str],
         arrays: Mapping[str, Array] | None = None,
+        feeds: Sequence[Feed] = (),
+        seed: int = 0,
+        level: str = "ORT_DISABLE_ALL",
     ) -> dict[str, Array]:
         """The wanted values that are arrays, by name.
 
         Args:
-            model: the file.
-            feeds: how inputs are made; of none where `arrays` are given.
+            subject: the file.
+            wanted: names of values of the main graph.
+            arrays: the inputs themselves, by name; None where `feeds` say how they are made.
+            feeds: how inputs are made.
             seed: of what is drawn for them.
             level: of onnxruntime's optimizations.
-            wanted: names of values of the main graph.
-            arrays: the inputs themselves, by name.
 
         Raises:
             TimingError: onnxruntime does not run it, or not within the limits.
         """
         target = Path(self._folder.name, "values.npz")
+        question = self._question(subject, wanted, arrays, feeds, seed, level)
+        answer = self._ask(msgspec.structs.replace(question, target=str(target)), subject.path)
+        with np.load(target) as found:
+            return {wanted[place]: found[f"v{place}"] for place in answer.places}
+
+    def prints(
+        self,
+        subject: Subject,
+        wanted: Sequence[str],
+        arrays: Mapping[str, Array] | None = None,
+        feeds: Sequence[Feed] = (),
+        seed: int = 0,
+        level: str = "ORT_DISABLE_ALL",
+    ) -> dict[str, Print]:
+        """What is kept of the wanted values; arguments and errors as of `run`."""
+        question = self._question(subject, wanted, arrays, feeds, seed, level)
+        return self._ask(question, subject.path).prints
+
+    def beside(
+        self, subject: Subject, other: Subject, wanted: Sequence[str], arrays: Mapping[str, Array]
+    ) -> dict[str, Apart]:
+        """How far the values of one name in two files are apart; errors as of `run`."""
+        question = self._question(subject, wanted, arrays, (), 0, "ORT_DISABLE_ALL")
+        home = "" if other.home is None else str(other.home)
+        asked = msgspec.structs.replace(question, other=str(other.path), other_home=home)
+        return self._ask(asked, subject.path).apart
+
+    def make_twin(self, path: Path, half: str, *, rectify: bool) -> tuple[Subject, TwinAnswer]:
+        """The float twin of a file, as long as the runner is open.
+
+        Raises:
+            TimingError: the file cannot be opened, or not within the limits.
+        """
+        self._serial += 1
+        target = Path(self._folder.name, f"twin{self._serial}.onnx")
+        asked = Question(str(path), twin=str(target), half=half, rectify=rectify)
+        answer = self._ask(asked, path)
+        assert answer.twin is not None
+        return Subject(target, None if half else path.resolve().parent), answer.twin
+
+    def _question(
+        self,
+        subject: Subject,
+        wanted: Sequence[str],
+        arrays: Mapping[str, Array] | None,
+        feeds: Sequence[Feed],
+        seed: int,
+        level: str,
+    ) -> Question:
         given = Path(self._folder.name, "given.npz")
         if arrays is not None:
             np.savez(given, allow_pickle=False, **{f"v{at}": each for at, each in enumerate(arrays.values())})
-        question = {
-            "model": str(model),
-            "feeds": [dataclasses.asdict(feed) for feed in feeds],
-            "seed": seed,
-            "level": level,
-            "wanted": list(wanted),
-            "target": str(target),
-            "given": "" if arrays is None else str(given),
-            "names": [*(arrays or {})],
-        }
-        answer = msgspec.json.decode(self._ask(msgspec.json.encode(question), model))
-        if isinstance(answer, str):
-            said = shorten(printable(answer), 400)
-            raise TimingError(f"{model}: onnxruntime does not run it: {said}; `onnxledger time` tells more")
-        with np.load(target) as found:
-            return {wanted[place]: found[f"v{place}"] for place in answer}
+        return Question(
+            model=str(subject.path),
+            home="" if subject.home is None else str(subject.home),
+            feeds=[dataclasses.asdict(feed) for feed in feeds],
+            seed=seed,
+            level=level,
+            wanted=list(wanted),
+            given="" if arrays is None else str(given),
+            names=[*(arrays or {})],
+        )
 
-    def _ask(self, question: bytes, model: Path) -> bytes:
+    def _ask(self, asked: Question, model: Path) -> Answer:
         if self._child is None:
             self._child = self._start()
-        self._child.send(question)
+        self._child.send(msgspec.json.encode(asked))
         try:
             answer = self._child.receive(self._deadline, self._limits.nbytes)
         except OverTimeError:
@@ -106,7 +159,11 @@ class Runner:
             code = self._child.end(1)
             self._child = None
             raise TimingError(f"{model}: onnxruntime ended its process, with exit code {code}")
-        return answer
+        decoded = msgspec.json.decode(answer, type=Answer)
+        if decoded.error:
+            said = shorten(printable(decoded.error), 400)
+            raise TimingError(f"{model}: onnxruntime does not run it: {said}; `onnxledger time` tells more")
+        return decoded
 
     def _start(self) -> Child:
         try:

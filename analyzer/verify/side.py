@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from analyzer.content import Array
 
-__all__ = ["Boundary", "Side"]
+
+class Call(Protocol):
+    """One call of a function of PyTorch in a forward pass."""
+
+    @property
+    def number(self) -> int:
+        """Its place in the pass."""
+        ...
+
+    @property
+    def module(self) -> str:
+        """The path of the module that makes it; with `#2` behind it at a second call; empty for the whole."""
+        ...
+
+    @property
+    def class_name(self) -> str:
+        """Of that module."""
+        ...
+
+    @property
+    def operator(self) -> str:
+        """As `layer_norm`, `matmul`, `add`."""
+        ...
+
+    @property
+    def ordinal(self) -> int:
+        """Its place in that call of the module."""
+        ...
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """The calls that made what it is given."""
+        ...
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters and buffers that it is given."""
+        ...
 
 
-class Boundary(Protocol):
-    """What one call of a submodule gives."""
+class ModuleCall(Protocol):
+    """One call of a submodule."""
 
     @property
     def module(self) -> str:
@@ -21,6 +60,26 @@ class Boundary(Protocol):
     @property
     def class_name(self) -> str:
         """Of the module."""
+        ...
+
+    @property
+    def first(self) -> int:
+        """The first call of a function in it."""
+        ...
+
+    @property
+    def last(self) -> int:
+        """The last one."""
+        ...
+
+    @property
+    def made(self) -> int | None:
+        """The call that made its first tensor; None where nothing tells."""
+        ...
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The calls that made its arguments."""
         ...
 
     @property
@@ -34,6 +93,32 @@ class Boundary(Protocol):
         ...
 
 
+class Recording(Protocol):
+    """A forward pass."""
+
+    @property
+    def modules(self) -> Sequence[ModuleCall]:
+        """In the order in which they end."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[tuple[str, Array]]:
+        """Each with its name, or ""."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Something else in the place of one call or module."""
+
+    place: int | str
+    """The number of a call, or the label of a module."""
+    index: int
+    """Of what it may be exchanged for."""
+    numbers: tuple[float, ...]
+    """That the file has."""
+
+
 class Side(Protocol):
     """A module that is fed what the file is fed."""
 
@@ -45,12 +130,27 @@ class Side(Protocol):
         """The outputs in their order, each with its name, or ""; `double` and `half` compute so."""
         ...
 
-    def boundaries(self, feeds: Mapping[str, Array]) -> Sequence[Boundary]:
-        """Every call of a submodule, in the order in which they end."""
+    def record(
+        self,
+        feeds: Mapping[str, Array],
+        told: Callable[[Call, Sequence[Array]], None],
+        precision: str = "single",
+        attempt: Attempt | None = None,
+        until: int | None = None,
+    ) -> Recording:
+        """Run, and tell of every call with what it gives."""
         ...
 
-    def values(
-        self, feeds: Mapping[str, Array], wanted: Sequence[str], precision: str = "single"
-    ) -> dict[str, Array]:
-        """What these calls give, by their names in `boundaries`."""
+    def alternatives(
+        self,
+        feeds: Mapping[str, Array],
+        place: int | str,
+        numbers: Sequence[float],
+        told: Callable[[int, tuple[str, str, str], Array | None], None],
+    ) -> None:
+        """Tell what a call or a module may be exchanged for: kind, what PyTorch has, what it would be, its value."""
+        ...
+
+    def load(self, path: Path) -> None:
+        """Give the module the tensors of a safetensors file."""
         ...

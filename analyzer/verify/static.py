@@ -9,8 +9,6 @@ from analyzer.ledger import Ledger
 from analyzer.model import Graph, Node, StoredTensor
 from analyzer.verify.record import Difference
 
-__all__ = ["count_alike", "find_differences"]
-
 _FEW = 16
 """Numbers of a stored tensor that are told."""
 

@@ -17,10 +17,8 @@ from analyzer.timing.request import Feed, Fill
 from analyzer.units import printable
 from analyzer.verify.agreement import compare_values, worst
 from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
-from analyzer.verify.running import Runner
+from analyzer.verify.running import Runner, Subject
 from analyzer.verify.static import count_alike, find_differences
-
-__all__ = ["local_path", "measure_depths", "name_node", "verify_files"]
 
 _PLAIN, _OTHER = "ORT_DISABLE_ALL", "ORT_ENABLE_ALL"
 _AT_ONCE = 64
@@ -120,9 +118,9 @@ def _compare(
     found: dict[tuple[str, str], Agreement] = {}
     names, others = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     for run in runs:
-        mine = runner.run(paths[0], run.feeds, run.seed, _PLAIN, names)
+        mine = runner.run(Subject(paths[0]), names, None, run.feeds, run.seed, _PLAIN)
         again = _again(runner, paths[0], run, names)
-        yours = runner.run(paths[1], run.feeds, run.seed, _PLAIN, others)
+        yours = runner.run(Subject(paths[1]), others, None, run.feeds, run.seed, _PLAIN)
         for name, other in pairs:
             made = compare_values(mine.get(name), yours.get(other), again.get(name), depths.get(name, 1))
             found[name, other] = worst(found.get((name, other)), made)
@@ -132,7 +130,7 @@ def _compare(
 def _again(runner: Runner, path: Path, run: _Run, names: Sequence[str]) -> dict[str, Array]:
     """The values as other kernels make them; nothing where these do not run."""
     try:
-        return runner.run(path, run.feeds, run.seed, _OTHER, names)
+        return runner.run(Subject(path), names, None, run.feeds, run.seed, _OTHER)
     except TimingError:
         return {}
 

@@ -11,8 +11,8 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from analyzer.audit import audit_model
+from analyzer.formats import RenderOptions, render_report
 from analyzer.group import group_by
-from analyzer.render import RenderOptions, render_report
 from analyzer.report import Inspection, Report
 
 __all__ = ["HOSTILE", "MANY", "TENSORS", "hostile", "inspect", "layers", "many", "tame", "write"]

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import chromium
@@ -34,25 +35,69 @@ def main() -> None:
     if not (options.folder / MODEL).is_file():
         sys.exit(f"{options.folder / MODEL} is not there: make demo exports it")
     with tempfile.TemporaryDirectory() as made, chromium.visitor(executable) as visit:
-        inspected, reconciled = (
-            make(options.folder, command, Path(made)) for command in ("inspect", "reconcile")
-        )
-        shoot(visit(inspected, calm=True), options.into / "html-bert.png")
-        dark = visit(inspected, calm=True, scheme="dark")
+        pages = {"bert": make(options.folder, ["inspect", MODEL], Path(made, "bert.html"))}
+        pages |= dict(make_small(Path(made)))
+        for name, page in pages.items():
+            shoot(visit(page, calm=True), options.into / f"html-{name}.png")
+            shoot(visit(page, calm=True, size=chromium.PHONE), options.into / f"html-{name}-phone.png")
+        dark = visit(pages["bert"], calm=True, scheme="dark")
         Reader(dark.page).enter_largest()
         dark.page.mouse.move(0, 0)
         shoot(dark, options.into / "html-dark.png")
-        shoot(visit(inspected, calm=True, size=chromium.PHONE), options.into / "html-phone.png")
-        shoot(visit(reconciled, calm=True), options.into / "html-waterfall.png")
 
 
-def make(folder: Path, command: str, into: Path) -> Path:
+_CONFIG = (
+    '{"model_type": "bert", "vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 2, '
+    '"num_attention_heads": 4, "intermediate_size": 256}'
+)
+_QUANTIZE = (
+    "from onnxruntime.quantization import quantize_dynamic; quantize_dynamic('fp32/model.onnx', 'int8.onnx')"
+)
+
+
+def make_small(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Pages of a small BERT and of what became of it."""
+    (folder / "config.json").write_text(_CONFIG)
+    run(
+        folder,
+        [
+            "-m",
+            "analyzer",
+            "export",
+            "config.json",
+            "--class",
+            "AutoModel",
+            "--random-weights",
+            "-o",
+            "fp32",
+            "--quiet",
+        ],
+    )
+    run(folder, ["-c", _QUANTIZE])
+    budget = ["--max-bytes", "800kB", "--max-parameters", "160k", "--min-opset", "17"]
+    asked = {
+        "quantized": ["inspect", "int8.onnx"],
+        "compare": ["compare", "fp32/model.onnx", "int8.onnx"],
+        "check": ["check", "fp32/model.onnx", *budget],
+        "survey": ["inspect", "fp32/model.onnx", "int8.onnx"],
+        "time": ["time", "fp32/model.onnx", "--shape", "batch=1,sequence=128", "--runs", "20"],
+        "reconcile": ["reconcile", "fp32/model.onnx"],
+    }
+    for name, command in asked.items():
+        yield name, make(folder, command, folder / f"{name}.html")
+
+
+def make(folder: Path, command: list[str], path: Path) -> Path:
     """Write the page of a command, which names the model as anybody would who ran it in that folder."""
-    path = into / f"{command}.html"
-    asked = [sys.executable, "-m", "analyzer", command, MODEL, "--quiet", "-o", str(path)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run(asked, cwd=folder, env=environment, check=True)
+    run(folder, ["-m", "analyzer", *command, "--quiet", "-o", str(path)])
     return path
+
+
+def run(folder: Path, arguments: list[str]) -> None:
+    """Run Python there; a finding is an answer too."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "ORT_DISABLE_TELEMETRY": "1"}
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=False)
+    assert done.returncode in (0, 1), arguments
 
 
 def shoot(visit: chromium.Visit, path: Path) -> None:

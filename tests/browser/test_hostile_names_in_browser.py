@@ -20,8 +20,8 @@ from playwright.sync_api import Page
 from reader import Reader
 
 from analyzer.errors import UsageError
-from analyzer.render import to_document
-from analyzer.render.html import render_documents
+from analyzer.formats import to_document
+from analyzer.formats.html import render_documents
 from analyzer.units import printable
 
 pytestmark = pytest.mark.browser

@@ -21,7 +21,7 @@ import pytest
 from playwright.sync_api import expect
 from reader import Reader
 
-from analyzer.render import to_document
+from analyzer.formats import to_document
 
 pytestmark = pytest.mark.browser
 

@@ -14,9 +14,9 @@ from models import audit, ramp, text_model
 from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import Among, AtLeast, AtMost, BudgetReport, Growth, Limit, Over, Rule
 from analyzer.errors import UsageError
+from analyzer.formats import render_report
+from analyzer.formats.options import RenderOptions
 from analyzer.ledger import Finding, Ledger, Severity
-from analyzer.render import render_report
-from analyzer.render.options import RenderOptions
 
 TEXT = """
     g (float[1,3] x) => (float[1,3] y) {

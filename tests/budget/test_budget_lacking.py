@@ -24,9 +24,9 @@ from analyzer.budget.holding import Outcome, hold
 from analyzer.budget.measuring import METRICS, Measured, measure
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Rule, Status, Verdict
 from analyzer.budget.selecting import Unknown, select
+from analyzer.formats.json import render_json
 from analyzer.group import group_by
 from analyzer.ledger import Ledger, Role
-from analyzer.render.json import render_json
 from analyzer.report import Inspection
 from analyzer.saved import load_report
 

@@ -16,9 +16,9 @@ from models import audit, dynamo_like, external, ramp, save, set_metadata, text_
 from analyzer.audit import audit_model
 from analyzer.budget.measuring import METRICS, Measured, list_parts, measure
 from analyzer.budget.selecting import Selection, Unknown, select
+from analyzer.formats.json import render_json
 from analyzer.group import group_by
 from analyzer.ledger import Ledger
-from analyzer.render.json import render_json
 from analyzer.report import Inspection
 from analyzer.saved import load_report
 

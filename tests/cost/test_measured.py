@@ -124,3 +124,20 @@ def test_axes_that_meet_are_equal_until_sizes_say_otherwise(tmp_path: Path) -> N
     for a, b in ((1, 7), (7, 1)):
         wide = measure_cost(ledger, sizes={"a": a, "b": b})
         assert (wide.at(wide.total.macs), wide.assumed) == (140, ())
+
+
+@pytest.mark.time
+def test_times_stand_beside_the_work_of_each_group(tmp_path: Path) -> None:
+    text = "g (float[b, 6] x) => (float[b, 4] y) { h = MatMul(x, w) y = MatMul(h, v) }"
+    proto = text_model(text, {"w": noise(6, 5), "v": noise(5, 4)})
+    for node, name in zip(proto.graph.node, ("/one/MatMul", "/two/MatMul"), strict=True):
+        node.name = name
+    asked = ("--shape", "b=3", "--runs", "2", "--optimization", "none", "--by", "scope", "--format", "json")
+
+    done = run_here("time", save(tmp_path, proto), *asked)
+
+    told = json.loads(done.stdout)
+    jsonschema.validate(told, load_schema("time"))
+    assert told["macs"] == 3 * (6 * 5 + 5 * 4)
+    assert {group["group"]: group["macs"] for group in told["groups"]} == {"one": 90, "two": 60}
+    assert told["macs_per_second"] == pytest.approx(told["macs"] / told["latency_ms"]["mean"] * 1e3)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.cost.algebra import Size, evaluate, symbol
+from analyzer.cost.algebra import Size, add, evaluate, multiply, remainder, symbol
 from analyzer.cost.compute import COMPUTE
 from analyzer.cost.fused import FUSED
 from analyzer.cost.layout import LAYOUT
@@ -288,3 +288,29 @@ def test_sequences_of_tensors_are_followed() -> None:
 
     assert first[0].shape == (N, 2)
     assert joined[0].shape == (N, 6)
+
+
+@given(st.integers(0, 40), st.integers(1, 9))
+def test_a_remainder_of_what_was_filled_up_is_nothing(n: int, width: int) -> None:
+    filled = add(N, remainder(multiply(N, -1), width))  # as exporters pad a length to whole blocks
+
+    assert remainder(filled, width) == 0
+    assert at(filled, n=n) == n + -n % width
+
+
+@given(st.integers(1, 40), st.sampled_from([4, 5]))
+def test_a_floor_that_exporters_spell_out_is_one(n: int, width: int) -> None:
+    """`a // b` of whole numbers: the quotient towards 0, less 1 where a remainder has another sign than b."""
+    by = value(data=[width])
+    given = Value(DType.INT64, (), (N,))
+    left = made_of(step_of("Mod", given, by))[0]
+    is_other = made_of(
+        step_of("Not", made_of(step_of("Equal", made_of(step_of("Sign", left))[0], value(data=[1])))[0])
+    )[0]
+    has_rest = made_of(step_of("Cast", left, to=9))[0]
+    less = made_of(step_of("Cast", made_of(step_of("And", is_other, has_rest))[0], to=7))[0]
+    (floor,) = made_of(step_of("Sub", made_of(step_of("Div", given, by))[0], less))
+
+    assert less.data == (0,)
+    assert floor.data is not None
+    assert at(floor.data[0], n=n) == n // width  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from onnx import helper, numpy_helper
 
 from analyzer.audit import audit_model
 from analyzer.findings.facts import count_freed
+from analyzer.formats import RenderOptions, render_report, to_document
 from analyzer.group import group_by
 from analyzer.ledger import Ledger
-from analyzer.render import RenderOptions, render_report, to_document
 from analyzer.report import Inspection, SurveyReport
 from analyzer.survey import survey_models
 

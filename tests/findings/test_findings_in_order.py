@@ -14,10 +14,10 @@ from models import audit, ramp, text_model
 
 from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import AtMost, Rule
+from analyzer.formats import render_report
+from analyzer.formats.options import RenderOptions
 from analyzer.group import group_by
 from analyzer.ledger import Finding, Ledger, Severity
-from analyzer.render import render_report
-from analyzer.render.options import RenderOptions
 from analyzer.report import Inspection, SurveyReport
 from analyzer.survey import survey_models
 

@@ -25,8 +25,8 @@ from analyzer.audit import audit_model
 from analyzer.errors import UsageError
 from analyzer.fleet.lake import open_lake
 from analyzer.fleet.sql import ask_lake
+from analyzer.formats.json import to_document
 from analyzer.group import group_by
-from analyzer.render.json import to_document
 from analyzer.report import Inspection
 from analyzer.schemas import load_schema
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.errors import FormulaError
+from analyzer.formats.json import render_json
 from analyzer.formulas.counting import choose_class, count_config, count_parts, settle_fields
 from analyzer.formulas.family import Family, Field, family_names, load_families, load_family
 from analyzer.formulas.language import FUNCTIONS
 from analyzer.formulas.record import Checked, Formula, FormulaReport
 from analyzer.formulas.rows import cache_bytes, weigh
-from analyzer.render.json import render_json
 
 CLASSES = [(key, name) for key in family_names() for name in load_family(key).classes]
 

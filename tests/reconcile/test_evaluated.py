@@ -27,11 +27,11 @@ from models import (
 from onnx import ModelProto
 
 from analyzer.errors import ManifestError
+from analyzer.formats import render_report
 from analyzer.group import group_by
 from analyzer.manifest import Manifest, Program, Traced, load_manifest, save_manifest
 from analyzer.reconciliation import Reconciliation
 from analyzer.recover import recover_state
-from analyzer.render import render_report
 from analyzer.report import ReconcileReport
 
 WIDTH = 8

@@ -30,9 +30,9 @@ from models import (
 )
 
 from analyzer.content import Array
+from analyzer.formats.json import render_json
 from analyzer.group import group_by
 from analyzer.reconciliation import Reconciliation
-from analyzer.render.json import render_json
 from analyzer.report import ReconcileReport
 
 FC = ramp(2, 3)

@@ -12,7 +12,7 @@ import pytest
 import timings
 
 from analyzer.errors import UsageError
-from analyzer.render.json import render_json
+from analyzer.formats.json import render_json
 from analyzer.saved.timing import is_saved_timing, load_timing
 from analyzer.timing.record import Timing
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import onnx
 import pytest
 from commands import run_here
@@ -80,9 +81,9 @@ def swap(proto: onnx.ModelProto) -> None:
         (
             activation,
             "encoder.layer.0.intermediate.intermediate_act_fn",
-            "Relu, and GELUActivation in PyTorch",
+            "Relu, and Gelu in PyTorch",
         ),
-        (swap, "encoder.layer.0.attention.self.query", "what Linear gives is off by"),
+        (swap, "encoder.layer.0.attention.self.query", "encoder.layer.0.attention.self.query.weight: "),
     ],
 )
 def test_a_fault_is_told_at_its_module(
@@ -101,16 +102,124 @@ def test_a_fault_is_told_at_its_module(
     assert reason in first["reason"]
 
 
-def test_codes_of_activations_are_never_the_same_in_silence(exported: Path, tmp_path: Path) -> None:
+def half(source: Path, target: Path) -> None:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    onnx.save(convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
+
+
+def dynamic(source: Path, target: Path) -> None:
     from onnxruntime.quantization import quantize_dynamic
 
-    quantize_dynamic(exported / "model.onnx", tmp_path / "int8.onnx")
+    quantize_dynamic(source, target)
 
-    code, document = verify(tmp_path / "int8.onnx", "--against", exported)
 
-    assert (code, document["same"]) == (2, False)
-    assert {each["verdict"] for each in document["outputs"]} == {"not-compared"}
-    assert any("round activations" in each for each in document["uncovered"])
+def static(source: Path, target: Path) -> None:
+    ids = np.random.default_rng(0).integers(3, 300, (3, 2, 11))
+    given = {"attention_mask": np.ones((2, 11), np.int64), "token_type_ids": np.zeros((2, 11), np.int64)}
+    quantize(source, target, [{"input_ids": each, **given} for each in ids], "QDQ")
+
+
+def quantize(source: Path, target: Path, samples: list[dict[str, object]], form: str) -> None:
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def get_next(self) -> dict[str, object] | None:
+            return samples.pop() if samples else None
+
+    quantize_static(source, target, Reader(), quant_format=QuantFormat[form])
+
+
+def four_bits(source: Path, target: Path) -> None:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    quantizer = MatMulNBitsQuantizer(onnx.load(source), block_size=32, is_symmetric=True)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target))
+
+
+FORMS = {"half": half, "dynamic": dynamic, "QDQ": static, "four bits": four_bits}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_with_codes_or_half_precision_computes_pytorchs_function_of_its_weights(
+    exported: Path, tmp_path: Path, form: str
+) -> None:
+    FORMS[form](exported / "model.onnx", tmp_path / "model.onnx")
+
+    code, document = verify(tmp_path / "model.onnx", "--against", exported)
+
+    assert (code, document["same"], document["first"]) == (0, True, None)
+    assert any("PyTorch computes with those of the file" in each for each in document["uncovered"])
+
+
+@pytest.mark.parametrize("form", ["half", "dynamic", "QDQ"])
+def test_a_fault_in_a_file_with_codes_is_told_at_its_module(
+    exported: Path, tmp_path: Path, form: str
+) -> None:
+    FORMS[form](exported / "model.onnx", tmp_path / "model.onnx")
+    proto = onnx.load(tmp_path / "model.onnx")
+    epsilon(proto)
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    code, document = verify(tmp_path / "model.onnx", "--against", exported)
+
+    assert code == 1
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert first["module"] == "encoder.layer.1.attention.output.LayerNorm"
+    assert "epsilon 0.05, and epsilon 1e-12 in PyTorch" in first["reason"]
+
+
+def plant(proto: onnx.ModelProto) -> None:
+    """A gate behind the first activation."""
+    node = next(each for each in proto.graph.node if each.op_type == "Gelu")
+    gate = np.random.default_rng(0).normal(1, 0.1, 128).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(gate, "gate"))
+    read = [each for each in proto.graph.node if node.output[0] in each.input]
+    for each in read:
+        each.input[[*each.input].index(node.output[0])] = "gated"
+    place = [*proto.graph.node].index(node)
+    proto.graph.node.insert(place + 1, helper.make_node("Mul", [node.output[0], "gate"], ["gated"]))
+
+
+def skip(proto: onnx.ModelProto) -> None:
+    """The second layer reads what the first is given."""
+    norms = [each for each in proto.graph.node if each.op_type == "LayerNormalization"]
+    before, after = norms[0].output[0], norms[2].output[0]
+    for each in proto.graph.node:
+        for slot, name in enumerate(each.input):
+            if name == after:
+                each.input[slot] = before
+
+
+def drop(proto: onnx.ModelProto) -> None:
+    norm = [each for each in proto.graph.node if each.op_type == "LayerNormalization"][2]
+    add = next(each for each in proto.graph.node if norm.input[0] in each.output)
+    norm.input[0] = add.input[0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "module", "reason"),
+    [
+        (plant, "encoder.layer.0.intermediate.intermediate_act_fn", "gate, which PyTorch does not have"),
+        (skip, "encoder.layer.0", "nothing: encoder.layer.0 is skipped"),
+        (drop, "encoder.layer.0.output", "residual is dropped"),
+    ],
+)
+def test_what_the_graph_does_is_told_with_its_cause(
+    fault: Callable[[onnx.ModelProto], None], module: str, reason: str, exported: Path, tmp_path: Path
+) -> None:
+    proto = onnx.load(exported / "model.onnx")
+    fault(proto)
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    code, document = verify(tmp_path / "model.onnx", "--against", exported)
+
+    assert code == 1
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert (first["module"], reason in first["reason"]) == (module, True), first
 
 
 def test_a_side_without_weights_computes_with_those_of_the_file_or_says_what_is_lost(
@@ -122,6 +231,42 @@ def test_a_side_without_weights_computes_with_those_of_the_file_or_says_what_is_
 
     assert result.returncode in (0, 2)
     assert "computes the same" in result.stdout or "cannot be recovered from the file" in result.stderr
+
+
+CONVOLUTIONS = """
+import torch
+from torch import nn
+def factory():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, bias=False),
+        nn.BatchNorm2d(8), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5),
+    )
+    for each in net.modules():
+        if isinstance(each, nn.BatchNorm2d):
+            nn.init.normal_(each.running_mean), nn.init.uniform_(each.running_var, 0.5, 2)
+    return net.eval(), (torch.randn(2, 3, 16, 16),)
+"""
+
+
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+def test_codes_take_the_place_of_norms_and_activations_and_compute_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    (tmp_path / "convolutions.py").write_text(CONVOLUTIONS)
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "convolutions:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
+    model = tmp_path / "out" / "model.onnx"
+    name = onnx.load(model, load_external_data=False).graph.input[0].name
+    random = np.random.default_rng(0)
+    images: list[dict[str, object]] = [
+        {name: random.normal(size=(2, 3, 16, 16)).astype(np.float32)} for _ in range(4)
+    ]
+    quantize(model, model.with_name("int8.onnx"), images, form)
+
+    code, document = verify(model.with_name("int8.onnx"))
+
+    assert (code, document["same"], document["first"]) == (0, True, None)
 
 
 FACTORY = """

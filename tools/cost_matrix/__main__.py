@@ -72,7 +72,7 @@ def main() -> None:
         if options.only in str(path) and not path.name.startswith(".")
     ]
     asked = []
-    with ProcessPoolExecutor(options.processes, max_tasks_per_child=50) as pool:
+    with ProcessPoolExecutor(options.processes) as pool:
         for one in pool.map(partial(_ask, options.peers), paths):
             asked.append(one)
             if one.cell.verdict is not Verdict.EXACT:

@@ -11,7 +11,7 @@ from pathlib import Path
 from analyzer.audit import audit_model
 from analyzer.cost.account import measure_cost
 from analyzer.cost.algebra import evaluate
-from analyzer.cost.measured import Compared, compare_run, sizes_at
+from analyzer.cost.measured import Compared, compare_run, sizes_at, trace_apart
 from analyzer.cost.walk import Walk
 from analyzer.dtypes import DType
 from analyzer.errors import OnnxLedgerError
@@ -19,10 +19,10 @@ from analyzer.ledger import Ledger
 from analyzer.read import read_model
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
-from analyzer.timing.running.traced import Tracing, trace
+from analyzer.timing.running.traced import Tracing
 
-_SCALES = (1, 2, 3)
-"""Batches; lengths are divided by them. Of files without free axes, the sizes that they have."""
+_SIZES = ((1, None), (2, 11), (3, 6))
+"""Batches and lengths, the first as `time` would have it. Of files without free axes, the sizes that they have."""
 
 
 class Verdict(StrEnum):
@@ -75,9 +75,11 @@ def hold(path: Path, name: str) -> Cell:
     with tempfile.TemporaryDirectory() as folder:
         asked = Tracing(str(path.absolute()), folder, tuple(point.feeds for point in points))
         try:
-            traced = trace(asked)
-        except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
+            traced = trace_apart(asked, name)
+        except OnnxLedgerError as error:
             return Cell(name, Verdict.NOT_RUN, why=str(error)[:200])
+        if isinstance(traced, str):
+            return Cell(name, Verdict.NOT_RUN, why=traced[:200])
         ran = read_model(traced.ran)
         found = []
         for inputs, run in zip(points, traced.runs, strict=True):
@@ -123,10 +125,10 @@ def _points(ledger: Ledger) -> list[Inputs]:
     usual = plan_feeds(ledger)[0]
     free = {axis.role: axis.size for axis in usual.axes if axis.name is not None}
     points = []
-    for scale in _SCALES:
-        sizes = [("batch", scale)] if "batch" in free else []
-        if "sequence" in free and scale > 1:
-            sizes.append(("sequence", max(1, free["sequence"] // scale - 1)))
+    for batch, length in _SIZES:
+        sizes = [("batch", batch)] if "batch" in free else []
+        if "sequence" in free and length is not None:
+            sizes.append(("sequence", length))
         try:
             points.append(plan_feeds(ledger, Shapes(tuple(sizes)))[0])
         except OnnxLedgerError:

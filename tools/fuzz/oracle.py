@@ -16,11 +16,11 @@ from onnx import numpy_helper
 from analyzer.audit import audit_model
 from analyzer.dtypes import DType
 from analyzer.errors import LedgerError, OnnxLedgerError
+from analyzer.formats import FORMATS, RenderOptions
 from analyzer.group import group_by
 from analyzer.group.keys import KEYS
 from analyzer.ledger import Ledger
 from analyzer.model import Carrier
-from analyzer.render import FORMATS, RenderOptions
 from analyzer.report import Inspection
 
 __all__ = ["MAY_REFUSE", "BrokenPromiseError", "check_file"]

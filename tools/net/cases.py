@@ -16,18 +16,16 @@ from onnx import numpy_helper
 from analyzer.collapse import collapse_graph
 from analyzer.comparison import compare_ledgers
 from analyzer.findings.catalog import explain, load_explanations
+from analyzer.formats import FORMATS, RenderOptions, find_suffixes, render_report
+from analyzer.formats.graph import FORMATS as GRAPH_FORMATS
+from analyzer.formats.json import write_json
+from analyzer.formats.json.explain import document_explanations
+from analyzer.formats.markdown.pages import write_markdown
+from analyzer.formats.text.writer import write_text
 from analyzer.graph import build_graph
 from analyzer.group import group_by
 from analyzer.group.keys import label_members
-from analyzer.render import FORMATS, RenderOptions, find_suffixes, render_report
-from analyzer.render.graph import FORMATS as GRAPH_FORMATS
-from analyzer.render.json import write_json
-from analyzer.render.text.explain import (
-    document_explanations,
-    list_explanations,
-    markdown_explanations,
-    text_explanations,
-)
+from analyzer.pages.kinds import describe
 from analyzer.report import GraphReport, Inspection, ReconcileReport, Report
 from analyzer.version import version
 
@@ -97,11 +95,14 @@ def _scrubbed(render: Callable[[], str | bytes]) -> Callable[[], str]:
 
 
 def _explanations() -> Iterator[Case]:
-    some, every = tuple(map(explain, ("opaque", "duplicate-content"))), load_explanations()
-    yield Case("explain/text", lambda: text_explanations(some))
-    yield Case("explain/list", lambda: list_explanations(every))
-    yield Case("explain/markdown", lambda: markdown_explanations(some, is_page=False))
-    yield Case("explain/json", _scrubbed(lambda: write_json(document_explanations(some))))
+    some, every = (
+        document_explanations(each)
+        for each in (map(explain, ("opaque", "duplicate-content")), load_explanations())
+    )
+    yield Case("explain/text", lambda: write_text(describe(some), verbose=True))
+    yield Case("explain/list", lambda: write_text(describe(every)))
+    yield Case("explain/markdown", lambda: write_markdown(describe(some), verbose=True))
+    yield Case("explain/json", _scrubbed(lambda: write_json(some)))
 
 
 def _chain(count: int, name: str = "layer") -> onnx.ModelProto:

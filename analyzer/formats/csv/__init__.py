@@ -1,0 +1,33 @@
+"""Report -> CSV: a row for each of the smallest things that it speaks of, with the numbers of the JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from analyzer.documents.base import Head
+from analyzer.formats.csv.cells import write_cell
+from analyzer.formats.csv.columns import COLUMNS
+from analyzer.formats.csv.rows import list_rows
+from analyzer.formats.json import to_document
+from analyzer.formats.options import RenderOptions
+from analyzer.report import Report
+from analyzer.schemas import schema_name
+
+__all__ = ["COLUMNS", "render_csv"]
+
+
+def render_csv(report: Report | Head, options: RenderOptions | None = None) -> str:
+    """The report as RFC 4180 has it, but with lines that end as Unix's do; the first holds the names of the columns.
+
+    It holds every row, whatever the options; docs/reference/report-format.md has the columns. Of a document
+    alone `group` is empty, as it does not say which group a tensor is in.
+    """
+    document = to_document(report)
+    columns = COLUMNS[schema_name(document)]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    for row in list_rows(report, document):
+        writer.writerow([write_cell(row[column]) for column in columns])
+    return stream.getvalue()

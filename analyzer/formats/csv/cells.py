@@ -1,0 +1,49 @@
+"""A value of a JSON document -> the text of a cell."""
+
+from __future__ import annotations
+
+from analyzer.formats.json.parts import utf8
+from analyzer.units import printable
+
+__all__ = ["join_shape", "write_cell"]
+
+
+def write_cell(value: object) -> str:
+    """Numbers as they are, nothing for null, lists with semicolons; text that no program runs.
+
+    >>> [write_cell(value) for value in (109_482_240, 0.5, None, True, ["a", "b"])]
+    ['109482240', '0.5', '', 'true', 'a;b']
+    >>> write_cell(-5), write_cell("-5"), write_cell(" =HYPERLINK(A1)")
+    ('-5', "'-5", "' =HYPERLINK(A1)")
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return _defuse(";".join(map(_plain, value)))
+    return _defuse(_plain(value))
+
+
+def _plain(value: object) -> str:
+    """On one line, and safe on a terminal."""
+    return printable(utf8(str(value)))
+
+
+def _defuse(text: str) -> str:
+    """With an apostrophe before what a spreadsheet would take for a formula."""
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def join_shape(shape: list[int]) -> str:
+    """Dimensions.
+
+    >>> join_shape([768, 3072]), join_shape([])
+    ('768x3072', 'scalar')
+    """
+    return "x".join(map(str, shape)) or "scalar"

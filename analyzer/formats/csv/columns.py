@@ -1,0 +1,126 @@
+"""The columns of each kind of report: the keys of the record that a row is made of, and what differs from that."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+
+from analyzer.documents.base import Record
+from analyzer.documents.check import Verdict
+from analyzer.documents.compare import TensorPair, TensorSide
+from analyzer.documents.compare_time import TimePair
+from analyzer.documents.cost import CostGroup
+from analyzer.documents.formula import FormulaPart
+from analyzer.documents.inspect import Tensor
+from analyzer.documents.reconcile import Parameter
+from analyzer.documents.recover import Lossy, Lost, StateTensor, Unnamed
+from analyzer.documents.survey import Surveyed, SurveyTotals, Unreadable
+from analyzer.documents.time import TimeGroup
+from analyzer.documents.verify import VerifiedModule
+
+__all__ = ["COLUMNS", "nested", "plain", "spread"]
+
+
+def _find_record(kind: Any) -> type[Record] | None:
+    """The record that a field holds by itself, or null; None where it holds anything else."""
+    if get_origin(kind) is Annotated:
+        return _find_record(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        return next(filter(None, map(_find_record, get_args(kind))), None)
+    return kind if isinstance(kind, type) and issubclass(kind, Record) else None
+
+
+def nested(record: type[Record]) -> dict[str, type[Record]]:
+    """The keys that hold an object, and its record."""
+    found = {field.encode_name: _find_record(field.type) for field in msgspec.structs.fields(record)}
+    return {key: inner for key, inner in found.items() if inner is not None}
+
+
+def plain(record: type[Record], *without: str) -> tuple[str, ...]:
+    """The other keys, in the record's order.
+
+    >>> plain(TensorSide, "copy_of")[:3]
+    ('name', 'group', 'dtype')
+    """
+    objects = nested(record)
+    return tuple(
+        field.encode_name
+        for field in msgspec.structs.fields(record)
+        if field.encode_name not in (*objects, *without)
+    )
+
+
+def spread(key: str, record: type[Record]) -> dict[str, str]:
+    """The columns of an object of numbers, `ms_a`, `ms_b`, and its keys; an expression goes by the key alone."""
+    inner = plain(record, _LEFT_OUT)
+    return {key if name == _EXPRESSION else f"{key}_{name}": name for name in inner}
+
+
+_LEFT_OUT, _EXPRESSION = "change", "expression"
+
+
+def _columns(
+    *records: type[Record], without: str = "", after: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[str, ...]:
+    """The keys of the records, each once, in their order, an object's in its place.
+
+    Args:
+        records: what a row may be made of.
+        without: keys that no column has.
+        after: what stands after a key: columns of no record, or keys that stand elsewhere there.
+    """
+    moved = after or {}
+    left = {*without.split(), *(name for names in moved.values() for name in names)}
+    return tuple(dict.fromkeys(_place(records, left, moved)))
+
+
+def _place(
+    records: tuple[type[Record], ...], left: set[str], moved: Mapping[str, tuple[str, ...]]
+) -> Iterator[str]:
+    for record in records:
+        objects = nested(record)
+        for field in msgspec.structs.fields(record):
+            key = field.encode_name
+            if key not in left:
+                yield from spread(key, objects[key]) if key in objects else (key,)
+                yield from moved.get(key, ())
+
+
+_TIMED = _columns(TimeGroup, without="keys")
+_COMPARED = _columns(TimePair, without="keys")
+_RECONCILED = _columns(Parameter, without="why", after={"trainable": ("group",)})
+_AT = ("axis", "value")
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "inspect": _columns(Tensor, without="opaque hides", after={"graph_path": ("group", "role")}),
+    "survey": _columns(
+        Surveyed,
+        Unreadable,
+        without="totals roles",
+        after={"readable": (*plain(SurveyTotals, "models", "readable"), "stored_tensors", "shared_bytes")},
+    ),
+    "reconcile": _RECONCILED,
+    "export": _RECONCILED,
+    "recover": _columns(
+        *(StateTensor, Lossy, Lost, Unnamed),
+        without="buffer",
+        after={"name": ("graph_path", "kind", "status", "dtype")},
+    ),
+    "compare": (
+        *plain(TensorPair),
+        *(f"{key}_{side}" for key in plain(TensorSide, *nested(TensorPair)) for side in "ab"),
+        *_columns(TensorPair, without=" ".join((*plain(TensorPair), "a b"))),
+    ),
+    "compare_time": _COMPARED,
+    "compare_sweep": (*_AT, *_COMPARED),
+    "verify": ("kind", *_columns(VerifiedModule)),
+    "cost": _columns(CostGroup, without="keys"),
+    "check": _columns(Verdict, after={"status": ("skipped",)}),
+    "time": _TIMED,
+    "sweep": (*_AT, *_TIMED),
+    "formula": ("term", *_columns(FormulaPart)),
+}
+"""By the name of the schema; docs/reference/report-format.md says what stands in each."""

@@ -1,0 +1,38 @@
+"""Report -> Page: what its document says, and of a formula also its expressions in symbols."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analyzer.documents.base import Head
+from analyzer.formats.json import to_record
+from analyzer.pages.kinds import describe
+from analyzer.pages.page import Page
+
+if TYPE_CHECKING:
+    from analyzer.report import Report
+
+__all__ = ["page_of"]
+
+
+def page_of(report: Report | Head, document: Head | None = None) -> Page:
+    """What a report, or its document, says.
+
+    Args:
+        report: what a command answers, or the document of a saved report.
+        document: the same as its document, where that is made already.
+
+    Raises:
+        KeyError: there is no page of its kind.
+    """
+    from analyzer.formulas.record import FormulaReport
+
+    document = document or to_record(report)
+    if isinstance(report, FormulaReport):
+        from analyzer.documents.formula import FormulaDocument
+        from analyzer.pages.formula import describe_formula
+        from analyzer.pages.symbols import symbols_of
+
+        assert isinstance(document, FormulaDocument)
+        return describe_formula(document, symbols_of(report))
+    return describe(document)

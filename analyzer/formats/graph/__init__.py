@@ -1,0 +1,46 @@
+"""A graph of a model -> text in one of the formats that draw or read graphs, one file per format.
+
+A format's file, and networkx with it, is loaded when the format is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyzer.report import GraphReport
+
+__all__ = ["FORMATS", "SUFFIXES", "GraphFormat"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFormat:
+    """A form of a graph; called with the report, it answers with its text."""
+
+    renderer: str
+    """What makes it of the graph: a module of `analyzer.formats.graph`, and its function."""
+    suffixes: tuple[str, ...] = ()
+    """Of `-o` paths that ask for it."""
+    has_metric: bool = False
+    """Whether it shows the metric that was asked for, which its function then takes too."""
+
+    def __call__(self, report: GraphReport) -> str:
+        module, _, function = self.renderer.partition(":")
+        made: Callable[..., str] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+        return made(report.graph, report.metric) if self.has_metric else made(report.graph)
+
+
+FORMATS: dict[str, GraphFormat] = {
+    "dot": GraphFormat("dot:render_dot", (".dot", ".gv")),
+    "graphml": GraphFormat("graphml:render_graphml", (".graphml",)),
+    "json": GraphFormat("json:render_json", (".json",)),
+    "model-explorer": GraphFormat("model_explorer:render_model_explorer", has_metric=True),
+    "svg": GraphFormat("svg:render_svg", (".svg",)),
+}
+"""By the name that `--format` takes."""
+
+SUFFIXES = dict(sorted((suffix, name) for name, made in FORMATS.items() for suffix in made.suffixes))
+"""Formats by the suffix of an `-o` path."""

@@ -1,0 +1,94 @@
+"""Report -> HTML: one self-contained page of its JSON document, and of others that are to stand beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analyzer.documents.base import Head
+from analyzer.documents.formula import FormulaDocument
+from analyzer.documents.kinds import DOCUMENTS
+from analyzer.documents.time import TimeDocument
+from analyzer.errors import UsageError
+from analyzer.formats.described import page_of
+from analyzer.formats.html.blocks import Keys, Section
+from analyzer.formats.html.page import make_page
+from analyzer.formats.html.writer import make_section
+from analyzer.formats.json import to_record
+from analyzer.formats.options import RenderOptions
+from analyzer.pages.beside import put_formula_beside, put_times_beside
+from analyzer.pages.kinds import PAGES, describe
+from analyzer.pages.page import Page
+from analyzer.report import Report
+from analyzer.saved import to_typed
+from analyzer.schemas import schema_name
+
+__all__ = ["render_documents", "render_html", "write_html"]
+
+_PARTS = 2
+"""Of a path, the title has its last: a model's own name is `model.onnx` too often."""
+
+
+def render_html(report: Report | Head, options: RenderOptions | None = None) -> str:
+    """The report as a page, with the documents that `options` have beside it.
+
+    Raises:
+        UsageError: a document beside it is of a kind that no page shows, or has a wrong value.
+    """
+    beside = options.beside if options is not None else ()
+    document = to_record(report)
+    return _make([document, *map(_typed, beside)], page_of(report, document))
+
+
+def render_documents(documents: Sequence[Mapping[str, Any]]) -> str:
+    """A page of JSON documents, a section each; the first gives it its title.
+
+    Raises:
+        UsageError: one is of a kind that no page shows, or has a wrong value.
+    """
+    return _make(list(map(_typed, documents)))
+
+
+def _typed(document: Mapping[str, Any]) -> Head:
+    """The record of a saved report."""
+    kind = schema_name(document)
+    if kind not in _SHOWN:
+        raise UsageError(
+            f"a report of `{kind}` has no place in a page; it shows those of {', '.join(sorted(_SHOWN))}"
+        )
+    return to_typed(document)
+
+
+_SHOWN = {kind for kind, record in DOCUMENTS.items() if record.__name__ in PAGES}
+"""Names of the schemas of what a page describes."""
+
+
+def _make(documents: Sequence[Head], page: Page | None = None) -> str:
+    """The page of all; `page` is the first document's, where a report says more than that."""
+    times = next((_times(each) for each in documents if isinstance(each, TimeDocument)), {})
+    formula = next((each for each in documents if isinstance(each, FormulaDocument)), None)
+    keys = Keys()
+    sections = []
+    for each in documents:
+        told = put_times_beside(page or describe(each), times)
+        page = None
+        if formula is not None and formula.total is not None:
+            told = put_formula_beside(told, formula.class_ or "The formula", formula.total)
+        sections.append(make_section(told, keys, times))
+    return _page(sections)
+
+
+def write_html(page: Page) -> str:
+    """What a page says, as a page of its own."""
+    return _page([make_section(page, Keys(), {})])
+
+
+def _page(sections: Sequence[Section]) -> str:
+    ends = sections[0].subject.split(" · ")[0].replace("\\", "/").rstrip("/").split("/")
+    title = "/".join(filter(None, ends[-_PARTS:])) or sections[0].title
+    return make_page(title, sections)
+
+
+def _times(document: TimeDocument) -> dict[str, float]:
+    """Milliseconds of each group, for other documents of the page."""
+    return {part.group: part.ms for part in document.groups if not part.across}

@@ -1,0 +1,169 @@
+"""Page -> a section of the HTML page: the same words and numbers, in tables that sort and charts of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from analyzer.findings.catalog import EXPLANATIONS, Explanation
+from analyzer.formats.html import blocks as html
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Detail,
+    Facts,
+    Findings,
+    Kind,
+    Notes,
+    Page,
+    Passage,
+    Problem,
+    Said,
+    Table,
+    Tone,
+    list_verdicts,
+    number_of,
+    say,
+    say_prose,
+)
+from analyzer.units import format_many, printable, shorten
+
+__all__ = ["make_section"]
+
+
+def make_section(page: Page, fresh: html.Keys, times: Mapping[str, float]) -> html.Section:
+    """All that a page says, also what text shows by `-v` only."""
+    keys = {
+        block.key: fresh.next()
+        for block in page.blocks
+        if isinstance(block, Table) and block.key and block.rows
+    }
+    made: list[html.Block] = []
+    if page.answer:
+        made.append(html.Answer(page.tone is Tone.GOOD, show(page.answer), is_plain=page.tone is Tone.PLAIN))
+    for verdict in list_verdicts(page):
+        made += [html.Answer(verdict.tone is Tone.GOOD, show(say_prose(line))) for line in verdict.lines]
+    if page.figures:
+        tiles = [html.Tile(figure.label, show(figure.value), show(figure.note)) for figure in page.figures]
+        made.append(html.Tiles(tuple(tiles)))
+    ordered = sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST)
+    made += [each for block in ordered for each in _block(block, keys, fresh, times)]
+    subject = show(
+        f"{page.subject} · {page.about}" if page.subject and page.about else page.subject or page.about
+    )
+    return html.Section(page.kind, page.question, subject, tuple(made))
+
+
+def _block(
+    block: Block, keys: Mapping[str, str], fresh: html.Keys, times: Mapping[str, float]
+) -> Iterator[html.Block]:
+    match block:
+        case Facts(facts=facts) if facts:
+            yield html.Facts(
+                tuple(html.Fact(show(fact.label), show(fact.value)) for fact in facts), _capital(block.title)
+            )
+        case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
+            told = tuple(show(say_prose(line), 4000) for line in lines)
+            yield html.Notes(told, _capital(show(block.title)), is_warning=tone is Tone.WARN)
+        case Findings():
+            yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
+        case Passage():
+            more = block.more.text if block.more else ""
+            yield html.Passage(
+                show(block.title), _capital(show(block.lead)), tuple(map(_shown, block.parts)), show(more)
+            )
+        case Table() if block.rows:
+            yield _table(block, keys, fresh)
+        case Chart() if not block.table or block.table in keys:
+            grid = (
+                {"grid": keys[block.table], "times": [[name, ms] for name, ms in times.items()]}
+                if block.table
+                else {}
+            )
+            data = {**grid, **block.data}
+            yield html.Chart(fresh.next(), show(block.title), block.kind, data, block.summary)
+
+
+def _shown(part: tuple[str, str]) -> tuple[str, str]:
+    """A heading and its text, the lines of which stay."""
+    heading, text = part
+    return show(heading), "\n".join(show(line, 4000) for line in text.split("\n"))
+
+
+def _problem(problem: Problem) -> html.Finding:
+    explanation = EXPLANATIONS.get(problem.id)
+    return html.Finding(
+        show(problem.id),
+        show(problem.severity),
+        show(problem.message, 4000),
+        tuple(map(show, problem.subjects[:_SUBJECTS])),
+        format_many(problem.nbytes, "byte") if problem.nbytes else "",
+        explanation.title if explanation else "",
+        tuple(_explained(explanation)) if explanation else (),
+        show(problem.model),
+    )
+
+
+_SUBJECTS = 1000
+"""Names of a finding that a page holds."""
+
+
+def _explained(known: Explanation) -> Iterator[tuple[str, str]]:
+    told = (("What it means", known.meaning), ("What it costs", known.cost), ("How to mend it", known.mend))
+    return ((heading, text) for heading, text in told if text)
+
+
+def _table(table: Table, keys: Mapping[str, str], fresh: html.Keys) -> html.Block:
+    columns = tuple(map(_column, table.columns))
+    rows = tuple(tuple(_cells(row.cells, table.columns, exact=table.is_long)) for row in table.rows)
+    total = tuple(_cells(table.total, table.columns, exact=table.is_long)) if table.total else ()
+    title = _capital(show(table.title or table.columns[0].title))
+    note = "; ".join(table.notes)
+    levels = tuple(row.level for row in table.rows)
+    if table.is_long and not any(levels):
+        return html.Grid(keys.get(table.key) or fresh.next(), title, columns, rows, total, show(note))
+    bad = frozenset(at for at, row in enumerate(table.rows) if row.tone is Tone.BAD)
+    return html.Table(title, columns, rows, levels, total, show(note), bad)
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _column(column: Column) -> html.Column:
+    return html.Column(
+        show(column.title),
+        is_number=column.kind.is_number,
+        is_hidden=column.is_hidden,
+        is_code=column.kind in (Kind.NAME, Kind.FORMULA),
+        is_prose=column.kind is Kind.PROSE,
+    )
+
+
+_EXACT = (Kind.COUNT, Kind.BYTES, Kind.SIGNED, Kind.SIGNED_BYTES)
+"""What a table that sorts is given as whole numbers."""
+
+
+def _cells(cells: tuple[Cell, ...], columns: tuple[Column, ...], *, exact: bool) -> Iterator[html.Cell]:
+    for cell, column in zip(cells, columns, strict=True):
+        value = number_of(cell)
+        is_whole = isinstance(cell, int) and column.kind is Kind.AMOUNT
+        is_exact = exact and (is_whole or column.kind in _EXACT)
+        is_size = column.kind is Kind.BYTES and not isinstance(cell, Said)
+        if value is not None and (is_exact or is_size):
+            yield round(value)
+        else:
+            yield show(say(cell, column.kind))
+
+
+def show(text: str | None, longest: int = 400) -> str:
+    r"""A text from a file: no longer than anybody reads, without characters that are not seen.
+
+    >>> show("a\u202eb"), show(None), show("<b>")
+    ('a\\u202eb', '', '<b>')
+    """
+    text = shorten(text or "", longest)
+    if text.isspace() and text.isprintable():
+        return f'"{text}"'
+    return text if text.isprintable() else printable(text)

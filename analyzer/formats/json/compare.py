@@ -1,0 +1,111 @@
+"""A comparison -> its JSON document: every group and every tensor, the largest change first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, cast
+
+from analyzer.comparison import Comparison, GroupPair, Pair, TensorPair, ValueCounts, count_statuses
+from analyzer.documents import compare as compare_records
+from analyzer.documents import shared as shared_records
+from analyzer.formats.json.parts import head
+from analyzer.ledger import Entry
+from analyzer.model import label
+
+__all__ = ["document_comparison"]
+
+
+def document_comparison(report: Comparison) -> compare_records.CompareDocument:
+    """What `compare` answers."""
+    return compare_records.CompareDocument(
+        **head(),
+        a=report.a,
+        b=report.b,
+        totals=compare_records.CompareTotals(
+            parameters=_pair(report.parameters),
+            stored_elements=_pair(report.stored_elements),
+            stored_bytes=_pair(report.stored_nbytes),
+            bytes=_pair(report.file_nbytes),
+            tensors=_pair(report.tensor_count),
+            nodes=None if report.nodes is None else _pair(report.nodes),
+        ),
+        changes=compare_records.Changes(groups=_changes(report.groups), tensors=_changes(report.tensors)),
+        content=compare_records.Contents(a=report.contents[0], b=report.contents[1]),
+        values_compared=None if report.values is None else _values(report.values),
+        wiring=None
+        if report.wiring is None
+        else compare_records.WiringPair(alike=report.wiring.alike, first=report.wiring.first),
+        by=report.by,
+        depth=report.depth,
+        match=report.match,
+        groups_from=shared_records.GroupsFrom(a=report.origins[0], b=report.origins[1]),
+        groups=list(map(_group_pair, report.groups)),
+        overlap=_group_pair(report.overlap),
+        ungrouped=_group_pair(report.ungrouped),
+        tensors=list(map(_tensor_pair, report.tensors)),
+    )
+
+
+def _changes(pairs: Iterable[GroupPair | TensorPair]) -> compare_records.Statuses:
+    return compare_records.Statuses(
+        **{status.value: count for status, count in count_statuses(pairs).items()}
+    )
+
+
+def _values(counts: ValueCounts) -> compare_records.ValuesCompared:
+    return compare_records.ValuesCompared(
+        content=cast("Literal['sampled', 'full']", counts.content),
+        equal=counts.equal,
+        differing=counts.differing,
+        unknown=counts.unknown,
+    )
+
+
+def _group_pair(group: GroupPair) -> compare_records.GroupPair:
+    return compare_records.GroupPair(
+        group=group.name,
+        keys=list(group.label),
+        status=group.status,
+        parameters=_pair(group.parameters),
+        stored_elements=_pair(group.stored_elements),
+        bytes=_pair(group.nbytes),
+        tensors=_pair(group.tensors),
+    )
+
+
+def _tensor_pair(pair: TensorPair) -> compare_records.TensorPair:
+    path, name = pair.entry.tensor.key
+    return compare_records.TensorPair(
+        name=name,
+        graph_path="/".join(path),
+        group=pair.group,
+        status=pair.status,
+        matched_by=None if pair.matched_by is None else pair.matched_by,
+        changed=list(pair.changed),
+        a=None if pair.a is None else _side(pair.a, pair.groups[0]),
+        b=None if pair.b is None else _side(pair.b, pair.groups[1]),
+        parameters=_pair(pair.parameters),
+        stored_elements=_pair(pair.stored_elements),
+        bytes=_pair(pair.nbytes),
+    )
+
+
+def _side(entry: Entry, group: str | None) -> compare_records.TensorSide:
+    tensor = entry.tensor
+    return compare_records.TensorSide(
+        name=tensor.key[1],
+        group=group,
+        dtype=tensor.dtype.name,
+        shape=list(tensor.shape),
+        role=entry.role,
+        parameters=entry.parameters,
+        stored_elements=tensor.numel,
+        bytes=tensor.nbytes,
+        copy_of=None if entry.copy_of is None else label(entry.copy_of),
+    )
+
+
+def _pair(pair: Pair[int]) -> compare_records.Pair:
+    return compare_records.Pair(
+        a=pair.a, b=pair.b, difference=pair.difference, change=pair.change, ratio=pair.ratio
+    )

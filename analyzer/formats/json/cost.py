@@ -1,0 +1,159 @@
+"""CostReport -> its JSON document."""
+
+from __future__ import annotations
+
+from analyzer.cost.against import WorkAgainst
+from analyzer.cost.algebra import Size, text_of
+from analyzer.cost.measured import Measured
+from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums
+from analyzer.cost.work import CONVENTION
+from analyzer.documents import cost as records
+from analyzer.documents.memory import MeasuredMemory
+from analyzer.formats.json.memory import (
+    document_fits,
+    document_lines,
+    document_peak,
+    document_room,
+    document_sizes,
+)
+from analyzer.formats.json.parts import Fields, head
+
+__all__ = ["document_cost"]
+
+
+def document_cost(report: CostReport) -> records.CostDocument:
+    """What `cost` answers."""
+    return records.CostDocument(
+        **head(report.stamp),
+        model=records.CostModel(path=report.path),
+        complete=report.is_complete,
+        convention=CONVENTION,
+        axes=[
+            records.CostAxis(name=axis.name, axis=axis.told, input=axis.where, bound=axis.bound)
+            for axis in report.axes
+        ],
+        totals=records.CostTotals(**_sums(report, report.total), intensity=_intensity(report)),
+        by=report.by,
+        depth=report.depth,
+        groups=[_group(report, group) for group in report.groups],
+        operators=[_operator(report, row) for row in report.operators],
+        unknown=[
+            records.CostUnknown(node=row.node, op_type=row.op_type, domain=row.domain, reason=row.reason)
+            for row in report.unknown
+        ],
+        memory=[] if report.memory is None else document_lines(report.memory),
+        memory_at={} if report.memory is None else document_sizes(report.memory),
+        peak=None if report.memory is None else document_peak(report.memory),
+        room=None if report.memory is None else document_room(report.memory),
+        fits=[] if report.memory is None else document_fits(report.memory),
+        assumed=list(report.assumed),
+        against=None if report.against is None else _against(report, report.against),
+        measured=None if report.measured is None else _measured(report.measured),
+    )
+
+
+def _against(report: CostReport, against: WorkAgainst) -> records.CostAgainst:
+    return records.CostAgainst(
+        agrees=against.agrees,
+        source=against.source,
+        family=against.family,
+        class_name=against.class_name,
+        said=_amount(report, against.said),
+        found=_amount(report, against.found),
+        other=_amount(report, against.other),
+        terms=[
+            records.CostTerm(
+                term=term.name,
+                formula=term.expression,
+                said=_amount(report, term.said),
+                found=_amount(report, term.found),
+                difference=_amount(report, term.difference),
+            )
+            for term in against.terms
+        ],
+    )
+
+
+def _measured(measured: Measured) -> records.CostMeasured:
+    compared = measured.compared
+    return records.CostMeasured(
+        verdict=measured.verdict.value,
+        version=measured.version,
+        at=dict(measured.at),
+        calls=compared.calls,
+        shapes=compared.values,
+        unknown_shapes=compared.unsaid,
+        differing=[
+            records.CostDiffering(
+                value=row.value,
+                node=row.node,
+                op_type=row.op_type,
+                expression=row.expression,
+                said=list(row.said),
+                found=list(row.found),
+            )
+            for row in compared.differing
+        ],
+        macs=records.MeasuredMacs(
+            verdict=measured.macs.value,
+            said=measured.said,
+            measured=compared.macs,
+            why=compared.why,
+            operators=dict(compared.operators),
+        ),
+        memory=[
+            MeasuredMemory(
+                line=line.line, modelled=line.modelled, measured=line.measured, unexplained=line.unexplained
+            )
+            for line in measured.memory
+        ],
+    )
+
+
+def _amount(report: CostReport, size: Size) -> records.Amount:
+    return records.Amount(expression=text_of(size), value=report.at(size))
+
+
+def _sums(report: CostReport, sums: Sums) -> Fields:
+    return {
+        "macs": _amount(report, sums.macs),
+        "flops": _amount(report, sums.flops),
+        "read_bytes": _amount(report, sums.read),
+        "written_bytes": _amount(report, sums.written),
+        "useful_macs": _amount(report, sums.useful),
+    }
+
+
+def _intensity(report: CostReport) -> float | None:
+    flops, read, written = (
+        report.at(each) for each in (report.total.flops, report.total.read, report.total.written)
+    )
+    if flops is None or read is None or written is None or not read + written:
+        return None
+    return flops / (read + written)
+
+
+def _group(report: CostReport, group: GroupCost) -> records.CostGroup:
+    own, whole = report.at(group.sums.macs), report.at(report.total.macs)
+    if group.sums.macs == 0:
+        own = 0
+    share = own / whole if own is not None and whole else None
+    if share is None and group.sums.macs == report.total.macs != 0:
+        share = 1.0
+    return records.CostGroup(
+        group=group.name,
+        keys=list(group.keys),
+        **_sums(report, group.sums),
+        share=share,
+        nodes=group.nodes,
+    )
+
+
+def _operator(report: CostReport, row: OperatorCost) -> records.CostOperator:
+    return records.CostOperator(
+        op_type=row.op_type,
+        domain=row.domain,
+        nodes=row.nodes,
+        macs=_amount(report, row.sums.macs),
+        flops=_amount(report, row.sums.flops),
+    )

@@ -1,0 +1,21 @@
+"""Explanations of findings -> their JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from analyzer.documents import explain as explain_records
+from analyzer.findings.catalog import Explanation
+from analyzer.formats.json.parts import head
+
+__all__ = ["document_explanations"]
+
+
+def document_explanations(explanations: Iterable[Explanation]) -> explain_records.ExplainDocument:
+    """What `explain` answers: a row for each, with the keys of the record."""
+    findings = [
+        explain_records.Explanation(**{**asdict(each), "severities": list(each.severities)})
+        for each in explanations
+    ]
+    return explain_records.ExplainDocument(**head(), findings=findings)

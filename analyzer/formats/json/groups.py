@@ -1,0 +1,63 @@
+"""Groups and their tree -> their parts of JSON documents."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from analyzer.documents import shared as shared_records
+from analyzer.formats.json.parts import Fields
+from analyzer.group.tree import TreeRow, build_tree
+from analyzer.ledger import Group, Grouping
+
+__all__ = ["document_grouping"]
+
+
+def document_grouping(grouping: Grouping, parameters: int) -> Fields:
+    """Groups, and what the user's own have in common and leave out (`overlap` and `ungrouped` in stored elements)."""
+    return {
+        "by": grouping.by,
+        "depth": grouping.depth,
+        "match": grouping.match,
+        "groups_from": grouping.origin,
+        "groups": [_group(group, parameters) for group in grouping.groups],
+        "tree": list(map(_tree_row, build_tree(grouping))),
+        "overlap": grouping.overlap.stored_elements,
+        "ungrouped": grouping.ungrouped.stored_elements,
+        "group_balance": shared_records.GroupBalance(
+            overlap=_group(grouping.overlap, parameters), ungrouped=_group(grouping.ungrouped, parameters)
+        ),
+    }
+
+
+def _group(group: Group, parameters: int) -> shared_records.Group:
+    return shared_records.Group(
+        group=group.name,
+        keys=list(group.label),
+        parameters=group.parameters,
+        unshared_parameters=group.unshared_parameters,
+        applications=group.applications,
+        stored_elements=group.stored_elements,
+        bytes=group.nbytes,
+        tensors=group.tensors,
+        nodes=group.nodes,
+        share=group.parameters / parameters if parameters else None,
+        first_node=UNSET if group.first is None else group.first,
+        trainable=UNSET if group.trainable is None else group.trainable,
+        frozen=UNSET if group.frozen is None else group.frozen,
+    )
+
+
+def _tree_row(row: TreeRow) -> shared_records.TreeRow:
+    total = row.total
+    return shared_records.TreeRow(
+        level=row.level,
+        group=total.name,
+        count=row.count,
+        parameters=row.parameters,
+        total_parameters=total.parameters,
+        stored_elements=total.stored_elements,
+        bytes=total.nbytes,
+        tensors=total.tensors,
+        nodes=total.nodes,
+        first_node=UNSET if total.first is None else total.first,
+    )

@@ -1,0 +1,206 @@
+"""An inspection -> its JSON document."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec import UNSET
+
+from analyzer.artifact.components import ComponentTotals
+from analyzer.documents import inspect as inspect_records
+from analyzer.doubt import find_doubt
+from analyzer.formats.json.groups import document_grouping
+from analyzer.formats.json.parts import head, list_findings, utf8
+from analyzer.ledger import Entry, Evidence, Hides, Ledger, Role, Run
+from analyzer.model import Graph, Key, Model, ValueType, label
+from analyzer.ranges import Traffic
+from analyzer.report import Inspection
+from analyzer.summary import count_operators, count_quantized, count_wasted
+
+__all__ = ["document_inspection"]
+
+
+def document_inspection(report: Inspection) -> inspect_records.InspectDocument:
+    """What `inspect` answers on one model or artifact."""
+    ledger = report.ledger
+    doubt = find_doubt(ledger)
+    basis, opaque = ledger.basis, frozenset(ledger.opaque)
+    return inspect_records.InspectDocument(
+        **head(report.stamp),
+        model=_model(ledger, report.digests),
+        totals=inspect_records.Totals(
+            parameters=ledger.parameters,
+            parameters_at_least=doubt.least,
+            parameters_at_most=doubt.most,
+            parameters_unsettled=list(doubt.reasons),
+            opaque_elements=ledger.opaque_elements,
+            basis={evidence: basis.get(evidence, 0) for evidence in Evidence},
+            stored_tensors=len(ledger.entries),
+            stored_elements=ledger.stored_elements,
+            stored_bytes=ledger.stored_nbytes,
+            shared_bytes=ledger.shared_nbytes,
+            duplicated_bytes=ledger.duplicated_nbytes,
+            wasted_bytes=count_wasted(ledger),
+            file_bytes=ledger.file_nbytes,
+        ),
+        components=list(map(_component, report.components)),
+        content=ledger.content,
+        roles={role: _role(ledger, role) for role in Role},
+        operators=[
+            inspect_records.Operator(
+                op_type=row.op_type, domain=row.domain, nodes=row.nodes, parameters=row.parameters
+            )
+            for row in count_operators(ledger)
+        ],
+        quantization=[
+            inspect_records.Quantization(
+                scheme=row.scheme,
+                bits=row.bits,
+                block_size=row.block_size,
+                tensors=row.tensors,
+                parameters=row.parameters,
+            )
+            for row in count_quantized(ledger)
+        ],
+        accounts=[
+            inspect_records.Account(account=account.name, bytes=account.nbytes) for account in ledger.accounts
+        ],
+        dtypes=_dtypes(ledger),
+        **document_grouping(report.grouping, ledger.parameters),
+        blocks=None if ledger.blocks is None else list(map(_run, ledger.blocks.runs)),
+        stages=None if ledger.stages is None else list(ledger.stages.names),
+        tensors=sorted(
+            (_tensor(entry, ledger, opaque, doubt.hidden.get(entry.tensor.key)) for entry in ledger.entries),
+            key=lambda item: (item.graph_path, item.name),
+        ),
+        findings=list_findings(report.findings),
+    )
+
+
+def _model(ledger: Ledger, digests: dict[str, str]) -> inspect_records.Model:
+    model = ledger.model
+    return inspect_records.Model(
+        path=str(model.path),
+        files=[
+            inspect_records.File(path=file.path, bytes=file.nbytes, sha256=digests.get(file.path, UNSET))
+            for file in model.files
+        ],
+        ir_version=model.ir_version,
+        opsets=dict(model.opsets),
+        producer=model.producer,
+        inputs=list(_values(model, lambda graph: graph.signature)),
+        outputs=list(_values(model, lambda graph: graph.results)),
+        nodes=sum(1 for _ in model.nodes()),
+        functions=len(model.functions),
+        nested_graphs=model.nested_graphs,
+        calls=[
+            inspect_records.Call(function="/".join(call.function.path), sites=call.sites, calls=call.calls)
+            for call in ledger.calls
+        ],
+        remote=None if model.traffic is None else _traffic(model.traffic),
+    )
+
+
+def _values(model: Model, of: Callable[[Graph], Iterable[ValueType]]) -> Iterator[inspect_records.Value]:
+    """What a caller feeds to the main graphs, or is given by them."""
+    graphs = {graph.path: graph for graph in model.graphs}
+    for part in model.parts:
+        for value in of(graphs[part.path]) if part.path in graphs else ():
+            yield inspect_records.Value(
+                name="/".join((*part.path, value.name)),
+                dtype=value.dtype.name,
+                shape=None if value.dims is None else list(value.dims),
+            )
+
+
+def _component(totals: ComponentTotals) -> inspect_records.Component:
+    part = totals.component
+    return inspect_records.Component(
+        component=part.name,
+        path=utf8(totals.file),
+        ir_version=part.ir_version,
+        opsets=dict(part.opsets),
+        producer=part.producer,
+        nodes=totals.nodes,
+        parameters=totals.parameters,
+        stored_tensors=totals.stored_tensors,
+        stored_elements=totals.stored_elements,
+        stored_bytes=totals.stored_nbytes,
+        duplicated_bytes=totals.duplicated_nbytes,
+        file_bytes=totals.file_nbytes,
+    )
+
+
+def _traffic(traffic: Traffic) -> inspect_records.Remote:
+    return inspect_records.Remote(
+        requests=traffic.requests, bytes_read=traffic.nbytes, redirected_to=traffic.redirected_to
+    )
+
+
+def _role(ledger: Ledger, role: Role) -> inspect_records.RoleTotals:
+    entries = [entry for entry in ledger.entries if entry.role is role]
+    return inspect_records.RoleTotals(
+        tensors=len(entries),
+        stored_elements=sum(entry.tensor.numel for entry in entries),
+        parameters=sum(entry.parameters for entry in entries),
+        bytes=sum(entry.tensor.nbytes for entry in entries),
+    )
+
+
+def _dtypes(ledger: Ledger) -> list[inspect_records.DtypeTotals]:
+    by_dtype: dict[str, list[Entry]] = defaultdict(list)
+    for entry in ledger.entries:
+        by_dtype[entry.tensor.dtype.name].append(entry)
+    return [
+        inspect_records.DtypeTotals(
+            dtype=dtype,
+            tensors=len(entries),
+            stored_elements=sum(entry.tensor.numel for entry in entries),
+            bytes=sum(entry.tensor.nbytes for entry in entries),
+        )
+        for dtype, entries in sorted(by_dtype.items())
+    ]
+
+
+def _tensor(
+    entry: Entry, ledger: Ledger, opaque: frozenset[Key], hides: Hides | None
+) -> inspect_records.Tensor:
+    tensor, blocks = entry.tensor, ledger.blocks
+    member = None if blocks is None else blocks.entries[tensor.key]
+    return inspect_records.Tensor(
+        name=tensor.key[1],
+        graph_path="/".join(tensor.graph_path),
+        carrier=tensor.carrier,
+        dtype=tensor.dtype.name,
+        shape=list(tensor.shape),
+        stored_elements=tensor.numel,
+        parameters=entry.parameters,
+        bytes=tensor.nbytes,
+        logical_bytes=tensor.logical_nbytes,
+        role=entry.role,
+        scope=entry.scope if entry.has_scope else None,
+        scoped_by=entry.scoped_by,
+        decided_by=entry.decided_by,
+        sources=list(entry.sources),
+        uses=entry.uses,
+        read_by=entry.read_by,
+        computed_by=entry.computed_by,
+        applications=entry.applications,
+        shared_with=list(entry.shared_with),
+        block=member and member.block,
+        part=(member and member.part) or None,
+        stage=None if ledger.stages is None else ledger.stages.entries.get(tensor.key),
+        layer_role=None if blocks is None else blocks.roles.get(tensor.key),
+        copy_of=None if entry.copy_of is None else label(entry.copy_of),
+        opaque=tensor.key in opaque,
+        hides=None
+        if hides is None
+        else inspect_records.Hides(at_least=hides.least, at_most=hides.most, why=hides.why),
+    )
+
+
+def _run(run: Run) -> inspect_records.Block:
+    return inspect_records.Block(
+        first=run.first, count=run.count, modules=list(run.modules), decided_by=run.rule
+    )

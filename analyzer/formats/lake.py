@@ -1,0 +1,150 @@
+"""What a survey has done, and the rows that answer a question to its lake -> text, Markdown, HTML, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from analyzer.answer import Answer
+from analyzer.documents.lake import LakeDocument, LakeTable
+from analyzer.formats.csv.cells import write_cell
+from analyzer.formats.json import write_json
+from analyzer.formats.json.parts import head, utf8
+from analyzer.pages.lake import describe_answer, describe_lake, describe_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "MOST_ROWS",
+    "Done",
+    "answer_as_csv",
+    "answer_as_html",
+    "answer_as_json",
+    "answer_as_markdown",
+    "answer_as_text",
+    "document_lake",
+    "summary_as_json",
+    "summary_as_text",
+    "tables_as_html",
+]
+
+MOST_ROWS = 10_000
+"""Rows of a table on a page."""
+
+
+class Done(Protocol):
+    """What a run tells of itself: `analyzer.fleet.record.Survey`."""
+
+    lake: str
+    models: int
+    kept: int
+    read: int
+    unreadable: int
+    shards: int
+    written: int
+    nbytes: int
+
+    @property
+    def rows(self) -> Mapping[str, int]: ...
+
+
+def document_lake(done: Done) -> LakeDocument:
+    """The document of the run."""
+    return LakeDocument(
+        **head(),
+        lake=utf8(done.lake),
+        models=done.models,
+        unreadable=done.unreadable,
+        read=done.read,
+        kept=done.kept,
+        shards=done.shards,
+        written=done.written,
+        tables=[LakeTable(table=name, rows=count) for name, count in done.rows.items()],  # type: ignore[arg-type]
+        bytes=done.nbytes,
+    )
+
+
+def summary_as_text(done: Done) -> str:
+    """How many models, what was read, how large the tables are."""
+    from analyzer.formats.text.writer import write_text
+
+    return write_text(describe_lake(document_lake(done)))
+
+
+def summary_as_json(done: Done) -> str:
+    """The document of the run as JSON."""
+    return write_json(document_lake(done))
+
+
+def answer_as_text(answer: Answer, rows: int = 20, width: int = 80) -> str:
+    """A table that shows some of the rows, and says how many there are.
+
+    Args:
+        answer: what is shown.
+        rows: so many at most; 0 shows all.
+        width: characters of a line.
+    """
+    from analyzer.formats.text.writer import write_text
+
+    return write_text(describe_answer(answer, ""), rows=rows, width=width)
+
+
+def answer_as_markdown(answer: Answer, rows: int = 20, title: str = "Answer") -> str:
+    """The same as Markdown."""
+    from analyzer.formats.markdown.pages import write_markdown
+
+    return write_markdown(describe_answer(answer, title), rows=rows)
+
+
+def answer_as_html(answer: Answer, title: str) -> str:
+    """The same as a page."""
+    from analyzer.formats.html import write_html  # it needs jinja2
+
+    return write_html(describe_answer(answer, title, MOST_ROWS))
+
+
+def tables_as_html(
+    title: str, totals: Answer, models: Answer, families: Answer, others: Sequence[Answer]
+) -> str:
+    """A lake as a page, as `describe_tables` has it."""
+    from analyzer.formats.html import write_html  # it needs jinja2
+
+    return write_html(describe_tables(title, totals, models, families, others, MOST_ROWS))
+
+
+def answer_as_csv(answer: Answer) -> str:
+    """All rows as RFC 4180 has it, but with lines that end as Unix's do; lists and objects as JSON."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([write_cell(column) for column in answer.columns])
+    for row in answer.rows:
+        writer.writerow([write_cell(_flat(value)) for value in row])
+    return stream.getvalue()
+
+
+def _flat(value: Any) -> Any:
+    is_nested = isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
+    )
+    return json.dumps(value, sort_keys=True) if is_nested else value
+
+
+def answer_as_json(answer: Answer) -> str:
+    """`{"rows": [...]}`, an object with the names of the columns for each row; a line each, in their order."""
+    lines = ",\n".join(f"    {_encode(_clean(record))}" for record in answer.records)
+    return f'{{\n  "rows": [\n{lines}\n  ]\n}}\n' if lines else '{\n  "rows": []\n}\n'
+
+
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False).encode
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {utf8(str(key)): _clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return list(map(_clean, value))
+    return utf8(value) if isinstance(value, str) else value

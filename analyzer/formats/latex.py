@@ -1,0 +1,134 @@
+"""Page -> LaTeX: tabulars and paragraphs for a document of one's own, which need no package.
+
+Blocks stand in their own order; those that text shows by `-v` only are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from analyzer.documents.base import Head
+from analyzer.formats.described import page_of
+from analyzer.formats.options import RenderOptions
+from analyzer.pages.page import (
+    Cell,
+    Code,
+    Column,
+    Detail,
+    Kind,
+    Link,
+    Math,
+    Notes,
+    Page,
+    Piece,
+    Prose,
+    Row,
+    Said,
+    Table,
+    Tone,
+    name_rows,
+    pieces_of,
+    say,
+)
+from analyzer.report import Report
+from analyzer.units import printable_name
+
+__all__ = ["render_latex", "write_latex"]
+
+
+def render_latex(report: Report | Head, options: RenderOptions | None = None) -> str:
+    """The whole report, with every row whatever the options, and a final newline."""
+    return write_latex(page_of(report))
+
+
+def write_latex(page: Page) -> str:
+    """The page, with every row, and a final newline."""
+    return "\n\n".join([_head(page), *_blocks(page)]) + "\n"
+
+
+def _head(page: Page) -> str:
+    said = [figure.said for figure in page.figures if figure.said]
+    text = _join((Code(page.subject), f": {', '.join([page.about, *said])}"))
+    return rf"\noindent\textbf{{{text}}}"
+
+
+def _blocks(page: Page) -> Iterator[str]:
+    for block in page.blocks:
+        if getattr(block, "detail", None) is Detail.MORE:
+            continue
+        match block:
+            case Notes(lines=lines, tone=tone):
+                for line in lines:
+                    text = _join(line)
+                    yield rf"\noindent\textbf{{{text}}}" if tone is not Tone.PLAIN else rf"\noindent {text}"
+            case Table() if block.rows or block.total:
+                yield "\n".join(_table(block))
+                yield from (rf"\noindent {_join(note)}" for note in block.notes)
+
+
+def _table(table: Table) -> Iterator[str]:
+    columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
+    letters = "".join("r" if column.kind.is_number else "l" for _, column in columns)
+    yield rf"\begin{{tabular}}{{{letters}}}"
+    yield rf"{' & '.join(_escape(column.title) for _, column in columns)} \\"
+    yield r"\hline"
+    for row, name in zip(table.rows, name_rows(table), strict=True):
+        yield _row(row, (name, *row.cells[1:]), columns)
+    if table.total:
+        yield r"\hline"
+        yield _row(Row(table.total), table.total, columns)
+    yield r"\end{tabular}"
+
+
+def _row(row: Row, cells: Sequence[Cell], columns: Sequence[tuple[int, Column]]) -> str:
+    first, *others = (_cell(cells[at], column) for at, column in columns)
+    return rf"{' & '.join([_INDENT * row.level + first, *others])} \\"
+
+
+_INDENT = r"\quad "
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    if isinstance(cell, Math | tuple):
+        return _join(cell if isinstance(cell, tuple) else (cell,))
+    text = say(cell, column.kind)
+    is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
+    return _write(Code(text) if is_name else text)
+
+
+def _join(prose: Prose) -> str:
+    return "".join(map(_write, pieces_of(prose)))
+
+
+def _write(piece: Piece) -> str:
+    match piece:
+        case Math(latex=latex):
+            return f"${latex}$"
+        case Code(text=text) | Link(text=text):
+            return rf"\texttt{{{_escape(text)}}}"
+    return _escape(piece)
+
+
+_SPECIAL = {
+    **{character: f"\\{character}" for character in "#$%&_{}"},
+    **dict(zip("<>|", ("$<$", "$>$", "$|$"), strict=True)),
+    **dict(zip("[]\0", ("{[}", "{]}", "{}"), strict=True)),
+    **dict(zip('"`', (r"\char34{}", r"\char96{}"), strict=True)),
+    **dict(zip("\\~^", (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}"), strict=True)),
+}
+"""What LaTeX has a meaning for, or another glyph; a bracket after a line's end would be its argument."""
+
+_LIGATURE = re.compile(r"(?<=-)-|(?<=[?!])`|(?<=')'|(?<=,),")
+"""What would become one glyph with what stands before it."""
+
+
+def _escape(text: str) -> str:
+    r"""Anybody's text, as it stands: what is not ASCII is written with Python's escapes, as fonts differ.
+
+    >>> print(_escape("50_000 <a|b> \\input{x} é"))
+    50\_000 $<$a$|$b$>$ \textbackslash{}input\{x\} \textbackslash{}xe9
+    """
+    plain = printable_name(text).encode("ascii", "backslashreplace").decode("ascii")
+    apart = _LIGATURE.sub(lambda found: f"\0{found[0]}", plain)
+    return "".join(_SPECIAL.get(character, character) for character in apart)

@@ -1,0 +1,196 @@
+"""Page -> Markdown, as GitHub shows it: what is asked for more rarely is folded away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from analyzer.formats.markdown import pieces
+from analyzer.formats.markdown.writer import write_blocks
+from analyzer.pages.page import (
+    Block,
+    Code,
+    Column,
+    Detail,
+    Facts,
+    Findings,
+    Kind,
+    Math,
+    Notes,
+    Page,
+    Passage,
+    Problem,
+    Row,
+    Said,
+    Table,
+    Tone,
+    cut_table,
+    list_verdicts,
+    name_rows,
+    pieces_of,
+    say,
+)
+from analyzer.units import format_many, format_others
+
+__all__ = ["LONGEST", "write_markdown"]
+
+LONGEST = 60_000
+"""Characters of a report: a comment on GitHub holds 65,536, and who posts it may add something."""
+
+_MANY = 256
+"""Rows with which it begins where all were asked for, and are too many."""
+
+_SENTENCES = 20
+"""Sentences that are shown whatever the number of rows."""
+
+_CUT = pieces.Line(("Cut to what a comment holds; the JSON report has every row.",))
+
+
+def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False, longest: int = LONGEST) -> str:
+    """The page as Markdown with a final newline, in no more than `longest` characters.
+
+    Args:
+        page: what a report says.
+        rows: rows of a long table, and less where these are too many for a comment; 0 shows all.
+        verbose: whether to leave nothing folded.
+        longest: characters that there is room for.
+    """
+    text = write_blocks(_blocks(page, rows, verbose))
+    is_cut, left = False, rows or _MANY
+    while len(text) > longest and not (is_cut and left == 1):
+        if is_cut or rows:
+            left = max(1, min(left - 1, left * 9 * longest // (10 * len(text))))
+        text = write_blocks([*_blocks(page, left, verbose), _CUT])
+        is_cut = True
+    if len(text) <= longest:
+        return text
+    blocks = list(_blocks(page, 1, verbose))
+    while len(text := write_blocks([*blocks, _CUT])) > longest:
+        del blocks[-1]
+    return text
+
+
+def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
+    yield pieces.Heading((Code(page.subject) if page.subject else page.question,))
+    if page.about:
+        yield pieces.Line((page.about,))
+    if page.answer:
+        yield pieces.Line((f"{_MARKS.get(page.tone, '')}{page.answer}",), is_strong=True)
+    for verdict in list_verdicts(page):
+        mark = _MARKS[verdict.tone]
+        yield from (pieces.Line((mark, *pieces_of(line)), is_strong=True) for line in verdict.lines)
+    said = [figure.said for figure in page.figures if figure.said]
+    if said:
+        yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
+    for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
+        made = tuple(_block(block, rows))
+        if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
+            yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), made)
+        else:
+            yield from _titled(block, made)
+
+
+def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
+    """What is not folded, under its title where no column has it."""
+    is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
+    has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
+    title = "" if is_named or isinstance(block, (Notes, Passage)) else getattr(block, "title", "")
+    if made and has_title and title:
+        yield pieces.Line((title,), is_strong=True)
+    yield from made
+
+
+_MARKS = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
+    match block:
+        case Facts(facts=facts) if facts:
+            yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
+        case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
+            if block.title:
+                yield pieces.Line((block.title,), is_strong=True)
+            cells = [
+                ((pieces.Strong("warning"), " ") if tone is Tone.WARN else ()) + pieces_of(line)
+                for line in lines[: max(rows, _SENTENCES) if rows else None]
+            ]
+            if left := len(lines) - len(cells):
+                cells.append((format_others(left),))
+            yield pieces.Line(cells[0]) if len(cells) == 1 else pieces.Items(tuple(cells))
+        case Findings(problems=problems) if problems:
+            shown = problems[:rows] if rows else problems
+            cells = [_problem(problem, rows) for problem in shown]
+            if len(shown) < len(problems):
+                cells.append((format_many(len(problems) - len(shown), "more finding"),))
+            yield pieces.Items(tuple(cells))
+        case Table() if block.rows or block.total:
+            cut = cut_table(block, rows)
+            yield _table(cut)
+            for note in cut.notes:
+                yield pieces.Line((note,))
+        case Passage():
+            yield from _passage(block)
+
+
+def _passage(block: Passage) -> Iterator[pieces.Block]:
+    """Texts that begin with their headings; code is fenced."""
+    from analyzer.findings.catalog import list_paragraphs  # others need no catalogue
+
+    if block.title:
+        yield pieces.Heading((pieces.Code(block.title),))
+    if block.lead:
+        yield pieces.Line((_capital(block.lead),))
+    for at, (heading, text) in enumerate(block.parts):
+        is_last = at == len(block.parts) - 1
+        for number, (is_code, part) in enumerate(list_paragraphs(text)):
+            if is_code:
+                yield pieces.Listing(part, "bash" if part.startswith("onnxledger ") else "python")
+                continue
+            told: list[pieces.Piece] = [pieces.Strong(f"{heading}."), " "] if heading and not number else []
+            told += [pieces.Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
+            if is_last and block.more is not None:
+                told += [" More: ", block.more]
+            yield pieces.Line(tuple(told))
+
+
+def _problem(problem: Problem, rows: int) -> pieces.Cell:
+    names: list[pieces.Piece] = []
+    shown = problem.subjects[: min(rows or len(problem.subjects), 20)]
+    for subject in shown:
+        names += [", " if names else ": ", Code(subject)]
+    if len(shown) < len(problem.subjects):
+        names.append(f", {format_many(len(problem.subjects) - len(shown), 'other')}")
+    model: tuple[pieces.Piece, ...] = (Code(problem.model), ": ") if problem.model else ()
+    kind = f" [{problem.id}]" if problem.id else ""
+    return (pieces.Strong(problem.severity), " ", *model, problem.message, *names, kind)
+
+
+def _table(cut: Table) -> pieces.Table:
+    shown = [(at, column) for at, column in enumerate(cut.columns) if not column.is_hidden]
+    titles = tuple(
+        pieces.Column(column.title or (cut.title if not at else ""), column.kind.is_number)
+        for at, column in shown
+    )
+    named = zip(cut.rows, name_rows(cut), strict=True)
+    made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
+    if cut.total:
+        title = Said(None, say(cut.total[0], Kind.TEXT))  # our own word, no name
+        made.append(replace(_row(Row((title, *cut.total[1:])), shown), is_total=True))
+    return pieces.Table(titles, tuple(made))
+
+
+def _row(row: Row, shown: list[tuple[int, Column]]) -> pieces.Row:
+    return pieces.Row(tuple(_cell(row, at, column) for at, column in shown), level=row.level)
+
+
+def _cell(row: Row, at: int, column: Column) -> pieces.Cell:
+    cell = row.cells[at]
+    if isinstance(cell, Math | tuple):
+        return cell if isinstance(cell, tuple) else (cell,)
+    text = say(cell, column.kind)
+    is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
+    return (Code(text) if is_name else text,)

@@ -1,0 +1,300 @@
+"""Timings -> a picture, PNG or SVG: a sweep's times against lengths, or each group's share of time, parameters, bytes.
+
+Nothing of matplotlib's global state is used or left behind: no display, no style of the user's, no date.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzer.documents.time import SweepDocument, TimeDocument
+from analyzer.errors import MissingExtraError
+from analyzer.formats.options import RenderOptions
+from analyzer.saved.timing import rebuild_timing
+from analyzer.timing.record import Timing
+from analyzer.timing.rows import Growth, TimeRow, fit_growth, grow_latency, lengths, make_rows, total_group
+from analyzer.units import (
+    format_count,
+    format_many,
+    format_ms,
+    format_others,
+    format_percent,
+    printable,
+    shorten,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+__all__ = ["render_plot", "render_png", "render_svg"]
+
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6000")
+"""Of Okabe and Ito, which people who see fewer colours tell apart; their yellow is too light for lines."""
+
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", ":")
+_MOST = 20
+"""Lines, or groups, of a picture; the others are summed in one."""
+
+_LONGEST = 44
+"""Characters of a name."""
+
+_PLAIN, _REST = "#000000", "#8C8C8C"
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "onnxledger",
+    "text.parse_math": False,  # a $ in a name is a dollar
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Times of one group, or of a whole run, at each point."""
+
+    name: str
+    ms: tuple[float, ...]
+    growth: Growth | None
+    color: str
+    marker: str
+    dashes: str = "-"
+
+
+def render_png(report: Timing | TimeDocument | SweepDocument, options: RenderOptions | None = None) -> bytes:
+    """As `render_plot`.
+
+    Raises:
+        MissingExtraError: as of that.
+    """
+    return render_plot(report, "png")
+
+
+def render_svg(report: Timing | TimeDocument | SweepDocument, options: RenderOptions | None = None) -> bytes:
+    """As `render_plot`.
+
+    Raises:
+        MissingExtraError: as of that.
+    """
+    return render_plot(report, "svg")
+
+
+def render_plot(report: Timing | TimeDocument | SweepDocument, style: str) -> bytes:
+    """The picture of a timing or of its document, `png` or `svg`; the same bytes each time.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("report", error.name or "matplotlib", "a plot") from error
+    timing = report if isinstance(report, Timing) else rebuild_timing(report)
+    stream = io.BytesIO()
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # a font has not every script
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)
+        figure = Figure(layout="constrained")
+        if timing.axis is None:
+            _draw_shares(figure, timing)
+        else:
+            _draw_sweep(figure, timing)
+        figure.savefig(stream, format=style, dpi=150, metadata={"svg": {"Date": None}}.get(style))
+    return stream.getvalue()
+
+
+def _name(row: TimeRow) -> str:
+    return _label(row.title if row.is_fused else row.group.name)
+
+
+def _label(text: str) -> str:
+    return printable(shorten(text, _LONGEST))
+
+
+def _title(figure: Figure, timing: Timing, what: str) -> None:
+    environment = timing.environment
+    model, device = printable(shorten(timing.path, 70)), printable(shorten(environment.device, 70))
+    place = f"{timing.settings.provider} on {device}, {format_many(environment.threads, 'thread')}"
+    figure.suptitle(f"{model}\n{what}\n{place}", fontsize=9, x=0.01, ha="left")
+
+
+def _leaves(timing: Timing) -> tuple[TimeRow, ...]:
+    """The rows that no other stands under, and those of fused kernels: together the whole of all groups."""
+    rows = make_rows(timing, 0)[0]
+    levels = [row.level for row in rows[1:]] + [0]
+    return tuple(row for row, below in zip(rows, levels, strict=True) if below <= row.level)
+
+
+# a sweep
+
+
+def _draw_sweep(figure: Figure, timing: Timing) -> None:
+    lines = list(_lines(timing))
+    figure.set_size_inches(10, max(5.5, 1.5 + 0.24 * len(lines)))
+    axes = figure.add_subplot()
+    at = lengths(timing)
+    is_log = min(at) > 0 and max(at) >= 4 * min(at)
+    drawn = [found for line in lines if (found := _draw_line(axes, line, at, is_log=is_log))]
+    if is_log:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda ms, _: f"{ms:,g}")
+    ticks = _ticks(at, is_log=is_log)
+    axes.set_xticks(ticks, list(map(format_count, ticks)))
+    axes.minorticks_off()
+    axes.set_xlabel(_label(timing.axis or ""))
+    axes.set_ylabel("ms in the mean profiled run")
+    axes.grid(color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    _title(figure, timing, "time of each group")
+    figure.legend(*zip(*drawn, strict=True), loc="outside right center", fontsize=8, frameon=False)
+
+
+def _ticks(at: Sequence[int], *, is_log: bool) -> list[int]:
+    """The lengths that have room for their numbers."""
+    ordered = sorted(set(at))
+    places = [math.log(length) if is_log else length for length in ordered]
+    room = (places[-1] - places[0]) / _TICKS
+    shown: list[int] = []
+    last = -math.inf
+    for length, place in zip(ordered, places, strict=True):
+        if place - last >= room:
+            shown.append(length)
+            last = place
+    return shown
+
+
+_TICKS = 14
+"""Numbers that an axis has room for."""
+
+
+def _lines(timing: Timing) -> Iterator[_Line]:
+    """The slowest groups at the largest length, the sum of the others, what no group has, and the plain run."""
+    at = lengths(timing)
+    longest = at.index(max(at))
+    ordered = sorted(_leaves(timing), key=lambda row: (-row.ms[longest], row.group.name))
+    timed = [row for row in ordered if any(row.ms)]
+    shown, left = (timed[: _MOST - 1], timed[_MOST - 1 :]) if len(timed) > _MOST else (timed, [])
+    for number, row in enumerate(shown):
+        turn, color = divmod(number, len(_COLORS))
+        yield _Line(
+            name=_name(row),
+            ms=row.ms,
+            growth=fit_growth(at, row.ms, row.errors),
+            color=_COLORS[color],
+            marker=_MARKERS[(number + turn) % len(_MARKERS)],
+            dashes=_DASHES[turn % len(_DASHES)],
+        )
+    if left:
+        others = [math.fsum(times) for times in zip(*(row.ms for row in left), strict=True)]
+        yield _grey(format_others(len(left)), others, at, "*")
+    if timing.grouping.by == "group":
+        left_out = [point.ungrouped.ms if point.ungrouped else 0.0 for point in timing.points]
+        yield _grey(timing.grouping.ungrouped.name, left_out, at, "1")
+    yield _grey("[unattributed]", [point.unattributed_ms for point in timing.points], at, "x")
+    yield _grey("[overhead]", [point.overhead_ms for point in timing.points], at, "+")
+    latency = tuple(point.latency.mean for point in timing.points)
+    yield _Line("plain run", latency, grow_latency(timing), _PLAIN, ".", "-.")
+
+
+def _grey(name: str, ms: Sequence[float], at: Sequence[int], marker: str) -> _Line:
+    growth = fit_growth(at, ms) if min(ms) >= 0 else None
+    return _Line(name, tuple(ms), growth, _REST, marker, ":")
+
+
+def _draw_line(axes: Axes, line: _Line, at: Sequence[int], *, is_log: bool) -> tuple[Line2D, str] | None:
+    """The points, and the fitted curve through them; what a logarithm cannot show is left out.
+
+    Returns:
+        What the legend has of it; None where nothing is drawn.
+    """
+    points = [(n, ms) for n, ms in sorted(zip(at, line.ms, strict=True)) if ms > 0 or not is_log]
+    if not any(ms for _, ms in points):
+        return None
+    label = line.name if line.growth is None else f"{line.name}: {line.growth.order.value}"
+    dots: dict[str, Any] = {"color": line.color, "marker": line.marker, "markersize": 5}
+    if line.growth is None:
+        (whole,) = axes.plot(*zip(*points, strict=True), linestyle=line.dashes, linewidth=1.2, **dots)
+        return whole, label
+    low, high = min(at), max(at)
+    curve = [low * (high / low) ** (i / 100) if is_log else low + (high - low) * i / 100 for i in range(101)]
+    fitted = [(n, line.growth.at(n)) for n in curve]
+    shown = [(n, ms) for n, ms in fitted if ms > 0 or not is_log]
+    axes.plot(*zip(*shown, strict=True), linestyle=line.dashes, linewidth=1.2, color=line.color)
+    axes.plot(*zip(*points, strict=True), linestyle="none", **dots)
+    (both,) = axes.plot([], [], linestyle=line.dashes, linewidth=1.2, **dots)
+    return both, label
+
+
+# one measurement
+
+
+@dataclass(frozen=True, slots=True)
+class _Bars:
+    """What a group takes and holds."""
+
+    name: str
+    ms: float
+    parameters: int = 0
+    nbytes: int = 0
+
+
+def _draw_shares(figure: Figure, timing: Timing) -> None:
+    """Three bars for each group."""
+    point, whole = timing.points[0], total_group(timing)
+    bars = list(_bars(timing))
+    figure.set_size_inches(9, 2.0 + 0.4 * len(bars))
+    axes = figure.add_subplot()
+    columns: tuple[tuple[str, Sequence[float], float], ...] = (
+        ("time", [bar.ms for bar in bars], point.profiled.mean),
+        ("parameters", [bar.parameters for bar in bars], whole.parameters),
+        ("bytes", [bar.nbytes for bar in bars], whole.nbytes),
+    )
+    for number, (label, values, total) in enumerate(columns):
+        places = [place + 0.27 * (number - 1) for place in range(len(bars))]
+        shares = [value / total if total else 0.0 for value in values]
+        drawn = axes.barh(places, [100 * share for share in shares], 0.25, color=_COLORS[number], label=label)
+        if not number:
+            told = [
+                f"{format_percent(part)}  {format_ms(ms)} ms" for part, ms in zip(shares, values, strict=True)
+            ]
+            axes.bar_label(drawn, told, padding=3, fontsize=7)
+    axes.set_yticks(range(len(bars)), [bar.name for bar in bars], fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.3, y=0.02)
+    axes.set_xlabel("% of the mean profiled run, of all parameters, of all bytes of weights")
+    axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    mean, profiled = format_ms(point.latency.mean), format_ms(point.profiled.mean)
+    _title(figure, timing, f"{mean} ms a run, {profiled} ms profiled")
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+
+
+def _bars(timing: Timing) -> Iterator[_Bars]:
+    """At most `_MOST` groups, those of the most time; the sum of the others; and what no group has."""
+    point = timing.points[0]
+    rows = [row for row in _leaves(timing) if row.ms[0] or row.group.parameters]
+    bars = [_Bars(_name(row), row.ms[0], row.group.parameters, row.group.nbytes) for row in rows]
+    kept = set(range(len(bars)))
+    if len(bars) > _MOST:
+        kept = set(sorted(kept, key=lambda at: (-bars[at].ms, at))[: _MOST - 1])
+    yield from (bars[at] for at in sorted(kept))
+    left = [bar for at, bar in enumerate(bars) if at not in kept]
+    if left:
+        parameters, nbytes = sum(bar.parameters for bar in left), sum(bar.nbytes for bar in left)
+        yield _Bars(format_others(len(left)), math.fsum(bar.ms for bar in left), parameters, nbytes)
+    if point.ungrouped is not None:
+        group = point.ungrouped.group
+        yield _Bars(group.name, point.ungrouped.ms, group.parameters, group.nbytes)
+    yield _Bars("[unattributed]", point.unattributed_ms)
+    yield _Bars("[overhead]", point.overhead_ms)

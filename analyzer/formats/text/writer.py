@@ -1,0 +1,572 @@
+"""Page -> text for a terminal or a pipe: the answer first, tables within the width, names that cannot escape."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Facts,
+    Findings,
+    Kind,
+    Notes,
+    Page,
+    Passage,
+    Problem,
+    Row,
+    Table,
+    Tone,
+    cut_table,
+    list_verdicts,
+    name_rows,
+    number_of,
+    say,
+    say_prose,
+)
+from analyzer.units import format_many, format_others, printable, printable_name, shorten
+
+__all__ = ["write_text"]
+
+_CODES = {"bold": "1", "red": "1;31", "green": "1;32", "yellow": "33", "cyan": "36", "dim": "2"}
+_TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold", Tone.WARN: "yellow"}
+_SEVERITIES = {"error": ("ERROR", "red"), "warning": ("WARN", "yellow"), "note": ("note", "cyan")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pen:
+    """How wide and how colourful."""
+
+    width: int
+    rows: int
+    color: bool
+    verbose: bool
+    ascii: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all was asked for: then names go on in further lines, and none loses its middle."""
+        return self.verbose or not self.rows
+
+    def dye(self, text: str, style: str) -> str:
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and style and text else text
+
+
+def write_text(
+    page: Page,
+    *,
+    rows: int = 20,
+    width: int = 80,
+    color: bool = False,
+    verbose: bool = False,
+    ascii: bool = False,
+) -> str:
+    """The page as text with a final newline.
+
+    Args:
+        page: what a report says.
+        rows: rows of a long table; 0 shows all.
+        width: columns of the terminal.
+        color: whether it takes colours.
+        verbose: whether to show blocks of `Detail.MORE`, and all that findings are about.
+        ascii: whether the encoding has no other characters.
+    """
+    pen = _Pen(max(width, 20), rows, color, verbose, ascii)
+    verdicts = list_verdicts(page)
+    first = [block for block in page.blocks if _detail(block) is Detail.FIRST and block not in verdicts]
+    later = [
+        block
+        for block in page.blocks
+        if _detail(block) is Detail.SHOWN or (_detail(block) is Detail.MORE and (verbose or not rows))
+    ]
+    lines = [*_head(page, pen), *(line for block in first for line in _block(block, pen))]
+    for block in later:
+        made = list(_block(block, pen))
+        lines += ["", *made] if made else []
+    text = "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+    return text.translate(_PLAIN) if ascii else text
+
+
+_PLAIN = str.maketrans({"…": "~", "█": "#", "▌": "#", "·": "-"})
+"""What stands for characters beyond ASCII that are ours."""
+
+
+def _detail(block: Block) -> Detail | None:
+    return getattr(block, "detail", None)
+
+
+def _head(page: Page, pen: _Pen) -> Iterator[str]:
+    about = printable(page.about)
+    subject = printable(page.subject)
+    gap = pen.width - _length(subject) - _length(about)
+    if subject and about and gap >= 3:
+        yield f"{pen.dye(subject, 'bold')}{' ' * gap}{about}"
+    else:
+        yield from (pen.dye(line, "bold") for line in _wrap(subject, pen.width))
+        yield from _wrap(about, pen.width)
+    if page.answer:
+        for line in _wrap(printable(page.answer), pen.width):
+            yield pen.dye(line, _TONES[page.tone])
+    for verdict in list_verdicts(page):
+        yield from _block(verdict, pen)
+    yield from _join([printable(figure.said) for figure in page.figures if figure.said], pen.width)
+
+
+def _join(parts: Sequence[str], width: int) -> Iterator[str]:
+    """Parts with three columns between them; what has no room goes on in the next line."""
+    line = ""
+    for part in parts:
+        if line and _length(line) + 3 + _length(part) > width:
+            yield line
+            line = ""
+        line = f"{line}   {part}" if line else part
+        if _length(line) > width:
+            *whole, line = _wrap(line, width)
+            yield from whole
+    if line:
+        yield line
+
+
+def _block(block: Block, pen: _Pen) -> Iterator[str]:
+    match block:
+        case Facts():
+            yield from _title(block.title, pen)
+            room = max((_length(fact.label) for fact in block.facts), default=0)
+            for fact in block.facts:
+                label = f"{fact.label:<{room}}  "
+                if fact.pieces:
+                    yield from _list(label, [printable(each) for each in fact.pieces], pen)
+                else:
+                    yield from _hang(label, printable(fact.value), pen.width)
+        case Notes():
+            yield from _title(block.title, pen)
+            shown = block.lines[: max(pen.rows, _SENTENCES) if pen.rows else None]
+            for line in shown:
+                yield from _note(printable(say_prose(line)), block.tone, pen)
+            if left := len(block.lines) - len(shown):
+                yield f"{format_others(left)}; -n 0 shows all"
+        case Findings():
+            yield from _findings(block, pen)
+        case Table():
+            yield from _table(block, pen)
+        case Passage():
+            yield from _passage(block, pen)
+
+
+def _passage(block: Passage, pen: _Pen) -> Iterator[str]:
+    """Texts set in below their headings; code keeps its lines."""
+    from analyzer.findings.catalog import list_paragraphs  # others need no catalogue
+
+    yield from _title(printable(block.title), pen)
+    yield from _wrap(printable(block.lead), pen.width)
+    parts = [*block.parts, *([("More", block.more.text)] if block.more else [])]
+    for at, (heading, text) in enumerate(parts):
+        yield from [""] if at or block.title else []
+        yield from _title(printable(heading), pen)
+        for number, (is_code, part) in enumerate(list_paragraphs(text)):
+            yield from [""] if number else []
+            if is_code:
+                yield from (f"    {printable(line)}" for line in part.split("\n"))
+            else:
+                yield from _hang("  ", printable(part), pen.width)
+
+
+_SENTENCES = 20
+"""Sentences that are shown whatever the number of rows."""
+
+
+def _note(text: str, tone: Tone, pen: _Pen) -> Iterator[str]:
+    if tone is Tone.WARN:
+        word, style = _SEVERITIES["warning"]
+        first, *others = _hang(f"{word} ", text, pen.width)
+        yield first.replace(word, pen.dye(word, style), 1)
+        yield from others
+    else:
+        style = "" if tone is Tone.PLAIN else _TONES[tone]
+        yield from (pen.dye(line, style) for line in _wrap(text, pen.width))
+
+
+def _title(title: str, pen: _Pen) -> Iterator[str]:
+    if title:
+        yield pen.dye(title, "bold")
+
+
+_NAMES = 3
+"""Names of a finding that are shown, unless all are asked for."""
+_LINES = 10
+"""Findings that are shown, unless all are asked for."""
+_SLACK = 16
+"""Columns that a break between words may leave empty."""
+_LONGEST_LINE = 100
+"""Columns within which the ids of findings stand at the right."""
+
+
+def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
+    if block.detail is not Detail.FIRST and block.problems:
+        yield from _title(block.title, pen)
+    shown = block.problems if pen.is_whole else block.problems[:_LINES]
+    for problem in shown:
+        is_short = block.is_short and not pen.is_whole
+        yield from _short_problem(problem, pen) if is_short else _problem(problem, pen)
+    left = block.problems[len(shown) :]
+    for severity, found in groupby(left, key=lambda each: each.severity):
+        yield f"{format_many(len(list(found)), f'more {severity}')}; -v shows all"
+
+
+def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
+    """A finding in one line: as much of its sentence, and of the names, as there is room for. An error may take two."""
+    word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
+    head, id_ = f"{word} ", f"[{problem.id}]" if problem.id else ""
+    width = min(pen.width, _LONGEST_LINE)
+    room = max(width - _length(head) - _length(id_) - 1, 20)
+    model = f"{problem.model}: " if problem.model else ""
+    told = _shorten_problem(model, problem, room)
+    if told.endswith("…") and problem.severity == "error":
+        whole = _shorten_problem(model, problem, room + width - _length(head) - _SLACK)
+        first, *others = _hang(head, f"{whole} {id_}", width)
+        yield first.replace(word, pen.dye(word, style), 1)
+        yield from others
+        return
+    gap = " " * max(room - _length(told), 0)
+    yield f"{pen.dye(word, style)} {told}{gap} {pen.dye(id_, 'dim')}"
+
+
+def _shorten_problem(model: str, problem: Problem, room: int) -> str:
+    """The whole sentence with three names, or as much of it, and as many names, as fit."""
+    subjects = problem.subjects if problem.subjects and problem.subjects[0] not in problem.message else ()
+    whole = printable(f"{model}{problem.message}")
+    short = [printable(f"{model}{problem.short}")] if problem.short else []
+    parts = short or [whole[:at] for at in reversed(_clauses(whole))]
+    shapes = [shape for shape in _SHAPES if shape[0] <= len(subjects)] + [(0, 0)]
+    named = [(part, *shape) for part in parts for shape in shapes[:-1]]
+    tried = [*((whole, *shape) for shape in shapes), *named, *((part, 0, 0) for part in parts)]
+    for clause, count, width in tried:
+        names = ", ".join(printable(shorten(each, width)) for each in subjects[:count])
+        more = ", ..." if names and len(subjects) > count else ""
+        told = f"{clause}: {names}{more}" if names else clause
+        if _length(told) <= room:
+            return told
+    return _cut_end(parts[-1] if parts else whole, room)
+
+
+_SHAPES = ((3, 40), (2, 40), (3, 20), (1, 40), (2, 20), (1, 20))
+"""How many names, and how long each, from the best."""
+
+
+def _clauses(message: str) -> list[int]:
+    """Where a sentence may end: before what explains it."""
+    ends = [at for at in range(_FIRST_CLAUSE, len(message)) if message.startswith(_ENDS, at)]
+    return [at for at in ends if message.count("(", 0, at) == message.count(")", 0, at)]
+
+
+_ENDS = ("; ", ": ", ", ", " (")
+_FIRST_CLAUSE = 16
+"""Characters without which a sentence says nothing."""
+
+
+def _cut_end(text: str, width: int) -> str:
+    """A sentence without its last words."""
+    while _length(text) >= width:
+        text = text.rpartition(" ")[0] or text[: width - 2]
+    return f"{text.rstrip()}…"
+
+
+def _problem(problem: Problem, pen: _Pen) -> Iterator[str]:
+    word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
+    model = f"{problem.model}: " if problem.model else ""
+    kind = f" [{problem.id}]" if problem.id else ""
+    told = f"{model}{problem.message}{kind}"
+    few = len(problem.subjects) <= _NAMES
+    names = ", ".join(printable(shorten(each, _NAME)) for each in problem.subjects[:_NAMES])
+    if names and not pen.is_whole and problem.subjects[0] not in problem.message:
+        told = f"{model}{problem.message}: {names}{'' if few else ', ...'}{kind}"
+    first, *others = _hang(f"{word} ", printable(told), pen.width)
+    yield first.replace(word, pen.dye(word, style), 1)
+    yield from others
+    if pen.is_whole:
+        limit = None if not pen.rows else max(pen.rows, 20)
+        for subject in problem.subjects[:limit]:
+            yield from _hang("    ", printable_name(subject), pen.width)
+        if limit is not None and len(problem.subjects) > limit:
+            yield f"    [{format_many(len(problem.subjects) - limit, 'other')}]"
+
+
+_NAME = 40
+
+
+def _hang(label: str, text: str, width: int) -> list[str]:
+    lines = _wrap(text, max(width - _length(label), 12))
+    return [f"{label if not at else ' ' * _length(label)}{line}" for at, line in enumerate(lines or [""])]
+
+
+_GLUE = "\0x\0"
+"""Stands within a shape while lines are broken; no text has it that is printable."""
+_FACT_LINES = 4
+"""Lines of a list of facts, unless all is asked for."""
+
+
+def _list(label: str, pieces: Sequence[str], pen: _Pen) -> Iterator[str]:
+    """Pieces with semicolons between them; a line ends behind one, and within one only where it has no room."""
+    room = max(pen.width - _length(label), 12)
+    lines: list[str] = []
+    ends: list[int] = []
+    for at, piece in enumerate(pieces):
+        text = piece if at == len(pieces) - 1 else f"{piece};"
+        if lines and _length(lines[-1]) + 1 + _length(text) <= room:
+            lines[-1] += f" {text}"
+        else:
+            glued = _wrap(text.replace(" x ", _GLUE), room)
+            lines += [line.replace(_GLUE, " x ") for line in glued]
+        ends.append(len(lines))
+    shown = len(pieces)
+    while not pen.is_whole and shown > 1 and ends[shown - 1] > _FACT_LINES:
+        shown -= 1
+    lines = lines[: ends[shown - 1]] if shown < len(pieces) else lines
+    if shown < len(pieces):
+        told = f"[{format_many(len(pieces) - shown, 'other')}; -v]"
+        if _length(lines[-1]) + 1 + _length(told) <= room:
+            lines[-1] += f" {told}"
+        else:
+            lines.append(told)
+    for at, line in enumerate(lines):
+        yield f"{label if not at else ' ' * _length(label)}{line}"
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    if _length(text) <= width:
+        return [text] if text else []
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [text]
+
+
+# tables
+
+_GAP = 2
+_LEAST = 18
+"""Columns of names below which numbers go."""
+_BAR, _LONGEST_BAR = 8, 24
+_INDENT, _DEEPEST = 2, 6
+
+
+def _table(table: Table, pen: _Pen) -> Iterator[str]:
+    if not table.rows and not table.total:
+        return
+    if table.is_split and not _is_narrow(table, pen.width):
+        for number, part in enumerate(_split(table, pen.width)):
+            yield from [""] if number else []
+            yield from _table(part, pen)
+        return
+    table = cut_table(table, pen.rows)
+    columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
+    named = [
+        replace(row, cells=(name, *row.cells[1:]))
+        for row, name in zip(table.rows, name_rows(table), strict=True)
+    ]
+    rows = [*named, *([Row(table.total)] if table.total else [])]
+    texts = {id(row): [_written(row, at, column) for at, column in columns] for row in rows}
+    columns, widths = _fit(table, columns, list(texts.values()), pen)
+    bar = next((at for at, column in columns if column.is_bar), None)
+    room = pen.width - sum(widths) - _GAP * (len(columns) - 1)
+    bar_room = min(room - _GAP, _LONGEST_BAR) if bar is not None and room >= _BAR + _GAP else 0
+    if table.title and table.title != columns[0][1].title:
+        yield pen.dye(printable(table.title), "bold")
+    yield from _lines(
+        [printable_name(column.title) for _, column in columns],
+        columns,
+        widths,
+        bar_room,
+        pen,
+        "bold",
+        bar=None,
+    )
+    shown = [at for at, column in enumerate(table.columns) if not column.is_hidden]
+    places = {at: place for place, at in enumerate(shown)}
+    for row in rows:
+        made = [texts[id(row)][places[at]] for at, _ in columns]
+        style = "bold" if row.cells is table.total else {Tone.BAD: "red", Tone.GOOD: ""}.get(row.tone, "")
+        share = number_of(row.cells[bar]) if bar is not None and row.cells is not table.total else None
+        drawn = _draw(share, bar_room, ascii=pen.ascii) if bar_room else None
+        yield from _lines(made, columns, widths, bar_room, pen, style, bar=(bar, drawn) if drawn else None)
+    for note in table.notes:
+        yield from _wrap(printable(note), pen.width)
+
+
+def _split(table: Table, width: int) -> Iterator[Table]:
+    """Tables of the same rows whose columns have room, as many in each as in the others; notes are below the last."""
+    widths = _least_widths(table)
+    widest = max(widths[1:], default=0) + _GAP
+    room = max((width - min(widths[0], max(_NAMES_ROOM, width - widest))) // widest, 1)
+    count = len(table.columns) - 1
+    size = max(-(-count // -(-count // room)), 1) if count else 1
+    for start in range(1, count + 1, size):
+        at = [0, *range(start, min(start + size, count + 1))]
+        yield replace(
+            table,
+            columns=tuple(table.columns[each] for each in at),
+            rows=tuple(replace(row, cells=tuple(row.cells[each] for each in at)) for row in table.rows),
+            total=tuple(table.total[each] for each in at) if table.total else (),
+            notes=table.notes if start + size > count else (),
+            order=None,
+            is_split=False,
+        )
+
+
+_NAMES_ROOM = 30
+"""Columns that names have where numbers go on in a further table."""
+
+
+def _least_widths(table: Table) -> list[int]:
+    """How wide the columns are where texts lose what is more than a name should have."""
+    rows = [*table.rows, *([Row(table.total)] if table.total else [])]
+    widths = [
+        max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
+        for at, column in enumerate(table.columns)
+    ]
+    return [
+        width if column.kind.is_number else min(width, _NAMES_ROOM)
+        for width, column in zip(widths, table.columns, strict=True)
+    ]
+
+
+def _is_narrow(table: Table, width: int) -> bool:
+    """Whether all columns have room beside each other."""
+    return sum(_least_widths(table)) + _GAP * (len(table.columns) - 1) <= width
+
+
+def _written(row: Row, at: int, column: Column) -> str:
+    cell: Cell = row.cells[at] if at < len(row.cells) else ""
+    text = say(cell, column.kind)
+    text = printable_name(text) if column.kind is Kind.NAME else printable(text)
+    return f"{' ' * (_INDENT * min(row.level, _DEEPEST))}{text}" if not at else text
+
+
+def _fit(
+    table: Table, columns: list[tuple[int, Column]], rows: Sequence[Sequence[str]], pen: _Pen
+) -> tuple[list[tuple[int, Column]], list[int]]:
+    """The columns that have room, and how wide each is: numbers whole, texts cut where they must be."""
+    natural = [
+        max([_length(printable_name(column.title)), *(_length(row[place]) for row in rows)])
+        for place, (_, column) in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    while True:
+        loose = [place for place in kept if not columns[place][1].kind.is_number]
+        tight = sum(natural[place] for place in kept if place not in loose) + _GAP * (len(kept) - 1)
+        least = sum(min(natural[place], _LEAST) for place in loose)
+        bar = _GAP + _BAR if any(columns[place][1].is_bar for place in kept) else 0
+        going = [
+            place for place in kept[1:] if columns[place][1].room < (9 if tight + least > pen.width else 3)
+        ]
+        if tight + least + bar <= pen.width or not going:
+            break
+        kept.remove(min(going, key=lambda place: (columns[place][1].room, -place)))
+    widths = dict(zip(kept, (natural[place] for place in kept), strict=True))
+    spare = max(pen.width - tight, len(loose))
+    while loose and sum(widths[place] for place in loose) > spare:
+        longest = max(loose, key=lambda place: widths[place])
+        over = sum(widths[place] for place in loose) - spare
+        second = max((widths[place] for place in loose if place != longest), default=1)
+        widths[longest] = max(widths[longest] - over, min(second, widths[longest] - 1), 1)
+    return [columns[place] for place in kept], [widths[place] for place in kept]
+
+
+def _lines(
+    texts: Sequence[str],
+    columns: Sequence[tuple[int, Column]],
+    widths: Sequence[int],
+    bar_room: int,
+    pen: _Pen,
+    style: str,
+    bar: tuple[int | None, str] | None,
+) -> Iterator[str]:
+    """A row; sentences go on in a second line, and names where all was asked for."""
+    wrapped = [
+        _fold(text, width, column.kind, is_whole=pen.is_whole)
+        for text, (_, column), width in zip(texts, columns, widths, strict=True)
+    ]
+    for depth in range(max(map(len, wrapped))):
+        line = ""
+        for place, (at, column) in enumerate(columns):
+            text = wrapped[place][depth] if depth < len(wrapped[place]) else ""
+            space = " " * (widths[place] - _length(text))
+            cell = f"{space}{text}" if column.kind.is_number else f"{text}{space}"
+            line += f"{' ' * _GAP if place else ''}{cell}"
+            if bar_room and column.is_bar:
+                drawn = bar[1] if bar is not None and bar[0] == at and not depth else ""
+                line += f"{' ' * _GAP}{drawn}{' ' * (bar_room - _length(drawn))}"
+        yield pen.dye(line.rstrip(), style)
+
+
+def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
+    """The lines of a cell."""
+    if kind is Kind.PROSE:
+        return _wrap(text, width) or [""]
+    if kind is Kind.FORMULA and _length(text) > width:
+        return [piece for line in _sum_up(text, width) for piece in _wrap(line, width)]
+    if not is_whole or kind.is_number or _length(text) <= width:
+        return [_cut(text, width)]
+    indent = " " * min(len(text) - len(text.lstrip(" ")), max(width - 8, 0))
+    lines, line = [], indent
+    for char in text.lstrip(" "):
+        if _length(line) + _length(char) > width:
+            lines.append(line)
+            line = indent
+        line += char
+    return [*lines, line]
+
+
+def _sum_up(text: str, width: int) -> list[str]:
+    """An expression with a new line before the first summand that does not fit."""
+    lines = [""]
+    for summand in _summands(text):
+        if lines[-1] and len(lines[-1]) + len(summand) > width:
+            lines.append("")
+        lines[-1] += summand
+    return [line.strip() for line in lines]
+
+
+def _summands(text: str) -> list[str]:
+    """What is added outside of brackets, each with its sign.
+
+    >>> _summands("N*(D**2 + D) + 2*D - V")
+    ['N*(D**2 + D)', ' + 2*D', ' - V']
+    """
+    depth, found = 0, [""]
+    for number, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if not depth and text[number : number + 3] in (" + ", " - "):
+            found.append("")
+        found[-1] += character
+    return found
+
+
+def _cut(text: str, width: int) -> str:
+    """A name that is too long loses its middle."""
+    if _length(text) <= width:
+        return text
+    level = len(text) - len(text.lstrip(" "))
+    return f"{' ' * level}{shorten(text.lstrip(' '), max(width - level, 3))}"[:width]
+
+
+def _draw(share: float | None, room: int, *, ascii: bool) -> str:
+    if share is None or share <= 0:
+        return ""
+    eighths = max(round(min(share, 1) * room * 8), 1)
+    if ascii:
+        return "#" * max(round(eighths / 8), 1)
+    return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def _length(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )

@@ -1,0 +1,75 @@
+"""The page of `explain`: what findings mean, what they cost, and how to mend them."""
+
+from __future__ import annotations
+
+from posixpath import relpath
+
+from analyzer.documents.explain import ExplainDocument, Explanation
+from analyzer.findings.catalog import EXPLANATIONS
+from analyzer.pages.page import Block, Column, Detail, Kind, Link, Page, Passage, Row, Table
+
+__all__ = ["describe_explanations"]
+
+
+def describe_explanations(document: ExplainDocument) -> Page:
+    """All that there is to say of one finding; of several a table first."""
+    findings = document.findings
+    if len(findings) == 1:
+        (only,) = findings
+        return Page(
+            kind="explain",
+            question="What it means",
+            subject=only.id,
+            answer=_lead(only),
+            blocks=(_passage(only, "", Detail.SHOWN),),
+        )
+    is_all = {each.id for each in findings} >= {*EXPLANATIONS}
+    blocks: list[Block] = [Passage("", "", (("", _ABOUT),), detail=Detail.MORE)] if is_all else []
+    blocks.append(_table(findings))
+    blocks += [_passage(each, each.id, Detail.MORE) for each in findings]
+    return Page(kind="explain", question="Findings", subject="", blocks=tuple(blocks))
+
+
+_ABOUT = (
+    "What `inspect`, `reconcile` and `export` tell of a file besides its counts. An id stays what it is; `--strict` "
+    "fails where there is one that no `--ignore ID` names. `onnxledger explain ID` prints what stands here, and "
+    "`onnxledger explain --format markdown` all of this page.\n\n"
+    "`bytes` of a finding, which the text calls its cost, is what the files lose once it is mended: payload that no "
+    "other tensor claims, each byte once. The lengths and names around it go too, and are not counted. Two findings "
+    "may be about the same bytes, as those of a transposed copy that PyTorch ties: their costs do not add up."
+)
+
+
+def _lead(explanation: Explanation) -> str:
+    return f"{explanation.title} ({_severities(explanation)})"
+
+
+def _severities(explanation: Explanation) -> str:
+    return " or ".join(explanation.severities)
+
+
+def _table(findings: list[Explanation]) -> Table:
+    columns = (Column("finding"), Column("severity", room=6), Column("what", Kind.PROSE, room=9))
+    rows = tuple(Row(((Link(each.id, f"#{each.id}"),), _severities(each), each.title)) for each in findings)
+    hint = "onnxledger explain ID says what one means, costs, and how to mend it"
+    return Table(columns, rows, title="finding", notes=(hint,), is_whole=True)
+
+
+_FOLDER = "docs/reference"
+"""Where the page of all of them stands, from which links lead to others."""
+
+
+def _passage(explanation: Explanation, title: str, detail: Detail) -> Passage:
+    name = explanation.docs.partition("#")[0].rpartition("/")[2]
+    return Passage(
+        title,
+        f"{_lead(explanation)}." if title else "",
+        (
+            ("What it means", explanation.meaning),
+            ("What it costs", explanation.cost),
+            ("How to mend it", explanation.mend),
+            ("What finds it", f"{explanation.seen_by}."),
+        ),
+        more=Link(explanation.docs, relpath(explanation.docs, _FOLDER), name),
+        detail=detail,
+    )

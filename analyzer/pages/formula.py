@@ -1,0 +1,575 @@
+"""The page of `formula`: whether a file has what the closed form counts, why not, and the form term by term."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from analyzer.documents.formula import (
+    Cache,
+    Census,
+    FormulaDocument,
+    FormulaField,
+    FormulaModel,
+    FormulaPart,
+    FormulaTerm,
+    PartChange,
+    Reason,
+    TermChange,
+)
+from analyzer.formulas.reasons import NO_TERM
+from analyzer.formulas.record import Certainty, FieldOrigin, MatchedBy
+from analyzer.pages.page import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Detail,
+    Fact,
+    Facts,
+    Figure,
+    Kind,
+    Notes,
+    Page,
+    Piece,
+    Prose,
+    Row,
+    Said,
+    Table,
+    Tone,
+    pieces_of,
+)
+from analyzer.pages.shared import count_said
+from analyzer.pages.symbols import Symbols, symbols_in
+from analyzer.units import (
+    format_bytes,
+    format_change,
+    format_count,
+    format_many,
+    format_others,
+    format_share,
+    format_signed,
+)
+
+__all__ = ["describe_formula"]
+
+
+def describe_formula(document: FormulaDocument, symbols: Symbols | None = None) -> Page:
+    """The verdict and its reasons, the fields, terms and what they take.
+
+    Args:
+        document: what is told.
+        symbols: expressions in symbols; None for those that the document has, over fields.
+    """
+    symbols = symbols or symbols_in(document)
+    names = ", ".join(dict.fromkeys(name for name in (document.family, document.class_) if name))
+    return Page(
+        kind="formula",
+        question="The count in closed form",
+        subject=document.source,
+        about=names,
+        answer=_changed(document),
+        figures=tuple(_figures(document)),
+        blocks=tuple(_blocks(document, symbols)),
+    )
+
+
+def _changed(document: FormulaDocument) -> str:
+    """What `--set` comes to."""
+    if document.what_if is None or document.total is None:
+        return ""
+    was, more = document.what_if.total, document.what_if.difference
+    if not more:
+        return "as many parameters as with the config's own fields"
+    share = f" ({format_change(more / was)})" if was else ""
+    word = "more" if more > 0 else "fewer"
+    return f"{format_many(abs(more), 'parameter')} {word} than with the config's own fields{share}"
+
+
+def _figures(document: FormulaDocument) -> Iterator[Figure]:
+    if document.total is not None:
+        total = document.total
+        said = _many(total, " parameters")
+        yield Figure("By the formula", format_count(total), count_said(total), said, total)
+    if document.actual is not None:
+        who = "ONNX" if document.model is not None else "PyTorch"
+        yield Figure(f"In {who}", format_count(document.actual), count_said(document.actual))
+    if document.difference is not None:
+        yield Figure("Difference", format_signed(document.difference))
+
+
+def _many(number: int, what: str) -> str:
+    short = count_said(number)
+    return f"{format_count(number)}{what}{f' ({short})' if short else ''}"
+
+
+def _blocks(document: FormulaDocument, symbols: Symbols) -> Iterator[Block]:
+    """In the order of a paper; what is for everybody first stands above in other formats."""
+    yield Notes(tuple(_head(document)), detail=Detail.FIRST)
+    yield from _checked(document)
+    legend = _legend(document, symbols)
+    yield legend
+    yield _terms(document, symbols)
+    yield Notes(tuple(_uses(document)))
+    yield from _what_if(document)
+    # of what a file holds, the formula's own bytes say little
+    detail = Detail.MORE if document.model is not None and symbols.tokens is None else Detail.SHOWN
+    yield from _memory(document, detail)
+    title = "key-value cache" if detail is Detail.MORE else ""
+    yield Notes(tuple(_cache(document, symbols)), title, detail)
+    yield from _more(document, symbols, legend)
+
+
+def _head(document: FormulaDocument) -> Iterator[Prose]:
+    if document.total is not None and document.active is not None and document.active != document.total:
+        share = format_share(document.active, document.total)
+        active = _many(document.active, " of them")
+        yield f"{active}, {share}, are active: a token uses some of the experts only"
+    yield from document.notes
+
+
+# beside PyTorch and a file
+
+_Side = Census | FormulaModel
+
+
+def _title(side: _Side) -> str:
+    return "PyTorch" if isinstance(side, Census) else "ONNX"
+
+
+def _kind(side: _Side) -> str:
+    return "census" if isinstance(side, Census) else "model"
+
+
+def _on(row: FormulaTerm | FormulaPart, side: _Side) -> int:
+    return (row.census if isinstance(side, Census) else row.actual) or 0
+
+
+def _sides(document: FormulaDocument) -> list[_Side]:
+    return [side for side in (document.census, document.model) if side is not None]
+
+
+def _unmatched(document: FormulaDocument, side: _Side) -> list[tuple[str, int]]:
+    found = [(row.name, row.elements) for row in document.unmatched if row.side == _kind(side)]
+    return sorted(found, key=lambda item: (-item[1], item[0]))
+
+
+def _checked(document: FormulaDocument) -> Iterator[Block]:
+    """Each term with what the sides have, the verdict, and the reason of every difference."""
+    sides = _sides(document)
+    if not sides or document.total is None:
+        return
+    yield Notes(tuple(_named(side) for side in sides), detail=Detail.FIRST)
+    columns = (Column("term"), *_counts("formula", *map(_title, sides)))
+    unmatched = [sum(elements for _, elements in _unmatched(document, side)) for side in sides]
+    total: tuple[Cell, ...] = ("total", *_numbers(document.total, *(side.total for side in sides)))
+
+    def table(told: Callable[[FormulaPart], bool]) -> tuple[Row, ...]:
+        rows = [
+            row
+            for term in document.terms
+            for row in _rows(
+                term,
+                lambda each: _numbers(each.value or 0, *(_on(each, side) for side in sides)),
+                told,
+            )
+        ]
+        if any(unmatched):
+            rows.append(Row((NO_TERM, *_numbers(0, *unmatched))))
+        return tuple(rows)
+
+    found = table(lambda part: any(_on(part, side) != part.value for side in sides))
+    whole = _is_short(document)
+    yield Table(columns, found, title="terms beside the formula", total=total, is_whole=whole)
+    for verdict, tone in _verdicts(document, sides):
+        yield Notes((verdict,), detail=Detail.FIRST, tone=tone)
+    yield Notes(tuple(f"error: {error}" for side in sides for error in side.errors), detail=Detail.FIRST)
+    yield Notes((*_reasons(document), *_left(document)), detail=Detail.FIRST)
+    every = table(lambda part: True)
+    if len(every) > len(found):
+        title = "every part beside the formula"
+        yield Table(columns, every, title=title, total=total, detail=Detail.MORE, is_whole=whole)
+
+
+def _is_short(document: FormulaDocument) -> bool:
+    """Whether the terms are those of a publication, and not all modules of a program."""
+    return document.kind == "closed-form"
+
+
+def _counts(*titles: str) -> tuple[Column, ...]:
+    """Columns of counts, of which the last are how much the second side has more."""
+    return (
+        *(Column(title, Kind.COUNT, room=9) for title in titles),
+        Column("difference", Kind.SIGNED, room=9),
+    )
+
+
+def _numbers(formula: int, *sides: int) -> tuple[int, ...]:
+    """The formula, the sides, and what the last of them has more."""
+    return (formula, *sides, sides[-1] - formula)
+
+
+def _rows(
+    term: FormulaTerm | TermChange,
+    numbers: Callable[[Any], tuple[int, ...]],
+    told: Callable[[Any], bool],
+) -> Iterator[Row]:
+    """A row for a term, and below it those parts that there is something to tell of."""
+    yield Row((term.term, *numbers(term)))
+    if not _is_alone(term):
+        yield from (Row((part.part, *numbers(part)), level=1) for part in term.parts if told(part))
+
+
+def _is_alone(term: FormulaTerm | TermChange) -> bool:
+    """Whether a term is its only part, which need not be said twice."""
+    return len(term.parts) == 1 and term.parts[0].part == term.term
+
+
+def _named(side: _Side) -> Prose:
+    """The side, and what told which part a file's tensors belong to."""
+    basis = "" if isinstance(side, Census) else f", by {_BASES[side.matched_by]}"
+    return (f"{_title(side)}: ", Code(side.name), basis)
+
+
+_BASES = {
+    MatchedBy.NAMES: "the names in it",
+    MatchedBy.CONTENTS: "names and contents of PyTorch's tensors",
+    MatchedBy.UNBALANCED: "names of PyTorch's tensors, with which it does not balance: see reconcile",
+    MatchedBy.SHAPES: "names and shapes of PyTorch's tensors",
+}
+
+
+def _verdicts(document: FormulaDocument, sides: Sequence[_Side]) -> Iterator[tuple[str, Tone]]:
+    """Whether each side has what the formula says."""
+    same = [side for side in sides if _is_same(document, side) and not side.errors]
+    if same:
+        has = f"{' and '.join(map(_title, same))} {'have' if len(same) > 1 else 'has'}"
+        yield f"{has} what the formula says, part by part", Tone.GOOD
+    judged = document.model or document.census
+    settled = (Certainty.SETTLED, Certainty.UNDECIDED)
+    is_whole = document.model is None or not document.model.errors
+    agrees = is_whole and all(reason.certainty in settled for reason in document.reasons)
+    for side in sides:
+        if side not in same:
+            told = _difference(document, side, is_settled=side is judged and agrees)
+            yield told, Tone.BAD if told.startswith("DIFFERS") else Tone.GOOD
+
+
+def _is_same(document: FormulaDocument, side: _Side) -> bool:
+    return not _unmatched(document, side) and all(
+        part.value == _on(part, side) for term in document.terms for part in term.parts
+    )
+
+
+def _difference(document: FormulaDocument, side: _Side, *, is_settled: bool) -> str:
+    what, difference = _title(side), side.total - (document.total or 0)
+    if side.errors and not difference:
+        return f"DIFFERS: {what} counts what the formula says, and does not hold it"
+    if not difference and is_settled:
+        return f"{what} has what the formula says, as far as names tell"
+    if not difference:
+        return f"DIFFERS: {what} has as many parameters, but others"
+    has = f"{what} has {format_many(abs(difference), 'parameter')} {'more' if difference > 0 else 'fewer'}"
+    return f"{has}, and what became of them is known" if is_settled else f"DIFFERS: {has}"
+
+
+def _reasons(document: FormulaDocument) -> Iterator[Prose]:
+    """Why each part differs; parts with one reason in common share a line."""
+    alike: dict[str, list[Reason]] = defaultdict(list)
+    for reason in document.reasons:
+        alike[reason.sentence].append(reason)
+    for each in alike.values():
+        yield from _told(each)
+    rest = (document.difference or 0) - sum(reason.elements for reason in document.reasons)
+    if rest:
+        yield f"{format_signed(rest)}: nothing explains it"
+
+
+_FEW = 2
+"""Parts that each have a line, though their reason is the same."""
+
+
+def _told(reasons: Sequence[Reason]) -> Iterator[Prose]:
+    """A line for each part, or one for all where they are many."""
+    if len(reasons) > _FEW:
+        terms = dict.fromkeys(reason.part.partition("/")[0] for reason in reasons)
+        elements = format_signed(sum(reason.elements for reason in reasons))
+        names = tuple(piece for term in terms for piece in (", ", Code(term)))[1:]
+        yield (*names, f": {elements}, {reasons[0].sentence}")
+        return
+    for reason in reasons:
+        said = f": {format_signed(reason.elements)}, {reason.sentence}"
+        yield (Code(_short(reason.part)), *_where(reason), said)
+
+
+def _where(reason: Reason) -> tuple[Piece, ...]:
+    """The group of a ledger that a part is, where its name does not say it."""
+    return () if reason.group in ("", reason.part.partition("/")[2]) else (" (", Code(reason.group), ")")
+
+
+def _short(key: str) -> str:
+    """A part's key; of a term that is its only part, its name."""
+    term, _, part = key.partition("/")
+    return term if term == part else key
+
+
+def _left(document: FormulaDocument) -> Iterator[Prose]:
+    """What belongs to no term, the largest first; a few of what is most of a side, which says so by itself."""
+    side = document.model or document.census
+    if side is None:
+        return
+    found = _unmatched(document, side)
+    is_most = 2 * sum(elements for _, elements in found) > side.total
+    shown = found[:_FEW] if is_most else found
+    for name, elements in shown:
+        yield (f"{NO_TERM} {_title(side)}: ", Code(name), f" {format_count(elements)}")
+    if left := found[len(shown) :]:
+        elements = sum(each for _, each in left)
+        yield f"{NO_TERM} {_title(side)}: {format_others(len(left))} {format_count(elements)}"
+
+
+# the fields
+
+
+def _legend(document: FormulaDocument, symbols: Symbols) -> Table:
+    """What the symbols are: those that the expressions have, and what somebody has decided."""
+    used = _used(document)
+    before = _before(document)
+    shown = [
+        each
+        for each in document.fields
+        if each.field in used
+        or each.field in before
+        or (each.symbol is None and each.from_ is FieldOrigin.SET)
+    ]
+    return _fields(document, symbols, shown)
+
+
+def _fields(
+    document: FormulaDocument, symbols: Symbols, shown: Sequence[FormulaField], detail: Detail = Detail.SHOWN
+) -> Table:
+    before = _before(document)
+    has_values = document.total is not None
+    rows = []
+    for each in shown:
+        letter: Cell = symbols.letters.get(each.field, "")
+        value: tuple[Cell, ...] = (Said(None, _value(each, before)),) if has_values else ()
+        rows.append(Row((letter, each.field, *value, _origin(each, symbols))))
+    values = (Column("value", Kind.COUNT, room=9),) if has_values else ()
+    columns = (
+        Column("symbol", Kind.FORMULA),
+        Column("field", Kind.NAME, room=9),
+        *values,
+        Column("", room=8),
+    )
+    title = "symbols" if detail is Detail.SHOWN else "fields of the config"
+    return Table(columns, tuple(rows), title=title, is_whole=True, detail=detail)
+
+
+def _before(document: FormulaDocument) -> dict[str, object]:
+    """The fields that `--set` has changed, with what the config has."""
+    return {} if document.what_if is None else {row.field: row.before for row in document.what_if.set}
+
+
+def _used(document: FormulaDocument) -> set[str]:
+    """The fields that expressions have, and those that these are computed from."""
+    expressions = [
+        document.expression,
+        document.active_expression,
+        *(part.expression for term in document.terms for part in term.parts),
+    ]
+    if document.cache is not None:
+        expressions += [document.cache.expression, document.cache.source_expression]
+    used = {name for each in expressions if each for name in re.findall(r"[^\W\d]\w*", each)}
+    for field in reversed(document.fields):
+        if field.field in used and field.expression is not None:
+            used.update(re.findall(r"\w+", field.expression))
+    return used
+
+
+def _value(field: FormulaField, before: dict[str, object]) -> str:
+    if field.field in before:
+        return f"{_format_value(before[field.field])} -> {_format_value(field.value)}"
+    return _format_value(field.value)
+
+
+def _format_value(value: object) -> str:
+    """A field's value as a person writes it.
+
+    >>> [_format_value(each) for each in (30_522, True, [16, 8], None, "gelu")]
+    ['30,522', 'true', '16 x 8', 'none', 'gelu']
+    """
+    if isinstance(value, list):
+        return " x ".join(map(_format_value, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else str(value).lower()
+    return format_count(value) if isinstance(value, int) else str(value)
+
+
+def _origin(field: FormulaField, symbols: Symbols) -> Cell:
+    """Where the value is from, where that is not the config; and what it usually is."""
+    told: list[tuple[Piece, ...]] = []
+    if field.field in symbols.usual:
+        told.append(("= ", symbols.usual[field.field]))
+    match field.from_:
+        case FieldOrigin.COMPUTED if told:
+            pass  # from what it usually is
+        case FieldOrigin.DEFAULT:
+            told.append(("default",))
+        case FieldOrigin.CLASS:
+            told.append(("the class",))
+        case FieldOrigin.SET:
+            told.append(("--set",))
+        case FieldOrigin.COMPUTED if field.expression:
+            meaning = symbols.meanings.get(field.field)
+            told.append((f"{meaning} = " if meaning else "= ", Code(field.expression)))
+        case FieldOrigin.COMPUTED:
+            told.append(("computed",))
+    return tuple(piece for number, each in enumerate(told) for piece in ((", ", *each) if number else each))
+
+
+# the terms
+
+
+def _counted(document: FormulaDocument) -> Iterator[tuple[FormulaTerm, list[FormulaPart]]]:
+    """The terms and parts of the formula, without what only another side has."""
+    for term in document.terms:
+        parts = [part for part in term.parts if part.source is not None]
+        if parts:
+            yield term, parts
+
+
+def _terms(document: FormulaDocument, symbols: Symbols) -> Table:
+    """Every term with its parts, their expressions and what these come to."""
+    has_values = document.total is not None
+    has_active = has_values and document.active != document.total
+    width = has_values + has_active
+    rows = []
+    for term, parts in _counted(document):
+        values = sum(part.value or 0 for part in parts), sum(part.active or 0 for part in parts)
+        rows.append(Row((term.term, _cell(symbols.terms.get(term.term, "")), *values[:width])))
+        if len(parts) > 1 or parts[0].part != term.term:
+            for part in parts:
+                expression = _cell(symbols.parts.get(f"{term.term}/{part.part}", ""))
+                cells = (part.part, expression, *(part.value, part.active)[:width])
+                rows.append(Row(cells, level=1))
+    columns = (
+        Column("term"),
+        Column("expression", Kind.FORMULA, room=9),
+        *(Column(title, Kind.COUNT, room=9) for title in ("value", "active")[:width]),
+    )
+    total = ("total", _cell(symbols.total), *(document.total, document.active)[:width])
+    return Table(columns, tuple(rows), title="terms", total=total, is_whole=_is_short(document))
+
+
+def _cell(prose: Prose) -> Cell:
+    return prose if isinstance(prose, str) else tuple(pieces_of(prose))
+
+
+def _uses(document: FormulaDocument) -> Iterator[str]:
+    """What is applied several times, and counts once."""
+    for term, parts in _counted(document):
+        if term.uses is not None and term.uses > 1:
+            value = sum(part.value or 0 for part in parts)
+            yield (
+                f"{term.term}: each is applied {format_many(term.uses, 'time')} and counts once; "
+                f"{format_count(value * term.uses)} if each use had its own"
+            )
+
+
+# with other fields, in bytes
+
+
+def _what_if(document: FormulaDocument) -> Iterator[Block]:
+    """What `--set` changes, term by term."""
+    if document.what_if is None or document.total is None:
+        return
+    terms = document.what_if.terms
+    columns = (Column("what if"), *_counts("before", "now"))
+
+    def numbers(row: TermChange | PartChange) -> tuple[int, ...]:
+        return row.before, row.after, row.difference
+
+    rows = [row for term in terms for row in _rows(term, numbers, lambda part: part.before != part.after)]
+    total = ("total", document.what_if.total, document.total, document.what_if.difference)
+    yield Table(columns, tuple(rows), title="what if", total=total, is_whole=_is_short(document))
+    if all(term.before == term.after for term in terms):
+        yield Notes(("nothing that is stored changes",))
+
+
+def _memory(document: FormulaDocument, detail: Detail) -> Iterator[Block]:
+    """Each term at each precision."""
+    if document.memory is None:
+        return
+    precisions = document.memory.precisions
+    columns = (Column("memory"), *(Column(each.precision, Kind.BYTES, room=9) for each in precisions))
+    rows = tuple(
+        Row((term.term, *(each.terms[at].bytes for each in precisions)))
+        for at, term in enumerate(precisions[0].terms)
+    )
+    total: tuple[Cell, ...] = ("total", *(each.bytes for each in precisions))
+    share = format_many(document.memory.block, "element")
+    note = (
+        f"weights alone; int8 and 4-bit: every {share} of a matrix share an fp16 scale, "
+        "biases and norms stay fp16"
+    )
+    yield Table(columns, rows, title="memory", total=total, notes=(note,), detail=detail)
+
+
+def _cache(document: FormulaDocument, symbols: Symbols) -> Iterator[Prose]:
+    """What the cache of one sequence takes; nothing where there is none."""
+    cache = document.cache
+    if cache is None:
+        if symbols.tokens is not None:
+            yield "no key-value cache: nothing is decoded token by token"
+        return
+    told: list[Piece] = ["key-value cache: ", *pieces_of(symbols.token_cache), " elements a token"]
+    if cache.token_bytes is None:
+        if symbols.source_cache:
+            told += [", and ", *pieces_of(symbols.source_cache), " for each position of the encoder"]
+        yield tuple(told)
+        return
+    told.append(f", {format_bytes(cache.token_bytes)} at fp16")
+    if symbols.source_cache:
+        size = format_bytes(cache.source_token_bytes or 0)
+        told += [", and ", *pieces_of(symbols.source_cache), f", {size}, for each position of the encoder"]
+    if cache.bytes is None or cache.tokens is None:
+        yield tuple(told)
+        return
+    yield (*told, f"; {_whole(cache, cache.tokens, cache.bytes)}")
+    held = cache.bytes
+    sums = (
+        f"{format_bytes(each.bytes + held)} at {each.precision}"
+        for each in (document.memory.precisions if document.memory else ())
+    )
+    yield f"weights and cache: {', '.join(sums)}"
+
+
+def _whole(cache: Cache, tokens: int, nbytes: int) -> str:
+    """The cache of one sequence."""
+    told = f"{format_bytes(nbytes)} for {format_many(tokens, 'token')}"
+    if cache.source_tokens:
+        told += f" and {format_many(cache.source_tokens, 'position')}"
+    if cache.kept is not None and cache.kept < tokens:
+        told += f", of which the last {format_count(cache.kept)} are kept"
+    if cache.context is not None and tokens > cache.context:
+        told += f"; the model is made for {format_count(cache.context)} at most"
+    return told
+
+
+def _more(document: FormulaDocument, symbols: Symbols, legend: Table) -> Iterator[Block]:
+    """All fields, the formula in Python, and where each part's expression is from."""
+    if len(document.fields) > len(legend.rows):
+        yield _fields(document, symbols, document.fields, Detail.MORE)
+    parts: Iterable[FormulaPart] = (part for _, parts in _counted(document) for part in parts)
+    rows = tuple(Row((part.part, part.source or "")) for part in parts)
+    columns = (Column("part"), Column("source", Kind.PROSE, room=9))
+    yield Table(columns, rows, title="where expressions are from", detail=Detail.MORE)
+    expressions = (("total", document.expression), ("active", document.active_expression))
+    found = [Fact(name, text) for name, text in expressions if text is not None]
+    if document.expression == document.active_expression:
+        del found[1:]
+    if found:
+        yield Facts(tuple(found), title="in Python, over the fields", detail=Detail.MORE)

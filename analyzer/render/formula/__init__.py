@@ -1,1 +1,0 @@
-"""A report on a formula -> sections of pieces, which text, Markdown and LaTeX write each in their way."""

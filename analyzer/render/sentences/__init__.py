@@ -1,1 +1,0 @@
-"""A report -> the sentences and titles of it that text and Markdown share: plain strings, names in them escaped."""

@@ -1,0 +1,696 @@
+"""A file with codes or half precision -> its float twin: the same function of its weights, in single precision.
+
+Integers of activations become the real numbers that they stand for: what quantizes an activation only hands it on, a
+product of codes is the product of what they decode to. Weights stay as they are stored, and are decoded where they are
+read. What cannot be taken apart so is refused, never passed over. It runs in the process that runs the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes  # noqa: F401  numpy knows half-precision types by it
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from analyzer.content import Array
+
+_FLOAT = onnx.TensorProto.FLOAT
+_HALVES = {"FLOAT16": onnx.TensorProto.FLOAT16, "BFLOAT16": onnx.TensorProto.BFLOAT16}
+_RANGES: Mapping[int, tuple[int, int]] = {
+    onnx.TensorProto.UINT8: (0, 255),
+    onnx.TensorProto.INT8: (-128, 127),
+    onnx.TensorProto.UINT16: (0, 65535),
+    onnx.TensorProto.INT16: (-32768, 32767),
+    onnx.TensorProto.UINT4: (0, 15),
+    onnx.TensorProto.INT4: (-8, 7),
+}
+_MOVERS = frozenset(
+    {
+        *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Gather", "Split"),
+        *(
+            "Expand",
+            "MaxPool",
+            "DepthToSpace",
+            "SpaceToDepth",
+            "Tile",
+            "GatherND",
+            "GatherElements",
+            "Resize",
+        ),
+    }
+)
+"""Operators that hand codes on as they are, each for itself."""
+_JOINERS = frozenset({"Concat", "Where", "Max", "Min"})
+"""Operators that do so with several values, if all of them have one scale."""
+_RECTIFIED = frozenset(
+    {
+        *(
+            "Conv",
+            "ConvTranspose",
+            "MatMul",
+            "Gemm",
+            "Add",
+            "Sum",
+            "BatchNormalization",
+            "LayerNormalization",
+        ),
+        *("InstanceNormalization", "GroupNormalization", "MatMulNBits", "Concat", "FusedMatMul"),
+    }
+)
+"""Operators behind which a quantizing tool leaves out a Relu."""
+_ONNX = ("", "ai.onnx")
+
+
+class RefusedError(Exception):
+    """There is no float twin; the message is a clause that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantizer:
+    """One that makes codes of an activation, with one stored scale."""
+
+    node: str
+    value: str
+    """What it quantizes, in the twin."""
+    scale: float
+    low: float
+    """The least number that a code stands for."""
+    high: float
+
+
+@dataclass(slots=True)
+class Twin:
+    """The twin, and what was taken out for it."""
+
+    model: Any
+    quantizers: list[Quantizer] = field(default_factory=list)
+    activations: int = 0
+    """Places at which codes of activations were made."""
+    products: int = 0
+    """Products of codes that are products of numbers now."""
+    is_widened: bool = False
+    rectified: int = 0
+    """Quantizers whose codes begin at zero, so that they cut what is negative as a Relu does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """What the codes of an activation stand for: `real` is (code - zero) x scale."""
+
+    real: str
+    scale: str
+    zero: str
+    is_plain: bool = False
+    """The scale is 1 and the zero point is 0."""
+
+
+def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
+    """Make the float twin of a model, which is changed in place.
+
+    Args:
+        model: the protobuf, with its payloads where it is to be widened.
+        half: `FLOAT16` or `BFLOAT16`, which is widened; empty where nothing is.
+        rectify: whether a quantizer whose codes begin at zero cuts what is negative: a quantizing tool leaves out the
+            Relu before it.
+
+    Raises:
+        RefusedError: it has operators on codes that nobody knows the real counterpart of.
+    """
+    twin = Twin(model)
+    stored: dict[str, Any] = {}
+    _Body(twin, model.graph, stored, {}, set(), rectify=rectify).rewrite()
+    for function in model.functions:
+        if any(_is_quantized(node) for node in function.node):
+            raise RefusedError(f"the function {function.name} quantizes")
+    if half:
+        _widen(model, _HALVES[half])
+        twin.is_widened = True
+    if twin.activations or twin.products or half:
+        _forget_types(model)
+    return twin
+
+
+def _is_quantized(node: Any) -> bool:
+    return node.op_type in _RULES or node.op_type.startswith(("QLinear", "DynamicQuantize"))
+
+
+class _Body:
+    """One graph on the way to its twin."""
+
+    def __init__(
+        self,
+        twin: Twin,
+        graph: Any,
+        stored: dict[str, Any],
+        codes: dict[str, _Code],
+        floated: set[str],
+        *,
+        rectify: bool,
+    ) -> None:
+        self.twin, self.graph, self.rectify = twin, graph, rectify
+        self.stored = dict(stored)
+        self.stored.update((tensor.name, tensor) for tensor in graph.initializer)
+        for node in graph.node:
+            if node.op_type == "Constant":
+                tensor = next((a.t for a in node.attribute if a.name == "value"), None)
+                if tensor is not None:
+                    self.stored[node.output[0]] = tensor
+        self.codes = dict(codes)
+        self.floated = set(floated)
+        """Values that were whole numbers, and are real ones now."""
+        self.constant = set(self.stored)
+        """Values that depend on no input."""
+        self.made: list[Any] = []
+        self.makers: dict[str, Any] = {}
+        """The node that makes each value of the twin."""
+        self.serial = 0
+
+    def rewrite(self) -> None:
+        nodes = list(self.graph.node)
+        for node in nodes:
+            before = len(self.made)
+            self._rewrite_bodies(node)
+            rule = _RULES.get(node.op_type)
+            if rule is not None and self._applies(node):
+                rule(self, node)
+            elif self._touches(node):
+                self._move(node)
+            else:
+                if node.op_type == "MatMulNBits":
+                    _give(node, "accuracy_level", 1)  # activations stay real
+                self.made.append(node)
+            if all(name in self.constant for name in node.input if name) and node.input:
+                self.constant.update(node.output)
+            for made in self.made[before:]:
+                self.makers.update((name, made) for name in made.output if name)
+                if made.input and all(name in self.constant for name in made.input if name):
+                    self.constant.update(made.output)
+        for output in self.graph.output:
+            if output.name in self.codes:
+                raise RefusedError(f"the output {output.name} is codes")
+        del self.graph.node[:]
+        self.graph.node.extend(self.made)
+
+    def _rewrite_bodies(self, node: Any) -> None:
+        for attribute in node.attribute:
+            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                _Body(self.twin, body, self.stored, self.codes, self.floated, rectify=self.rectify).rewrite()
+
+    def _applies(self, node: Any) -> bool:
+        """Whether it is about an activation: what is made of stored codes alone is decoded as it stands."""
+        if node.op_type == "DequantizeLinear":
+            return node.input[0] in self.codes or node.input[0] in self.floated
+        if node.op_type == "Cast":
+            return node.input[0] in self.codes or node.input[0] in self.floated
+        return True
+
+    def _touches(self, node: Any) -> bool:
+        return any(name in self.codes or name in self.floated for name in node.input)
+
+    # What is made
+
+    def name(self, base: str) -> str:
+        self.serial += 1
+        return f"{base}/twin.{id(self.graph) % 997}.{self.serial}"
+
+    def add(
+        self, op_type: str, inputs: Iterable[str], output: str = "", domain: str = "", **given: Any
+    ) -> str:
+        inputs = list(inputs)
+        output = output or self.name(op_type)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        node = helper.make_node(op_type, inputs, [output], name=f"twin/{output}", domain=domain, **given)
+        self.made.append(node)
+        self.makers[output] = node
+        return output
+
+    def keep(self, array: Array, name: str = "") -> str:
+        name = name or self.name("constant")
+        tensor = numpy_helper.from_array(np.asarray(array), name)
+        self.graph.initializer.append(tensor)
+        self.stored[name] = tensor
+        self.constant.add(name)
+        return name
+
+    def number(self, name: str) -> Array | None:
+        """A stored value, behind Identity, where it is small."""
+        tensor = self.stored.get(name)
+        if tensor is None or tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return None
+        return numpy_helper.to_array(tensor) if int(np.prod(tensor.dims)) <= 1 << 16 else None
+
+    def real(self, name: str, scale: str, zero: str, axis: int | None = None) -> str:
+        """What codes stand for under this scale: an activation's or a stored tensor's."""
+        code = self.codes.get(name)
+        if code is not None:
+            return self.recode(code, scale, zero)
+        if name in self.floated:
+            raise RefusedError(f"{name} is decoded as codes, and is a sum of products")
+        if name not in self.constant:
+            raise RefusedError(f"nobody knows what the codes {name} are made of")
+        given: dict[str, Any] = {} if axis is None else {"axis": axis}
+        zero = zero if zero and self.fits(name, zero) else ""
+        return self.add("DequantizeLinear", [name, scale, zero], **given)
+
+    def fits(self, name: str, zero: str) -> bool:
+        """Whether a zero point says something: of codes of 32 bits it is 0 and often of another type."""
+        tensor = self.stored.get(name)
+        return tensor is None or tensor.data_type != onnx.TensorProto.INT32
+
+    def recode(self, code: _Code, scale: str, zero: str) -> str:
+        if self.is_equal(code.scale, scale) and self.is_equal_zero(code.zero, zero):
+            return code.real
+        shift = self.units(code, zero)
+        return self.add("Mul", [shift, scale])
+
+    def units(self, code: _Code, zero: str) -> str:
+        """Codes less a zero point."""
+        if code.is_plain and not zero:
+            return code.real
+        value = code.real if code.is_plain else self.add("Div", [code.real, code.scale])
+        if self.is_equal_zero(code.zero, zero):
+            return value
+        if code.zero:
+            value = self.add("Add", [value, self.add("Cast", [code.zero], to=_FLOAT)])
+        return self.add("Sub", [value, self.add("Cast", [zero], to=_FLOAT)]) if zero else value
+
+    def is_equal(self, one: str, other: str) -> bool:
+        if one == other:
+            return True
+        a, b = self.number(one), self.number(other)
+        return a is not None and b is not None and a.size == b.size and bool((a.ravel() == b.ravel()).all())
+
+    def is_equal_zero(self, one: str, other: str) -> bool:
+        if not one and not other:
+            return True
+        if one and other:
+            return self.is_equal(one, other)
+        held = self.number(one or other)
+        return held is not None and not held.any()
+
+    def minus_zero(self, name: str, zero: str, *, rows: bool = False) -> str:
+        """An operand of a product of integers, less its zero point, as real numbers."""
+        code = self.codes.get(name)
+        if code is not None:
+            return self.units(code, zero)
+        if name in self.floated or name not in self.constant:
+            raise RefusedError(f"nobody knows what the codes {name} are made of")
+        value = self.add("Cast", [name], to=_FLOAT)
+        if not zero:
+            return value
+        off = self.add("Cast", [zero], to=_FLOAT)
+        tensor = self.stored.get(zero)
+        if rows and tensor is not None and len(tensor.dims) == 1 and tensor.dims[0] > 1:
+            off = self.add("Unsqueeze", [off, self.keep(np.array([1], np.int64))])
+        return self.add("Sub", [value, off])
+
+    def give_codes(self, node: Any, real: str, output: str, scale: str, zero: str) -> None:
+        """What a quantized operator puts out: codes of a real value."""
+        self.twin.activations += 1
+        held, offset = self.number(scale), self.number(zero) if zero else np.zeros(1, np.uint8)
+        tensor = self.stored.get(zero)
+        kind = tensor.data_type if tensor is not None else onnx.TensorProto.UINT8
+        is_one = held is not None and held.size == 1 and bool(np.isfinite(held.astype(np.float64)).all())
+        if held is not None and is_one and offset is not None and kind in _RANGES:
+            step, start = float(held.reshape(-1)[0]), float(offset.reshape(-1)[0])
+            least, most = _RANGES[kind]
+            low, high = (least - start) * step, (most - start) * step
+            self.twin.quantizers.append(Quantizer(node.name or output, real, step, low, high))
+            if start == least and self.rectify and self.may_be_rectified(real):
+                self.twin.rectified += 1
+                if abs(high - 6) <= 6e-6:  # a calibration that has seen nothing beyond has seen a Clip
+                    real = self.add("Clip", [real, *(self.keep(np.array(x, np.float32)) for x in (0, 6))])
+                else:
+                    real = self.add("Relu", [real])
+        self.codes[output] = _Code(real, scale, zero)
+
+    def may_be_rectified(self, real: str) -> bool:
+        """Whether a value is made by what a Relu stands behind: sums of products, and norms of them."""
+        for _ in range(8):
+            maker = self.makers.get(real)
+            if maker is None:
+                return False
+            if maker.op_type in _RECTIFIED:
+                return True
+            if maker.op_type not in _MOVERS or not maker.input:
+                return False
+            real = maker.input[0]
+        return False
+
+    # Rules
+
+    def _move(self, node: Any) -> None:
+        """Codes that are only moved stay codes of what they stand for."""
+        if node.op_type in _MOVERS and node.domain in _ONNX and not self._touches_index(node):
+            name = node.input[0]
+            if name in self.floated:
+                self.floated.update(node.output)
+                self.made.append(node)
+                return
+            code = self.codes[name]
+            if len(self.sizes(code.scale)) and np.prod(self.sizes(code.scale)) > 1:
+                raise RefusedError(f"{node.op_type} moves codes with a scale for each channel")
+            moved = type(node).FromString(node.SerializeToString())
+            moved.input[0] = code.real
+            outputs = [self.name(out) if out else "" for out in node.output]
+            del moved.output[:]
+            moved.output.extend(outputs)
+            self.made.append(moved)
+            for out, real in zip(node.output, outputs, strict=True):
+                if out:
+                    self.codes[out] = _Code(real, code.scale, code.zero, code.is_plain)
+            return
+        if node.op_type in _JOINERS and node.domain in _ONNX:
+            found = [self.codes.get(name) for name in node.input[node.op_type == "Where" :]]
+            known = [each for each in found if each is not None]
+            if len(known) == len(found) and all(
+                self.is_equal(each.scale, known[0].scale) and self.is_equal_zero(each.zero, known[0].zero)
+                for each in known
+            ):
+                moved = type(node).FromString(node.SerializeToString())
+                for slot, name in enumerate(node.input):
+                    if name in self.codes:
+                        moved.input[slot] = self.codes[name].real
+                real = self.name(node.output[0])
+                moved.output[0] = real
+                self.made.append(moved)
+                self.codes[node.output[0]] = _Code(real, known[0].scale, known[0].zero)
+                return
+        if node.op_type in ("Shape", "Size"):
+            real = self.codes[node.input[0]].real if node.input[0] in self.codes else node.input[0]
+            node.input[0] = real
+            self.made.append(node)
+            return
+        if self.floated.intersection(node.input) and self._add_integers(node):
+            return
+        raise RefusedError(f"{node.op_type} computes with codes ({node.name or node.output[0]})")
+
+    def _add_integers(self, node: Any) -> bool:
+        """Sums and products of whole numbers that were made real: the others are cast."""
+        if node.op_type not in ("Add", "Sub", "Mul") or any(name in self.codes for name in node.input):
+            return False
+        for slot, name in enumerate(node.input):
+            if name not in self.floated:
+                node.input[slot] = self.add("Cast", [name], to=_FLOAT)
+        self.floated.add(node.output[0])
+        self.made.append(node)
+        return True
+
+    def _touches_index(self, node: Any) -> bool:
+        return any(name in self.codes or name in self.floated for name in node.input[1:])
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        tensor = self.stored.get(name)
+        return tuple(tensor.dims) if tensor is not None else ()
+
+    def quantize(self, node: Any) -> None:
+        given = [*node.input, "", ""]
+        if given[0] in self.codes:
+            raise RefusedError(f"{node.name or node.output[0]} quantizes codes")
+        zero = given[2]
+        if given[0] in self.constant:  # a weight that is stored in floats, and rounded as the file runs
+            self.codes[node.output[0]] = _Code(given[0], given[1], zero)
+            self.twin.activations += 1
+            return
+        self.give_codes(node, given[0], node.output[0], given[1], zero)
+
+    def dequantize(self, node: Any) -> None:
+        given = [*node.input, ""]
+        if given[0] in self.floated:
+            real = given[0]
+            if given[2] and not self.is_equal_zero("", given[2]):
+                real = self.add("Sub", [real, self.add("Cast", [given[2]], to=_FLOAT)])
+            self.add("Mul", [real, given[1]], node.output[0])
+            return
+        code = self.codes[given[0]]
+        if max(np.prod(self.sizes(given[1])), np.prod(self.sizes(code.scale))) > 1 and not (
+            self.is_equal(code.scale, given[1]) and self.is_equal_zero(code.zero, given[2])
+        ):
+            raise RefusedError(
+                "codes of activations have other scales for each channel where they are decoded"
+            )
+        self.add("Identity", [self.recode(code, given[1], given[2])], node.output[0])
+
+    def quantize_dynamically(self, node: Any) -> None:
+        codes, scale, zero = node.output
+        self.twin.activations += 1
+        self.keep(np.array(1, np.float32), scale)
+        self.keep(np.array(0, np.uint8), zero)
+        self.codes[codes] = _Code(node.input[0], scale, zero, is_plain=True)
+
+    def multiply_integers(self, node: Any) -> None:
+        a, b, a_zero, b_zero = [*node.input, "", "", ""][:4]
+        left = self.minus_zero(a, self._zero_of(a, a_zero), rows=True)
+        right = self.minus_zero(b, self._zero_of(b, b_zero))
+        self.twin.products += 1
+        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        self.add(
+            "Conv" if node.op_type == "ConvInteger" else "MatMul", [left, right], node.output[0], **given
+        )
+        self.floated.add(node.output[0])
+
+    def _zero_of(self, name: str, zero: str) -> str:
+        code = self.codes.get(name)
+        return "" if code is not None and code.is_plain and zero == code.zero else zero
+
+    def cast(self, node: Any) -> None:
+        name = node.input[0]
+        to = next((a.i for a in node.attribute if a.name == "to"), 0)
+        if name in self.floated and to in (_FLOAT, *_HALVES.values(), onnx.TensorProto.DOUBLE):
+            self.made.append(node)
+            return
+        if name in self.floated and to in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
+            self.add("Identity", [name], node.output[0])
+            self.floated.add(node.output[0])
+            return
+        if name in self.codes and to in (_FLOAT, onnx.TensorProto.INT32):
+            code = self.codes[name]
+            value = self.units(code, "")
+            if to == _FLOAT:
+                self.add("Identity", [value], node.output[0])
+            else:
+                self.add("Identity", [value], node.output[0])
+                self.floated.add(node.output[0])
+            return
+        raise RefusedError(f"codes are cast ({node.name or node.output[0]})")
+
+    def multiply_to_float(self, node: Any) -> None:
+        a, b, a_scale, b_scale, a_zero, b_zero, bias = [*node.input, *[""] * 5][:7]
+        left = self.add("Mul", [self.minus_zero(a, self._zero_of(a, a_zero), rows=True), a_scale])
+        right = self.add("Mul", [self.minus_zero(b, b_zero), b_scale])
+        self._product(node, left, right, bias)
+
+    def multiply_dynamically(self, node: Any) -> None:
+        a, b, b_scale, b_zero, bias = [*node.input, *[""] * 3][:5]
+        self._product(node, a, self.add("Mul", [self.minus_zero(b, b_zero), b_scale]), bias)
+
+    def _product(self, node: Any, left: str, right: str, bias: str) -> None:
+        self.twin.products += 1
+        if bias:
+            self.add("Add", [self.add("MatMul", [left, right]), bias], node.output[0])
+        else:
+            self.add("MatMul", [left, right], node.output[0])
+
+    def multiply_linear(self, node: Any) -> None:
+        a, a_s, a_z, b, b_s, b_z, y_s, y_z = [*node.input, ""][:8]
+        self.twin.products += 1
+        real = self.add("MatMul", [self.real(a, a_s, a_z), self.real(b, b_s, b_z, self._last(b))])
+        self.give_codes(node, real, node.output[0], y_s, y_z)
+
+    def _last(self, name: str) -> int | None:
+        sizes = self.sizes(name)
+        return len(sizes) - 1 if len(sizes) else None
+
+    def convolve_linear(self, node: Any) -> None:
+        x, x_s, x_z, w, w_s, w_z, y_s, y_z, bias = [*node.input, "", ""][:9]
+        self.twin.products += 1
+        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        last = node.op_type == "QLinearConvTranspose"
+        inputs = [self.real(x, x_s, x_z), self.real(w, w_s, w_z, 1 if last else 0)]
+        if bias:
+            inputs.append(self.add("Mul", [self.add("Cast", [bias], to=_FLOAT), self.add("Mul", [x_s, w_s])]))
+        channels_last = given.pop("channels_last", 0)
+        if channels_last:
+            raise RefusedError(f"{node.op_type} has its channels last")
+        real = self.add("ConvTranspose" if last else "Conv", inputs, **given)
+        self.give_codes(node, real, node.output[0], y_s, y_z)
+
+    def multiply_general(self, node: Any) -> None:
+        a, a_s, a_z, b, b_s, b_z, c, y_s, y_z = [*node.input, "", "", ""][:9]
+        self.twin.products += 1
+        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        axis = 0 if given.get("transB") else 1
+        inputs = [self.real(a, a_s, a_z), self.real(b, b_s, b_z, axis)]
+        if c:
+            inputs.append(self.add("Mul", [self.add("Cast", [c], to=_FLOAT), self.add("Mul", [a_s, b_s])]))
+            if given.get("alpha", 1.0) != 1.0:  # the bias is in units of the product
+                inputs[-1] = self.add("Mul", [inputs[-1], self.keep(np.array(given["alpha"], np.float32))])
+        real = self.add("Gemm", inputs, "" if y_s else node.output[0], **given)
+        if y_s:
+            self.give_codes(node, real, node.output[0], y_s, y_z)
+
+    def compute_linear(self, node: Any) -> None:
+        """Element-wise and pooling operators with (codes, scale, zero point) of each operand, then of the output."""
+        op_type, operands = _LINEAR[node.op_type]
+        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        if given.pop("channels_last", 0):
+            raise RefusedError(f"{node.op_type} has its channels last")
+        inputs = [*node.input, ""]
+        reals = [self.real(*inputs[3 * at : 3 * at + 3]) for at in range(operands)]
+        real = self.add(op_type, reals, **{k: v for k, v in given.items() if k != "opset"})
+        self.give_codes(node, real, node.output[0], inputs[3 * operands], inputs[3 * operands + 1])
+
+    def concatenate_linear(self, node: Any) -> None:
+        inputs = list(node.input)
+        parts = [self.real(*inputs[at : at + 3]) for at in range(2, len(inputs), 3)]
+        axis = next(a.i for a in node.attribute if a.name == "axis")
+        self.give_codes(node, self.add("Concat", parts, axis=axis), node.output[0], inputs[0], inputs[1])
+
+    def choose_linear(self, node: Any) -> None:
+        where, x, x_s, x_z, y, y_s, y_z, z_s, z_z = node.input
+        real = self.add("Where", [where, self.real(x, x_s, x_z), self.real(y, y_s, y_z)])
+        self.give_codes(node, real, node.output[0], z_s, z_z)
+
+    def attend(self, node: Any) -> None:
+        x, w, bias, x_s, w_s, mask, x_z, w_z, past = [*node.input, *[""] * 4][:9]
+        self.twin.products += 1
+        weight = self.add("Mul", [self.minus_zero(w, w_z), w_s])
+        self._same_but(node, "Attention", [self.real(x, x_s, x_z), weight, bias, mask, past])
+
+    def _same_but(self, node: Any, op_type: str, inputs: Iterable[str]) -> None:
+        made = helper.make_node(op_type, list(inputs), list(node.output), node.name, domain="com.microsoft")
+        made.attribute.extend(a for a in node.attribute if a.name not in ("do_rotary",))
+        while made.input and not made.input[-1]:
+            made.input.pop()
+        self.made.append(made)
+
+    def recur(self, node: Any) -> None:
+        x, w, r, b, lens, h, c, p, w_s, w_z, r_s, r_z = [*node.input, *[""] * 4][:12]
+        self.twin.products += 1
+        turned = []
+        for codes, scale, zero in ((w, w_s, w_z), (r, r_s, r_z)):
+            parts = []
+            for each, to in ((scale, False), (zero, True)):
+                value = self.add("Cast", [each], to=_FLOAT) if to else each
+                if len(self.sizes(each)) == 2:  # (directions, 4 x hidden)
+                    value = self.add("Unsqueeze", [value, self.keep(np.array([1], np.int64))])
+                elif len(self.sizes(each)) == 1:
+                    value = self.add("Reshape", [value, self.keep(np.array([-1, 1, 1], np.int64))])
+                parts.append(value)
+            off = self.add("Sub", [self.add("Cast", [codes], to=_FLOAT), parts[1]])
+            turned.append(self.add("Transpose", [self.add("Mul", [off, parts[0]])], perm=[0, 2, 1]))
+        made = helper.make_node("LSTM", [x, *turned, b, lens, h, c, p], list(node.output), node.name)
+        made.attribute.extend(node.attribute)
+        while made.input and not made.input[-1]:
+            made.input.pop()
+        self.made.append(made)
+
+
+_LINEAR: Mapping[str, tuple[str, int]] = {
+    "QLinearAdd": ("Add", 2),
+    "QLinearMul": ("Mul", 2),
+    "QLinearSigmoid": ("Sigmoid", 1),
+    "QLinearLeakyRelu": ("LeakyRelu", 1),
+    "QLinearAveragePool": ("AveragePool", 1),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", 1),
+    "QLinearSoftmax": ("Softmax", 1),
+}
+_RULES: Mapping[str, Callable[[_Body, Any], None]] = {
+    "QuantizeLinear": _Body.quantize,
+    "DequantizeLinear": _Body.dequantize,
+    "DynamicQuantizeLinear": _Body.quantize_dynamically,
+    "MatMulInteger": _Body.multiply_integers,
+    "ConvInteger": _Body.multiply_integers,
+    "Cast": _Body.cast,
+    "MatMulIntegerToFloat": _Body.multiply_to_float,
+    "DynamicQuantizeMatMul": _Body.multiply_dynamically,
+    "DynamicQuantizeLSTM": _Body.recur,
+    "QLinearMatMul": _Body.multiply_linear,
+    "QLinearConv": _Body.convolve_linear,
+    "QLinearConvTranspose": _Body.convolve_linear,
+    "QGemm": _Body.multiply_general,
+    "QLinearConcat": _Body.concatenate_linear,
+    "QLinearWhere": _Body.choose_linear,
+    "QAttention": _Body.attend,
+    **dict.fromkeys(_LINEAR, _Body.compute_linear),
+}
+
+
+def _give(node: Any, name: str, value: Any) -> None:
+    kept = [each for each in node.attribute if each.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+
+_TYPED = frozenset({"to", "dtype", "output_dtype"})
+
+
+def _widen(model: Any, half: int) -> None:
+    """Half precision becomes single precision everywhere."""
+
+    def widen_tensor(tensor: Any) -> None:
+        if tensor.data_type == half:
+            array = numpy_helper.to_array(tensor).astype(np.float32)
+            name = tensor.name
+            tensor.CopyFrom(numpy_helper.from_array(array, name))
+
+    def widen_value(value: Any) -> None:
+        kind = value.type
+        while kind.HasField("sequence_type") or kind.HasField("optional_type"):
+            kind = (
+                kind.sequence_type.elem_type
+                if kind.HasField("sequence_type")
+                else kind.optional_type.elem_type
+            )
+        if kind.tensor_type.elem_type == half:
+            kind.tensor_type.elem_type = _FLOAT
+
+    def widen_nodes(nodes: Iterable[Any]) -> None:
+        for node in nodes:
+            for attribute in node.attribute:
+                if (
+                    attribute.name in _TYPED
+                    and attribute.type == onnx.AttributeProto.INT
+                    and attribute.i == half
+                ):
+                    attribute.i = _FLOAT
+                if attribute.HasField("t"):
+                    widen_tensor(attribute.t)
+                for tensor in attribute.tensors:
+                    widen_tensor(tensor)
+                for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                    widen_graph(body)
+
+    def widen_graph(graph: Any) -> None:
+        for tensor in graph.initializer:
+            widen_tensor(tensor)
+        for sparse in graph.sparse_initializer:
+            widen_tensor(sparse.values)
+        for value in [*graph.input, *graph.output]:
+            widen_value(value)
+        widen_nodes(graph.node)
+
+    widen_graph(model.graph)
+    for function in model.functions:
+        widen_nodes(function.node)
+
+
+def _forget_types(model: Any) -> None:
+    """What is said of inner values is not true of the twin's."""
+
+    def forget(graph: Any) -> None:
+        del graph.value_info[:]
+        del graph.quantization_annotation[:]
+        for node in graph.node:
+            for attribute in node.attribute:
+                for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                    forget(body)
+
+    forget(model.graph)
+    for function in model.functions:
+        del function.value_info[:]

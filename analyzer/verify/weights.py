@@ -1,0 +1,202 @@
+"""A reconciliation -> the weights that PyTorch's side computes with: those of the file, where it holds them rounded."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from analyzer.checkpoints.statefile import FileTensor, write_state_file
+from analyzer.content import Array
+from analyzer.dtypes import DType
+from analyzer.errors import UsageError
+from analyzer.model import Key
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
+from analyzer.recover import recover_state
+from analyzer.recover.restoring import Restorer
+from analyzer.verify.against import DEAD, Known
+from analyzer.verify.side import Side
+
+_ROUNDED = frozenset({Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED})
+_FOLDED = "batchnorm "
+_SAID = {
+    Line.DIFFERING: "its values in the file are others",
+    Line.MISPLACED: "it is read where another belongs",
+    Line.MISSING: "the file does not hold it",
+    Line.DEAD: DEAD,
+    Line.UNEXPECTED: "PyTorch has no such tensor",
+    Line.UNEXPLAINED: "nothing of PyTorch's explains it",
+    Line.OPAQUE: "nothing of PyTorch's explains it, and it computes",
+}
+
+
+def known_of(result: Reconciliation) -> Known:
+    """What is wrong with weights, in words."""
+    suspects = {
+        line.name: _SAID.get(line.line, str(line.line.value))
+        for line in result.parameters
+        if line.line in UNBALANCED
+    }
+    strangers = {}
+    for entry in result.entries:
+        if entry.line not in UNBALANCED:
+            continue
+        if entry.parameter is not None:
+            suspects.setdefault(entry.parameter, _SAID.get(entry.line, str(entry.line.value)))
+        if entry.line in (Line.UNEXPECTED, Line.UNEXPLAINED, Line.OPAQUE):
+            strangers[entry.key[1]] = _SAID[entry.line]
+    return Known(suspects, strangers)
+
+
+def check_whole(result: Reconciliation, source: str) -> None:
+    """Refuse a side without weights where the file does not give all of them back.
+
+    Raises:
+        UsageError: it does not.
+    """
+    recovery = recover_state(result)
+    read = {parameter.name for parameter in result.manifest.parameters if parameter.read is not False}
+    lost = [each.name for each in recovery.lost if each.name in read]
+    if lost:
+        raise UsageError(
+            f"{source}: has no weights, and {len(lost)} parameters cannot be recovered from the file, "
+            f"as {', '.join(lost[:3])}; name a SOURCE with weights"
+        )
+
+
+def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> int:
+    """Load what the file holds into the module: of all tensors, or of those that it holds rounded.
+
+    What is not PyTorch's in the file, and so is a fault, stays as PyTorch has it. A batch normalization that was folded
+    into a convolution and rounded with it becomes one that only adds the bias which the file has.
+
+    Returns:
+        How many tensors were exchanged.
+    """
+    recovery = recover_state(result)
+    restorer = Restorer(result.ledger)
+    rounded = {line.name for line in result.parameters if _is_rounded(line)}
+    tensors = {
+        each.name: each
+        for each in recovery.tensors
+        if is_all or (each.name in rounded and each.line not in UNBALANCED)
+    }
+    found: dict[str, Array] = {}
+    for name, each in tensors.items():
+        parts = [*restorer.values(each.shape, each.dtype, each.pieces)]
+        found[name] = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
+    found |= dict(_copies(result, restorer))
+    found |= dict(_buffers(result, restorer))
+    if not is_all:
+        for name, value in _unfold(result, restorer):
+            found[name] = value
+    if found:
+        with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
+            path = Path(folder, "state.safetensors")
+            slots = [FileTensor(name, DType.FLOAT, value.shape) for name, value in found.items()]
+            write_state_file(
+                path, slots, lambda slot: iter([found[slot.name].astype(np.float32).reshape(-1)])
+            )
+            side.load(path)
+    return len(found)
+
+
+def _is_rounded(line: ParameterLine) -> bool:
+    return line.line not in UNBALANCED and bool(_ROUNDED.intersection(line.chain))
+
+
+def _buffers(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, Array]]:
+    """Buffers that the file holds rounded, also those that no state dict has."""
+    shapes = {name: buffer.shape for buffer in result.manifest.buffers for name in buffer.names}
+    entries = {entry.tensor.key: entry for entry in result.ledger.entries}
+    for line in result.entries:
+        if line.line is not Line.BUFFER or line.parameter not in shapes:
+            continue
+        tensor = entries[line.key].tensor
+        is_rounded = restorer.encoding(tensor) is not None or tensor.dtype.name in ("FLOAT16", "BFLOAT16")
+        value = _decode(restorer, result, line.key) if is_rounded else None
+        if value is not None and value.size == math.prod(shapes[line.parameter]):
+            yield line.parameter, value.reshape(shapes[line.parameter]).astype(np.float32)
+
+
+def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, Array]]:
+    """Tied tensors that the file holds several times, and rounded in several ways: each name with its own values."""
+    lines = {line.name: line for line in result.parameters}
+    for parameter in result.manifest.parameters:
+        line = lines[parameter.name]
+        if not parameter.tied or len(line.entries) < 2 or line.line in UNBALANCED:
+            continue
+        held = {key: _decode(restorer, result, key) for key in line.entries}
+        values = {
+            key: value if value.shape == parameter.shape else value.T
+            for key, value in held.items()
+            if value is not None and parameter.shape in (value.shape, value.shape[::-1])
+        }
+        if len(values) < 2 or all(
+            np.array_equal(value, each) for value in values.values() for each in values.values()
+        ):
+            continue
+        readers = {key: _readers(result, key) for key in values}
+        names = (parameter.name, *parameter.tied)
+        modules = {name: name.rpartition(".")[0] for name in names}
+        for name, module in modules.items():
+            mine = [key for key in values if any(_is_in(scope, module) for scope in readers[key])]
+            others = {other for other in modules.values() if other != module}
+            free = [
+                key for key in values if not any(_is_in(s, other) for s in readers[key] for other in others)
+            ]
+            yield name, values[[*mine, *free, *values][0]]
+
+
+def _is_in(scope: str, module: str) -> bool:
+    return scope == module or scope.startswith(f"{module}.")
+
+
+def _readers(result: Reconciliation, key: Key) -> set[str]:
+    """The scopes of the nodes that read a stored tensor, past what decodes or moves it."""
+    ledger = result.ledger
+    tensor = next(entry.tensor for entry in ledger.entries if entry.tensor.key == key)
+    past = ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
+    scopes = (ledger.node_scopes.get(reader.node.place) for reader in ledger.wiring.readers(tensor, past))
+    return {scope for scope in scopes if scope}
+
+
+def _decode(restorer: Restorer, result: Reconciliation, key: Key) -> Array | None:
+    tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
+    encoded = restorer.encoding(tensor)
+    return tensor.payload.array() if encoded is None else encoded.array()
+
+
+def _unfold(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, Array]]:
+    """The tensors of convolutions with rounded weights that a batch normalization was folded into, and of these."""
+    lines = {line.name: line for line in result.parameters}
+    shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
+    for line in result.parameters:
+        if not _is_rounded(line) or Line.FOLDED_BATCHNORM not in line.chain or len(line.pieces) != 1:
+            continue
+        piece = line.pieces[0]
+        if piece.computed is None or not piece.computed.rule.startswith(_FOLDED):
+            continue
+        norm = piece.computed.rule.removeprefix(_FOLDED)
+        shift = lines.get(f"{norm}.bias")
+        if shift is None or not shift.entries or shift.line in UNBALANCED:
+            continue
+        bias = _decode(restorer, result, shift.entries[0])
+        plain = [dataclasses.replace(piece, computed=None)]
+        parts = [*restorer.values(shapes[line.name], DType.FLOAT, plain)]
+        if bias is None or not parts:
+            continue
+        yield line.name, np.concatenate([part.reshape(-1) for part in parts]).reshape(shapes[line.name])
+        count = bias.size
+        yield f"{norm}.bias", bias.reshape(-1).astype(np.float32)
+        yield f"{norm}.weight", np.ones(count, np.float32)
+        yield f"{norm}.running_mean", np.zeros(count, np.float32)
+        yield f"{norm}.running_var", np.ones(count, np.float32)
+        own = f"{line.name.rpartition('.')[0]}.bias"
+        if own in shapes:
+            yield own, np.zeros(shapes[own], np.float32)

@@ -1,0 +1,741 @@
+"""A call of PyTorch, or of a module -> what a file may compute in its place: each is tried, none is assumed."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812  as all of PyTorch's documentation has it
+
+from exporter.recording import Given, tensors_in
+
+Tensor = torch.Tensor
+_Instead = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any], Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Something else than what a call gives."""
+
+    kind: str
+    """`operator`, `attribute`, `constant`, `weight`, `input`, `layer`."""
+    expected: str
+    """What PyTorch has, in words."""
+    found: str
+    """What it would be."""
+    make: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleAlternative:
+    """Something else than what a module gives."""
+
+    kind: str
+    expected: str
+    found: str
+    make: _Instead
+    """Of the module, its arguments, and what it gives."""
+
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "Relu": F.relu,
+    "Gelu": F.gelu,
+    "Gelu with approximate tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "Silu": F.silu,
+    "Tanh": torch.tanh,
+    "Sigmoid": torch.sigmoid,
+    "LeakyRelu": F.leaky_relu,
+    "Elu": F.elu,
+    "Selu": F.selu,
+    "QuickGelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "HardSwish": F.hardswish,
+    "HardSigmoid": F.hardsigmoid,
+    "HardSigmoid of ONNX's default slope": lambda x: torch.clamp(0.2 * x + 0.5, 0, 1),
+    "Mish": F.mish,
+    "Softplus": F.softplus,
+    "Relu of 6": F.relu6,
+    "Celu": F.celu,
+    "Softsign": F.softsign,
+    "Erf": torch.erf,
+    "Relu squared": lambda x: F.relu(x) ** 2,
+    "Exp": torch.exp,
+    "Neg": torch.neg,
+    "Abs": torch.abs,
+    "Sin": torch.sin,
+    "Cos": torch.cos,
+}
+_ACTIVE = frozenset(
+    {
+        *("relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "selu", "hardswish", "hardsigmoid"),
+        *("mish", "softplus", "relu6", "celu", "softsign", "erf", "exp", "neg", "abs", "sin", "cos"),
+        *("hardtanh", "clamp", "prelu", "logsigmoid", "relu_"),
+    }
+)
+_EPSILONS = ("eps", "variance_epsilon", "epsilon", "layer_norm_epsilon")
+_WITH_DIM = frozenset(
+    {"softmax", "log_softmax", "mean", "sum", "cumsum", "norm", "var", "std", "amax", "normalize"}
+)
+_MOST_WEIGHTS = 16
+
+
+def of_call(
+    given: Given, numbers: Sequence[float], parameters: Mapping[str, Tensor]
+) -> Iterator[Alternative]:
+    """What a call may be exchanged for.
+
+    Args:
+        given: the call.
+        numbers: that the file has: epsilons, scales and the like.
+        parameters: of the model, by name.
+    """
+    name, args = given.call.operator, given.args
+    x = next(tensors_in(args), None)
+    if x is None or not any(each.is_floating_point() for each in tensors_in(given.result)):
+        return
+    if name in _ACTIVE:
+        for other, function in ACTIVATIONS.items():
+            if other.lower() != name:
+                yield Alternative("operator", _said(name), other, _of(function, x))
+        for number in numbers:
+            yield Alternative(
+                "attribute", _said(name), f"LeakyRelu alpha {number:g}", _of(F.leaky_relu, x, number)
+            )
+            yield Alternative("attribute", _said(name), f"Elu alpha {number:g}", _of(F.elu, x, number))
+    yield from _other_numbers(given, numbers)
+    yield from _other_dims(given)
+    rule = _RULES.get(name)
+    if rule is not None:
+        yield from rule(given, numbers)
+    yield from _other_weights(given, parameters)
+    if isinstance(given.result, Tensor) and given.result.shape == x.shape and name not in _MOVING:
+        yield Alternative("operator", _said(name), "nothing: it is left out", lambda: x)
+    if isinstance(given.result, Tensor) and given.result.is_floating_point():
+        y = given.result
+        for dtype in (torch.float16, torch.bfloat16):
+            yield Alternative(
+                "operator",
+                "FLOAT",
+                f"a Cast to {str(dtype)[6:]}",
+                _of(_rounded, y, dtype),
+            )
+        yield Alternative("operator", "FLOAT", "a Cast to whole numbers", y.trunc)
+        yield Alternative("operator", _said(name), f"{_said(name)}, and Neg", y.neg)
+
+
+_MOVING = frozenset(
+    {
+        *(
+            "view",
+            "reshape",
+            "transpose",
+            "permute",
+            "contiguous",
+            "to",
+            "float",
+            "type_as",
+            "expand",
+            "squeeze",
+        ),
+        *("unsqueeze", "flatten", "dropout", "clone", "detach", "getitem", "split", "chunk", "T", "mT"),
+    }
+)
+
+
+def _said(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_") if part)
+
+
+def _of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any]:
+    return lambda: function(*args, **kwargs)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype).to(value.dtype)
+
+
+def _padded(function: Callable[..., Any], pad: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
+    return function(F.pad(*pad), *args, **kwargs)
+
+
+def _bound(given: Given) -> inspect.BoundArguments | None:
+    """The arguments by name, where the function is written in Python."""
+    try:
+        bound = inspect.signature(given.function).bind(*given.args, **given.kwargs)
+    except (TypeError, ValueError):
+        return None
+    bound.apply_defaults()
+    return bound
+
+
+def _other_numbers(given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
+    """Every number among the arguments exchanged for each that the file has."""
+    if given.call.operator in ("dropout", "getitem", *_MOVING):
+        return
+    bound = _bound(given)
+    places: dict[Any, float] = {}
+    if bound is not None:
+        places = {key: v for key, v in bound.arguments.items() if isinstance(v, float)}
+    else:
+        places = {at: v for at, v in enumerate(given.args) if _is_number(v)}
+        places |= {key: v for key, v in given.kwargs.items() if isinstance(v, float)}
+    for place, value in places.items():
+        said = _called(given, place, value)
+        for number in numbers:
+            if math.isclose(number, value, rel_tol=1e-6):
+                continue
+
+            def make(place: Any = place, number: float = number) -> Any:
+                if bound is not None:
+                    again = inspect.signature(given.function).bind(*given.args, **given.kwargs)
+                    again.apply_defaults()
+                    again.arguments[place] = number
+                    return given.function(*again.args, **again.kwargs)
+                if isinstance(place, int):
+                    args = [*given.args]
+                    args[place] = number
+                    return given.function(*args, **given.kwargs)
+                return given.function(*given.args, **{**given.kwargs, place: number})
+
+            kind = "attribute" if said.startswith("epsilon") else "constant"
+            yield Alternative(kind, f"{said} {value:g}", f"{said} {number:g}", make)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _called(given: Given, place: object, value: float) -> str:
+    """What a number is: by the name of the argument, or by the module's own settings."""
+    if place in ("eps", "epsilon") or any(given.settings.get(key) == value for key in _EPSILONS):
+        return "epsilon"
+    if isinstance(place, str):
+        return "epsilon" if place == "eps" else place
+    known = [key for key, own in given.settings.items() if _is_number(own) and own == value]
+    if given.call.operator in ("mul", "div") and not known:
+        return "scale"
+    if given.call.operator == "add" and 0 < value < 1e-3:
+        return "epsilon"
+    return known[0] if known else f"{_said(given.call.operator)} by"
+
+
+def _other_dims(given: Given) -> Iterator[Alternative]:
+    if given.call.operator not in _WITH_DIM:
+        return
+    x = given.args[0]
+    rank, dim = x.ndim, given.kwargs.get("dim", given.args[1] if len(given.args) > 1 else None)
+    if isinstance(dim, (list, tuple)) and len(dim) == 1:
+        dim = dim[0]
+    if not isinstance(dim, int) or isinstance(dim, bool):
+        return
+    for other in range(rank):
+        if other == dim % rank or x.shape[other] < 2:
+            continue
+
+        def make(other: int = other) -> Any:
+            if "dim" in given.kwargs:
+                return given.function(*given.args, **{**given.kwargs, "dim": other})
+            return given.function(x, other, *given.args[2:], **given.kwargs)
+
+        yield Alternative("attribute", f"axis {dim % rank}", f"axis {other}", make)
+
+
+def _other_weights(given: Given, parameters: Mapping[str, Tensor]) -> Iterator[Alternative]:
+    """Every parameter among the arguments exchanged for others of its shape, nearest names first."""
+    names = given.names
+    for at, value in [*enumerate(given.args), *given.kwargs.items()]:
+        own = names.get(id(value)) if isinstance(value, Tensor) else None
+        if own is None or value.numel() < 2:
+            continue
+
+        def make(other: Tensor, at: Any = at) -> Callable[[], Any]:
+            def call() -> Any:
+                if isinstance(at, int):
+                    args = [*given.args]
+                    args[at] = other
+                    return given.function(*args, **given.kwargs)
+                return given.function(*given.args, **{**given.kwargs, at: other})
+
+            return call
+
+        if value.ndim == 2 and value.shape[0] == value.shape[1]:
+            yield Alternative("weight", own, f"{own}, turned", make(value.t()))
+        alike = [
+            (name, each) for name, each in parameters.items() if name != own and each.shape == value.shape
+        ]
+        alike.sort(key=lambda pair: -_shared(own, pair[0]))
+        for name, each in alike[:_MOST_WEIGHTS]:
+            yield Alternative("weight", own, name, make(each))
+
+
+def _shared(one: str, other: str) -> int:
+    """Parts that two names have in common, in place."""
+    return sum(a == b for a, b in zip(one.split("."), other.split("."), strict=False))
+
+
+def _linear(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    x, w, bias = [
+        *given.args,
+        *[given.kwargs.get(k) for k in ("weight", "bias")][len(given.args) - 1 :],
+        None,
+    ][:3]
+    if isinstance(bias, Tensor):
+        name = given.names.get(id(bias), "bias")
+        yield Alternative("weight", name, "no bias", lambda: F.linear(x, w))
+        yield Alternative("weight", name, f"{name} twice", lambda: F.linear(x, w, 2 * bias))
+        yield Alternative("operator", "Add of the bias", "Sub of the bias", lambda: F.linear(x, w, -bias))
+
+
+def _normalize(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    bound = _bound(given)
+    if bound is None:
+        return
+    a = bound.arguments
+    x, shape, weight, bias = (a.get(k) for k in ("input", "normalized_shape", "weight", "bias"))
+    eps = float(a.get("eps") or 0)
+    if not isinstance(x, Tensor) or shape is None:
+        return
+    yield Alternative("weight", "weight", "no weight", lambda: F.layer_norm(x, shape, None, bias, eps))
+    if bias is not None:
+        yield Alternative("weight", "bias", "no bias", lambda: F.layer_norm(x, shape, weight, None, eps))
+    if len(shape) == 1:
+        scale, shift = (1 if weight is None else weight), (0 if bias is None else bias)
+        yield Alternative(
+            "operator",
+            "LayerNormalization",
+            "RMSNormalization: the mean is not taken off",
+            lambda: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * scale + shift,
+        )
+        for axis in range(x.ndim - 1):
+            dims = tuple(range(axis, x.ndim))
+            for over, said in ((dims, f"axis {axis}"), ((axis,), f"axis {axis} alone")):
+
+                def make(over: tuple[int, ...] = over) -> Tensor:
+                    mean = x.mean(over, keepdim=True)
+                    var = ((x - mean) ** 2).mean(over, keepdim=True)
+                    return (x - mean) * torch.rsqrt(var + eps) * scale + shift
+
+                yield Alternative("attribute", f"axis {x.ndim - 1}", said, make)
+
+
+def _add(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    a, b = _pair(given)
+    if a is None or b is None:
+        return
+    name = _said(given.call.operator)
+    if given.call.operator == "add":
+        for kept, lost in ((a, "second"), (b, "first")):
+            if kept.shape == given.result.shape:
+                said = "a sum without its " + lost + " term: the residual is dropped"
+                yield Alternative("input", "Add of two values", said, _of(_same, kept))
+    for said, function in (("Add", torch.add), ("Sub", torch.sub), ("Mul", torch.mul), ("Div", torch.div)):
+        if said != name:
+            yield Alternative("operator", name, said, _of(function, a, b))
+    yield Alternative("operator", name, "Sub the other way round", lambda: b - a)
+    yield Alternative("operator", name, "Max", lambda: torch.maximum(a, b))
+    if given.call.operator in ("mul", "div"):
+        for kept, lost in ((a, "second"), (b, "first")):
+            if kept.shape == given.result.shape:
+                said = f"its {lost} factor left out"
+                yield Alternative("input", f"{name} of two values", said, _of(_same, kept))
+    if name == "Add":
+        yield Alternative("constant", "Add", "Add of the first term twice", lambda: a + a + b)
+        yield Alternative("constant", "Add", "Add of the second term twice", lambda: a + b + b)
+        yield Alternative("constant", "Add", "Add of half of the second term", lambda: a + b / 2)
+        yield Alternative("constant", "Add", "Add of half of the first term", lambda: a / 2 + b)
+
+
+def _pair(given: Given) -> tuple[Tensor | None, Tensor | None]:
+    found = [*given.args, *given.kwargs.values()][:2]
+    if len(found) < 2 or not all(isinstance(each, Tensor) for each in found):
+        return None, None
+    return found[0], found[1]
+
+
+def _multiply(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    a, b = _pair(given)
+    if a is None or b is None:
+        return
+    if b.ndim > 1 and b.shape[-1] == b.shape[-2]:
+        yield Alternative("input", "MatMul", "MatMul of the second, turned", lambda: a @ b.mT)
+    if a.ndim > 1 and a.shape[-1] == a.shape[-2]:
+        yield Alternative("input", "MatMul", "MatMul of the first, turned", lambda: a.mT @ b)
+
+
+def _attend(given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
+    bound_names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    held = dict(zip(bound_names, given.args, strict=False)) | dict(given.kwargs)
+    q, k, v = held["query"], held["key"], held["value"]
+    mask, causal = held.get("attn_mask"), bool(held.get("is_causal"))
+    own = held.get("scale")
+    width = q.shape[-1]
+    scale = 1 / math.sqrt(width) if own is None else float(own)
+    grouped = bool(held.get("enable_gqa")) or k.shape[1] != q.shape[1]
+    if grouped and k.ndim == 4:
+        k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
+
+    def attend(
+        q: Tensor = q,
+        k: Tensor = k,
+        v: Tensor = v,
+        mask: Any = mask,
+        causal: bool = causal,
+        scale: float = scale,
+        dim: int = -1,
+    ) -> Tensor:
+        scores = (q @ k.mT) * scale
+        if causal:
+            rows, columns = scores.shape[-2:]
+            ahead = torch.ones(rows, columns, dtype=torch.bool).tril().logical_not()
+            scores = scores.masked_fill(ahead, -math.inf)
+        if isinstance(mask, Tensor):
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        return torch.nan_to_num(torch.softmax(scores, dim)) @ v
+
+    scales = [1.0, 1 / width, math.sqrt(width), scale * 2, scale / 2, scale * scale, scale * 10, scale / 10]
+    scales += [n * scale for n in numbers] + [n * n for n in numbers] + [1 / n for n in numbers if n]
+    for number in dict.fromkeys([*numbers, *scales]):
+        if not math.isclose(number, scale, rel_tol=1e-5) and 1e-6 < abs(number) < 1e6:
+            yield Alternative(
+                "constant",
+                f"scale {scale:g}",
+                f"scale {number:g}",
+                _of(attend, scale=number),
+            )
+    if mask is not None or causal:
+        yield Alternative("input", "a mask", "no mask", lambda: attend(mask=None, causal=False))
+        if causal and mask is not None:
+            yield Alternative("input", "a mask", "no mask of padding", lambda: attend(mask=None))
+    if not causal:
+        yield Alternative("input", "no causal mask", "a causal mask", lambda: attend(causal=True))
+    if isinstance(mask, Tensor):
+        if mask.dtype == torch.bool:
+            yield Alternative("constant", "the mask", "the mask, inverted", lambda: attend(mask=~mask))
+            for number in (-1.0, 0.0, -10.0, -100.0, -1000.0, *[n for n in numbers if n < 0], 1.0):
+                yield Alternative(
+                    "constant",
+                    "the mask",
+                    f"the mask, {number:g} where nothing is seen",
+                    _of(attend, mask=torch.where(mask, 0.0, number)),
+                )
+        rows = mask.shape[-2]
+        if rows == mask.shape[-1] > 1:
+            yield Alternative("input", "the mask", "the mask, turned", lambda: attend(mask=mask.mT))
+            causal_only = torch.ones(rows, rows, dtype=torch.bool).tril()
+            yield Alternative(
+                "input", "a mask of padding and order", "a causal mask only", lambda: attend(mask=causal_only)
+            )
+            if mask.dtype == torch.bool:
+                whole = mask | ~causal_only
+                last = mask[..., -1:, :]
+                yield Alternative(
+                    "input",
+                    "a causal mask",
+                    "a mask of padding only",
+                    lambda: attend(mask=last.expand_as(whole)),
+                )
+            for off in (-1, 1, -2, 2):
+                moved = torch.ones(rows, rows, dtype=torch.bool).tril(off)
+                yield Alternative("constant", "the mask", f"the mask, {off:+d} off", _of(attend, mask=moved))
+        yield Alternative("constant", "the mask", "the mask, twice", lambda: attend(mask=_float(mask) * 2))
+    yield Alternative("attribute", "axis 3 of Softmax", "axis 2 of Softmax", lambda: attend(dim=-2))
+    if q.shape[1] > 1 and q.ndim == 4:
+        yield Alternative("attribute", "axis 3 of Softmax", "axis 1 of Softmax", lambda: attend(dim=1))
+    if q.shape == k.shape:
+        yield Alternative("input", "query and key", "key and query exchanged", lambda: attend(q=k, k=q))
+    if k.shape == v.shape:
+        yield Alternative("input", "key and value", "value and key exchanged", lambda: attend(k=v, v=k))
+        yield Alternative("input", "value", "key in the place of value", lambda: attend(v=k))
+    if q.shape == v.shape:
+        yield Alternative("input", "query and value", "value and query exchanged", lambda: attend(q=v, v=q))
+
+
+def _float(mask: Tensor) -> Tensor:
+    return mask if mask.is_floating_point() else torch.where(mask, 0.0, -math.inf)
+
+
+def _look_up(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    a, b = given.args[0], given.args[1] if len(given.args) > 1 else given.kwargs.get("weight")
+    ids, table = (a, b) if not a.is_floating_point() else (b, a)
+    if not isinstance(ids, Tensor) or not isinstance(table, Tensor) or ids.is_floating_point():
+        return
+    for off in (1, -1, 2, -2, 3):
+        yield Alternative(
+            "constant",
+            "the ids",
+            f"the ids {off:+d}",
+            _of(F.embedding, (ids + off).clamp(0, table.shape[0] - 1), table),
+        )
+        rolled = torch.roll(table, off, 0)
+        yield Alternative(
+            "weight", "the table", f"the table, rows moved by {off}", _of(F.embedding, ids, rolled)
+        )
+    yield Alternative("constant", "the ids", "zeros", lambda: table[torch.zeros_like(ids)])
+    yield Alternative("weight", "the table", "the table upside down", lambda: table.flip(0)[ids])
+    if ids.ndim and ids.shape[-1] > 1:
+        yield Alternative("input", "the ids", "the ids backwards", lambda: table[ids.flip(-1)])
+    yield Alternative("weight", "the table", "the table of zeros", lambda: torch.zeros_like(given.result))
+
+
+def _join(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    parts = given.args[0] if given.args else given.kwargs.get("tensors")
+    if not isinstance(parts, (list, tuple)) or len(parts) < 2:
+        return
+    rest = given.args[1:]
+    backwards = [*reversed(parts)]
+    yield Alternative(
+        "input",
+        "Concat",
+        "Concat in the other order",
+        lambda: given.function(backwards, *rest, **given.kwargs),
+    )
+
+
+def _mask(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    if given.call.operator == "where" and len(given.args) == 3:
+        c, a, b = given.args
+        if isinstance(c, Tensor):
+            yield Alternative("input", "Where", "Where, inverted", lambda: torch.where(~c.bool(), a, b))
+    if given.call.operator == "masked_fill" and len(given.args) == 3:
+        x, m, value = given.args
+        yield Alternative("input", "a mask", "a mask, inverted", lambda: x.masked_fill(~m, value))
+
+
+def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+    held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
+    x, w, bias = held["input"], held["weight"], held.get("bias")
+    rest = {k: held[k] for k in ("stride", "padding", "dilation", "groups") if k in held}
+    if isinstance(bias, Tensor):
+        name = given.names.get(id(bias), "bias")
+        yield Alternative("weight", name, "no bias", lambda: given.function(x, w, None, **rest))
+    own = given.names.get(id(w), "weight")
+    axes = tuple(range(2, w.ndim))
+    if any(w.shape[axis] > 1 for axis in axes):
+        yield Alternative(
+            "weight", own, f"{own}, flipped", lambda: given.function(x, w.flip(axes), bias, **rest)
+        )
+        if len(axes) == 2 and w.shape[2] == w.shape[3]:
+            yield Alternative("weight", own, f"{own}, turned", lambda: given.function(x, w.mT, bias, **rest))
+    if w.shape[0] == w.shape[1]:
+        turned = w.transpose(0, 1)
+        yield Alternative("weight", own, f"{own}, turned", lambda: given.function(x, turned, bias, **rest))
+    pads = held.get("padding", 0)
+    pads = [pads] * len(axes) if isinstance(pads, int) else list(pads) if not isinstance(pads, str) else []
+    if any(pads) and w.ndim - 2 == len(pads):
+        unpadded = {**rest, "padding": 0}
+        for said, sides in (("to the right", (0, 2)), ("to the left", (2, 0))):
+            wide = [side * pad for pad in reversed(pads) for side in sides]
+            yield Alternative(
+                "attribute",
+                f"pads {pads}",
+                f"all pads {said}",
+                _of(_padded, given.function, (x, wide), w, bias, **unpadded),
+            )
+        for mode in ("reflect", "replicate"):
+            wide = [pad for pad in reversed(pads) for _ in (0, 1)]
+            yield Alternative(
+                "attribute",
+                "pads of zeros",
+                f"pads by {mode}",
+                _of(_padded, given.function, (x, wide, mode), w, bias, **unpadded),
+            )
+    if any(size > 1 for size in w.shape[2:]):
+        for times in (2, 3):
+            wider = [
+                pad + (times - 1) * (size - 1) // 2 for pad, size in zip(pads, w.shape[2:], strict=False)
+            ]
+            again = {**rest, "padding": wider, "dilation": times}
+            yield Alternative(
+                "attribute",
+                "dilations 1",
+                f"dilations {times}",
+                _of(given.function, x, w, bias, **again),
+            )
+
+
+def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    x = given.args[0]
+    bound = _bound(given)
+    if given.call.operator.startswith("adaptive_avg_pool"):
+        most = getattr(F, given.call.operator.replace("avg", "max"))
+        yield Alternative("operator", "an average", "a maximum", lambda: most(*given.args, **given.kwargs))
+        return
+    names = (
+        "input",
+        "kernel_size",
+        "stride",
+        "padding",
+        "ceil_mode",
+        "count_include_pad",
+        "divisor_override",
+    )
+    if given.call.operator.startswith("max_pool"):
+        if bound is None:
+            return
+        a = bound.arguments
+        kept = {k: a[k] for k in ("kernel_size", "stride", "padding", "ceil_mode") if a.get(k) is not None}
+        mean = getattr(F, given.call.operator.replace("max", "avg").partition("_with")[0])
+        for counts in (True, False):
+            yield Alternative(
+                "operator",
+                "MaxPool",
+                "AveragePool",
+                _of(mean, x, **kept, count_include_pad=counts),
+            )
+        return
+    held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
+    counts = bool(held.get("count_include_pad", True))
+    again = {k: v for k, v in held.items() if k != "input"} | {"count_include_pad": not counts}
+    yield Alternative(
+        "attribute",
+        f"count_include_pad {int(counts)}",
+        f"count_include_pad {int(not counts)}",
+        lambda: given.function(x, **again),
+    )
+    most = getattr(F, given.call.operator.replace("avg", "max"), None)
+    if most is not None:
+        kept = {k: v for k, v in held.items() if k in ("kernel_size", "stride", "padding", "ceil_mode")}
+        yield Alternative("operator", "AveragePool", "MaxPool", lambda: most(x, **kept))
+
+
+def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    """Batch normalization: statistics exchanged, or those of the batch."""
+    bound = _bound(given)
+    if bound is None:
+        return
+    a = bound.arguments
+    x, mean, var = a.get("input"), a.get("running_mean"), a.get("running_var")
+    weight, bias, eps = a.get("weight"), a.get("bias"), float(a.get("eps") or 0)
+    if not (isinstance(x, Tensor) and isinstance(mean, Tensor) and isinstance(var, Tensor)):
+        return
+    yield Alternative(
+        "weight",
+        "running_mean and running_var",
+        "the two exchanged",
+        lambda: F.batch_norm(x, var, mean.abs(), weight, bias, eps=eps),
+    )
+    yield Alternative(
+        "operator",
+        "BatchNormalization of stored statistics",
+        "BatchNormalization in training",
+        lambda: F.batch_norm(x, None, None, weight, bias, training=True, eps=eps),
+    )
+    yield Alternative(
+        "weight", "weight", "no weight", lambda: F.batch_norm(x, mean, var, None, bias, eps=eps)
+    )
+    yield Alternative("weight", "bias", "no bias", lambda: F.batch_norm(x, mean, var, weight, None, eps=eps))
+
+
+_RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] = {
+    "linear": _linear,
+    "layer_norm": _normalize,
+    **dict.fromkeys(("add", "sub", "mul", "div"), _add),
+    **dict.fromkeys(("matmul", "bmm"), _multiply),
+    "scaled_dot_product_attention": _attend,
+    **dict.fromkeys(("embedding", "index_select"), _look_up),
+    **dict.fromkeys(("cat", "concat", "stack"), _join),
+    **dict.fromkeys(("where", "masked_fill"), _mask),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose2d"), _convolve),
+    **dict.fromkeys(
+        (
+            *("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d", "max_pool2d_with_indices"),
+            *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "boolean_dispatch"),
+        ),
+        _pool,
+    ),
+    "batch_norm": _center,
+}
+
+
+def of_module(
+    module: nn.Module, label: str, siblings: Mapping[str, nn.Module]
+) -> Iterator[ModuleAlternative]:
+    """What a module may be exchanged for: nothing, itself twice, another of its class, another activation.
+
+    Args:
+        module: that is called.
+        label: its path.
+        siblings: others of its class, by path.
+    """
+    path = label.partition("#")[0]
+    yield ModuleAlternative(
+        "layer", path, f"nothing: {path} is skipped", lambda m, a, k, y: _exchange(y, _first(a, k))
+    )
+    yield ModuleAlternative(
+        "layer",
+        path,
+        f"{path}, applied twice",
+        lambda m, a, k, y: m(*_again(a, k, y)[0], **_again(a, k, y)[1]),
+    )
+    names = sorted(siblings, key=lambda name: -_shared(path, name))
+    at = list(siblings).index(path) if path in siblings else -1
+    near = [*siblings][max(0, at - 1) : at + 2]
+    for name in dict.fromkeys([*near, *names][:12]):
+        if name != path:
+            yield ModuleAlternative("layer", path, name, _called_instead(siblings[name]))
+    yield ModuleAlternative(
+        "input",
+        "what goes around the module is added",
+        "the residual is dropped",
+        lambda m, a, k, y: _exchange(y, next(tensors_in(y)) - _first(a, k)),
+    )
+    if not any(True for _ in module.parameters()):
+        name = type(module).__name__
+        for said, function in ACTIVATIONS.items():
+            yield ModuleAlternative("operator", name, said, _activated(function))
+
+
+def _activated(function: Callable[[Tensor], Tensor]) -> _Instead:
+    return lambda m, a, k, y: _exchange(y, function(_first(a, k)))
+
+
+def _called_instead(other: nn.Module) -> _Instead:
+    return lambda m, a, k, y: other(*a, **k)
+
+
+def _first(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
+    return next(each for each in tensors_in([args, kwargs]) if each.is_floating_point())
+
+
+def _again(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments with what was given in the place of the first tensor."""
+    made = next(tensors_in(result))
+    for at, value in enumerate(args):
+        if isinstance(value, Tensor):
+            return (*args[:at], made, *args[at + 1 :]), kwargs
+    name = next(name for name, value in kwargs.items() if isinstance(value, Tensor))
+    return args, {**kwargs, name: made}
+
+
+def _exchange(result: Any, value: Tensor) -> Any:
+    """What a module gives, with another first tensor of the same shape.
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    own = next(tensors_in(result))
+    if own.shape != value.shape:
+        raise ValueError("another shape")
+    if isinstance(result, Tensor):
+        return value
+    if isinstance(result, tuple) and type(result) is tuple:
+        return (value, *result[1:])
+    if isinstance(result, list):
+        return [value, *result[1:]]
+    if isinstance(result, dict):
+        key = next(key for key, each in result.items() if isinstance(each, Tensor))
+        made = type(result)(result)
+        made[key] = value
+        return made
+    raise ValueError("no tensor, tuple or mapping")

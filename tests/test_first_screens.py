@@ -1,0 +1,148 @@
+"""What a person sees first: short screens, the answer in their headline, a line for each finding."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+from models import audit, external, ramp, text_model
+from test_stages import SIDES, TRUNK
+
+from analyzer.documents.inspect import Value
+from analyzer.formats import RenderOptions
+from analyzer.formats.text import render_text
+from analyzer.group import group_by
+from analyzer.ledger import Ledger
+from analyzer.pages.inspect import say_value
+from analyzer.report import Inspection
+
+
+def screen(ledger: Ledger, **options: object) -> list[str]:
+    return render_text(Inspection(ledger, group_by(ledger)), RenderOptions(**options)).splitlines()
+
+
+def network(folder: Path) -> Ledger:
+    return audit(folder, text_model(f"g (float[1,3,32,64] x) => (float[1,10] y) {{ {TRUNK} }}", SIDES))
+
+
+def deep(folder: Path) -> Ledger:
+    """Forty layers with names, a pooler, and a matrix that nobody reads."""
+    names = [f"encoder.layer.{i}.{part}.weight" for i in range(40) for part in ("query", "output")]
+    nodes = " ".join(f'h{i + 1} = MatMul(h{i}, "{name}")' for i, name in enumerate(names))
+    body = f'{nodes} y = MatMul(h{len(names)}, "pooler.weight")'
+    weights = {name: ramp(6, 6, start=i) for i, name in enumerate(names)}
+    weights |= {"pooler.weight": ramp(6, 6, start=500), "spare.weight": ramp(6, 6, start=900)}
+    return audit(folder, text_model(f"g (float[batch,6] h0) => (float[batch,6] y) {{ {body} }}", weights))
+
+
+def scattered(folder: Path) -> Ledger:
+    """Twelve matrices, each in a file of its own that is not there."""
+    nodes = " ".join(f"h{i + 1} = MatMul(h{i}, w{i})" for i in range(12))
+    proto = text_model(f"g (float[1,3] h0) => (float[1,3] h12) {{ {nodes} }}")
+    for i in range(12):
+        proto.graph.initializer.append(external(f"w{i}", [3, 3], location=f"layer-{i}.bin"))
+    return audit(folder, proto)
+
+
+@pytest.mark.parametrize("make", [network, deep, scattered])
+def test_a_first_screen_fits_a_terminal_and_its_headline_answers(tmp_path, make):
+    ledger = make(tmp_path)
+
+    lines = screen(ledger)
+
+    head = "\n".join(lines[:6])
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert f"{ledger.parameters:,} parameters" in head
+    assert "   FLOAT 100 %" in head
+    assert re.search(rf"\b{ledger.nodes} nodes: \d+ [A-Z]\w+", head)
+    assert re.search(r"^in   \w+ FLOAT ", "\n".join(lines), re.MULTILINE)
+    assert re.search(r"^out  \w+ FLOAT ", "\n".join(lines), re.MULTILINE)
+    assert sum(line.startswith("total ") for line in lines) == 1
+
+
+def test_many_files_that_are_not_there_are_one_line(tmp_path):
+    lines = screen(scattered(tmp_path))
+
+    (line,) = [line for line in lines if line.startswith("ERROR")]
+    assert line.startswith("ERROR 12 external files are not here (12 tensors, 432 B)")
+    assert line.endswith(" [external-missing]")
+
+
+def test_a_finding_is_one_line_and_all_of_it_where_all_is_asked_for(tmp_path):
+    ledger = deep(tmp_path)
+
+    short, whole = screen(ledger), screen(ledger, verbose=True)
+
+    (line,) = [line for line in short if "[unused-initializer]" in line]
+    assert line.startswith("WARN 36 elements that no output depends on: spare.weight ")
+    assert "WARN 36 elements (144 bytes) in 1 initializer that no output depends on" in whole
+    assert "    spare.weight" in whole
+
+
+def test_layers_are_one_row_in_the_order_of_the_computation(tmp_path):
+    lines = screen(deep(tmp_path))
+
+    at = next(number for number, line in enumerate(lines) if line.startswith("scope"))
+    assert re.match(r"encoder\.layer\.0-39 +40 x 72 ", lines[at + 1])
+    assert lines[at + 2].startswith("pooler")
+
+
+def test_stages_stand_in_the_order_of_the_computation(tmp_path):
+    lines = screen(network(tmp_path))
+
+    at = next(number for number, line in enumerate(lines) if line.startswith("stage (resolution)"))
+    assert [line.split()[0] for line in lines[at + 1 : at + 5]] == ["16x32", "8x16", "head", "total"]
+    assert "no names of modules here; other groups: --by block, op, dtype" in lines
+
+
+@pytest.mark.parametrize(
+    ("dims", "said"),
+    [
+        (["batch", 3], "FLOAT batch x 3"),
+        (["unk__68", "Transposeenh_dim_0", "s18", -1, None], "FLOAT ? x ? x ? x ? x ?"),
+        (["component.embedder.sequence", 8], "FLOAT sequence x 8"),
+        ([], "FLOAT scalar"),
+        (None, "FLOAT of any rank"),
+    ],
+)
+def test_axes_that_nobody_named_have_no_name(dims, said):
+    assert say_value(Value(name="x", dtype="FLOAT", shape=dims)) == said
+
+
+def test_a_shape_is_not_broken_over_lines_and_names_that_count_are_one(tmp_path):
+    shape = "float[batch_size, num_heads, past_sequence_length, 64]"
+    inputs = ", ".join(f"{shape} past_key_values_{i}" for i in range(8))
+    proto = text_model(f"g ({inputs}, float[1,2] x) => (float[1,2] y) {{ y = Relu(x) }}")
+
+    lines = screen(audit(tmp_path, proto))
+
+    assert "in   past_key_values_0-7 FLOAT" in lines or any("past_key_values_0-7" in line for line in lines)
+    assert any("batch_size x num_heads x past_sequence_length x 64" in line for line in lines)
+
+
+def test_a_file_without_parameters_has_no_column_for_them(tmp_path):
+    lines = screen(
+        audit(tmp_path, text_model("g (float[2] x) => (float[2] y) { a = Relu(x) y = Add(a, x) }"))
+    )
+
+    title = next(line for line in lines if line.startswith("op "))
+    assert title.split() == ["op", "stored", "elements", "bytes", "tensors", "nodes"]
+
+
+def test_an_opset_that_no_node_is_of_is_not_told(tmp_path):
+    proto = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    proto.opset_import.append(onnx.helper.make_opsetid("ai.onnx.preview.training", 1))
+
+    assert "preview" not in "\n".join(screen(audit(tmp_path, proto)))
+
+
+def test_an_encoding_without_boxes_gets_ascii_and_a_terminal_gets_colours(tmp_path):
+    ledger = scattered(tmp_path)
+
+    plain, coloured = screen(ledger, ascii=True), screen(ledger, color=True)
+
+    assert all(line.isascii() for line in plain)
+    assert any(line.startswith("\x1b[1;31mERROR\x1b[0m ") for line in coloured)

@@ -1,0 +1,175 @@
+"""Fault x honest file -> one case: whether outputs change, and what `verify` says."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tools.faults.causes import is_named
+from tools.faults.truth import find_modules, is_right
+from tools.matrix.isolated import first_line
+from tools.suite.apart import answer_apart
+from tools.suite.bases import Base
+from tools.suite.running import Runner, distance, open_base
+from tools.suite.surgery import NoPlaceError, Seen, Surgery
+from tools.tamper.catalog import KINDS
+
+Status = Literal[
+    "told", "silent", "unknown", "same", "alarm", "unchanged", "no place", "does not run", "failed"
+]
+CLEAN = "clean"
+"""The name of the case without a fault."""
+CHANGED = 1e-4
+"""Of the largest output: what is less is rounding."""
+_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What became of one file."""
+
+    base: Base
+    kind: str
+    status: Status
+    reason: str = ""
+    change: float = 0.0
+    module: str = ""
+    """That was told."""
+    modules: tuple[str, ...] = ()
+    """That the fault is in."""
+    is_placed: bool = False
+    is_explained: bool = False
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}/{self.kind}"
+
+
+def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
+    """The same as `run_cases`, in a process of its own; what kills it costs one case."""
+    return answer_apart(
+        run_cases, kinds, folder, base, seed, killed=lambda kind, why: Case(base, kind, "failed", why)
+    )
+
+
+def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
+    """Put these faults into one honest file, each time from the start; `clean` puts none."""
+    from analyzer.audit import audit_model
+
+    model, runner, seen = open_base(folder, base)
+    before = runner.run(model)
+    ledger = audit_model(base.path(folder))
+    judge = _Judge(folder, base)
+    place = Path(tempfile.mkdtemp(prefix="faults-"))
+    path = place / "model.onnx"
+    try:
+        return [_run(model, runner, seen, before, judge, ledger, path, base, kind, seed) for kind in kinds]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class _Judge:
+    """PyTorch's side of one architecture, built once."""
+
+    def __init__(self, folder: Path, base: Base) -> None:
+        import exporter
+
+        if base.architecture == "net":
+            from tools.suite import net
+
+            self.resolved = exporter.resolve_source(net.SOURCE, exporter.SourceOptions())
+        else:
+            config = base.checkpoint(folder).with_name("config.json")
+            self.resolved = exporter.resolve_source(str(config), exporter.SourceOptions(random_weights=True))
+        self.manifest = exporter.take_census(self.resolved.model, {}, evidence=False)
+        self.weights = exporter.weights_of(self.resolved.model)
+
+    def __call__(self, path: Path) -> Any:
+        import dataclasses
+
+        from analyzer.audit import audit_model
+        from analyzer.process.child import Limits
+        from analyzer.reconciliation import reconcile_ledger
+        from analyzer.verify.against import verify_module
+        from analyzer.verify.weights import give_back, known_of
+        from exporter.running import run_beside
+
+        ledger = audit_model(path)
+        resolved = dataclasses.replace(self.resolved, model=copy.deepcopy(self.resolved.model))
+        inputs = [(value.name, value.dims or ()) for value in ledger.model.graphs[0].signature]
+        side = run_beside(resolved, inputs)
+        result = reconcile_ledger(ledger, self.manifest, "full", weights=self.weights)
+        give_back(result, side)
+        return verify_module(ledger, side, "PyTorch", (0, 1, 2), Limits(_SECONDS), (), known_of(result))
+
+
+def _run(
+    model: Any,
+    runner: Runner,
+    seen: Mapping[str, Seen],
+    before: Any,
+    judge: _Judge,
+    ledger: Any,
+    path: Path,
+    base: Base,
+    kind: str,
+    seed: int,
+) -> Case:
+    import numpy as np
+    import onnx
+
+    from analyzer.errors import OnnxLedgerError
+
+    change, modules = 0.0, frozenset[str]()
+    start = time.perf_counter()
+    faulty = onnx.ModelProto.FromString(model.SerializeToString())
+    if kind != CLEAN:
+        random = np.random.default_rng([seed, zlib.crc32(f"{base.name}/{kind}".encode())])
+        surgery = Surgery(faulty, seen, random)
+        try:
+            KINDS[kind].make(surgery)
+            faulty = surgery.finish()
+            change = distance(before, runner.run(faulty))
+        except NoPlaceError as error:
+            return Case(base, kind, "no place", str(error))
+        except Exception as error:  # noqa: BLE001  whatever onnxruntime says, no one can deploy this
+            return Case(base, kind, "does not run", first_line(error))
+        if change < CHANGED:
+            return Case(base, kind, "unchanged", change=change)
+        modules = find_modules(model, faulty, ledger)
+    path.write_bytes(faulty.SerializeToString())
+    try:
+        report = judge(path)
+    except OnnxLedgerError as error:  # exit 2: no answer, and no pass either
+        return Case(base, kind, "unknown", f"refused: {first_line(error)}", change)
+    except Exception as error:  # noqa: BLE001  a defect of the analyzer, to be seen in the table
+        return Case(base, kind, "failed", f"{type(error).__name__}: {first_line(error)}", change)
+    seconds = time.perf_counter() - start
+    first = report.first
+    reason = "" if first is None else f"{first.module}: {first.reason}"
+    if kind == CLEAN:
+        status: Status = "same" if report.same else "alarm" if report.is_answered else "unknown"
+        return Case(base, kind, status, reason or "; ".join(report.uncovered), seconds=seconds)
+    status = "silent" if report.same else "told" if report.is_answered else "unknown"
+    told = "" if first is None or first.module is None else first.module
+    kinds = tuple(each.kind for each in report.differences)
+    return Case(
+        base,
+        kind,
+        status,
+        reason,
+        change,
+        told,
+        tuple(sorted(modules)),
+        status == "told" and is_right(told, modules),
+        status == "told" and is_named(kind, reason, kinds),
+        seconds,
+    )

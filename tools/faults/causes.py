@@ -1,0 +1,57 @@
+"""A kind of fault -> the words by which its cause is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read where|does not hold|table|PyTorch has"
+_WORDS: Sequence[tuple[str, str]] = (
+    (r"epsilon", r"epsilon|eps"),
+    (r"axis|mean over another", r"axis|mean"),
+    (
+        r"activation (replaced|negated)|every activation",
+        r"Relu|Gelu|Silu|Tanh|Sigmoid|Elu|Neg|Erf|Cos|operator|left out",
+    ),
+    (r"Gelu's", r"Gelu"),
+    (r"slope", r"alpha|slope"),
+    (r"mask", r"mask|Where|factor"),
+    (
+        r"residual|branch|stack|layer|skip connection",
+        r"residual|skipped|twice|layer|term|Sub|Mul|factor|block|stages|half|h\.",
+    ),
+    (r"bias|C of|beta", r"bias|weight|Sub|term|scale|factor|" + _WEIGHT),
+    (r"factor|scores scaled|alpha|sign|constant", r"scale|factor|constant|by|Neg|times|" + _WEIGHT),
+    (
+        r"perm|heads|order|Concat|rotary|exchanged|keys",
+        r"turned|order|exchanged|input|Concat|key|query|" + _WEIGHT,
+    ),
+    (
+        r"pads|dilations|kernel|pool|padding",
+        r"pads|dilations|kernel|Pool|pool|padding|count|maximum|mean|turned|flipped|" + _WEIGHT,
+    ),
+    (r"output", r"output|scale|Softmax|which PyTorch|Cast|nothing of PyTorch"),
+    (r"position|words|table|Gather", r"ids|table|rows|weight|index|" + _WEIGHT),
+)
+_GROUPS = {
+    "planted": r"which PyTorch does not have|nothing of PyTorch",
+    "content": _WEIGHT,
+    "orientation": _WEIGHT + r"|turned|flipped",
+    "hollow": _WEIGHT + r"|which PyTorch does not have",
+    "folded-factor": _WEIGHT + r"|scale|times",
+    "tables": _WEIGHT + r"|ids|output|rows",
+    "forged": _WEIGHT + r"|which PyTorch does not have",
+}
+
+
+def is_named(kind: str, reason: str, kinds: Sequence[str]) -> bool:
+    """Whether what was told has a cause, and it is the kind's own."""
+    if not kinds:
+        return False
+    group, _, title = kind.partition("/")
+    words = _GROUPS.get(group)
+    if words is None:
+        words = next(
+            (told for match, told in _WORDS if re.search(match, title)), _WEIGHT + r"|input|operator"
+        )
+    return re.search(words, reason) is not None

@@ -1,0 +1,90 @@
+"""Cases -> the table of docs/faults.md, as text and as Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tools.faults.cases import CHANGED, CLEAN, Case
+from tools.suite.tables import aligned, markdown, percent
+
+_COUNTED = ("told", "silent", "unknown", "failed")
+
+_INTRODUCTION = f"""# What verify tells of faults
+
+{{kinds}} kinds of faults in small random models: {{architectures}}; each as {{forms}}. A case counts where
+onnxruntime computes something else afterwards, by more than {CHANGED:g} of the largest output. It is caught where
+`verify` beside PyTorch's module does not say `same`; placed where the module that it tells is one that the fault is
+in, or holds one, or is held by one; explained where it tells a cause, and that of the fault. Clean files are those
+without a fault.
+`make faults` makes the cases and writes this document; `tests/verify/test_faults.py` holds a sample.
+"""
+
+
+def render_text(cases: Sequence[Case]) -> str:
+    """The table, what is not as it should be, and the sums."""
+    lines = aligned([*_table(cases)])
+    return "\n".join([*(line.rstrip() for line in lines), "", *_sums(cases), "", *_odd(cases)])
+
+
+def render_markdown(cases: Sequence[Case]) -> str:
+    """The whole document."""
+    names = list(dict.fromkeys(f"`{case.base.architecture}`" for case in cases))
+    forms = list(dict.fromkeys(f"`{case.base.form}`" for case in cases))
+    kinds = len({case.kind for case in cases if case.kind != CLEAN})
+    parts = [
+        _INTRODUCTION.format(kinds=kinds, architectures=", ".join(names), forms=", ".join(forms)).rstrip(),
+        "\n".join(f"- {line}" for line in _sums(cases)),
+        markdown([*_table(cases)]),
+        "## What is not caught, or an alarm",
+        "\n".join(f"- {line}" for line in _odd(cases)) or "Nothing is.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _counted(cases: Sequence[Case]) -> list[Case]:
+    return [case for case in cases if case.kind != CLEAN and case.status in _COUNTED]
+
+
+def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
+    groups = list(dict.fromkeys(case.kind.partition("/")[0] for case in _counted(cases)))
+    forms = list(dict.fromkeys(case.base.form for case in cases))
+    yield ("class", "cases", "caught", "placed", "explained")
+    for group in groups:
+        yield _row(group, [c for c in _counted(cases) if c.kind.partition("/")[0] == group])
+    for form in forms:
+        yield _row(f"as {form}", [c for c in _counted(cases) if c.base.form == form])
+    yield _row("all", _counted(cases))
+
+
+def _row(name: str, cases: Sequence[Case]) -> tuple[str, ...]:
+    caught = [case for case in cases if case.status in ("told", "unknown")]
+    told = [case for case in cases if case.status == "told"]
+    return (
+        name,
+        f"{len(cases)}",
+        percent(len(caught), len(cases)),
+        percent(sum(case.is_placed for case in told), len(cases)),
+        percent(sum(case.is_explained for case in told), len(cases)),
+    )
+
+
+def _sums(cases: Sequence[Case]) -> Iterator[str]:
+    counted = _counted(cases)
+    caught = sum(case.status in ("told", "unknown") for case in counted)
+    yield f"{caught:,} of {len(counted):,} faults are caught: {percent(caught, len(counted))}."
+    placed = sum(case.is_placed for case in counted)
+    yield f"{placed:,} are told at the right module: {percent(placed, len(counted))}."
+    explained = sum(case.is_explained for case in counted)
+    yield f"{explained:,} are told with their cause: {percent(explained, len(counted))}."
+    clean = Counter(case.status for case in cases if case.kind == CLEAN)
+    many = sum(clean[status] for status in ("same", "alarm", "unknown", "failed"))
+    yield f"{clean['alarm']:,} of {many:,} clean files raise an alarm; {clean['same']:,} are the same."
+    rest = Counter(case.status for case in cases if case.status not in (*_COUNTED, "same", "alarm"))
+    yield "No case: " + ", ".join(f"{count:,} {status}" for status, count in sorted(rest.items())) + "."
+
+
+def _odd(cases: Sequence[Case]) -> Iterator[str]:
+    for case in cases:
+        if case.status in ("silent", "alarm", "failed") or (case.kind == CLEAN and case.status == "unknown"):
+            yield f"{case.name}: {case.status}: {case.reason[:200]}"

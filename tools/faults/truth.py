@@ -1,0 +1,94 @@
+"""An honest file and the same with a fault -> the modules that the fault is in, as the honest file names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analyzer.ledger import Ledger
+
+_MOST = 6
+
+
+def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
+    """The scopes of nodes that were changed, added or taken out, or that read what was changed.
+
+    What was added has no scope: its neighbours' are meant, and those of the nodes that read it now.
+    """
+    before = {_key(node): node for node in honest.graph.node}
+    after = {_key(node): node for node in faulty.graph.node}
+    scopes = {
+        next(filter(None, node.outputs), ""): scope
+        for node in ledger.model.graphs[0].nodes
+        if (scope := ledger.node_scopes.get(node.place)) is not None
+    }
+    readers = _readers([*before.values(), *after.values()])
+    makers = {name: key for key, node in after.items() for name in node.output}
+    stored = _changed_tensors(honest, faulty)
+    changed = [
+        key
+        for key in dict.fromkeys([*before, *after])
+        if key not in before
+        or key not in after
+        or before[key].SerializeToString() != after[key].SerializeToString()
+    ]
+    found: set[str] = set()
+    for name in stored:
+        found |= _scopes_of(name, readers, scopes)
+    for key in changed:
+        if key in scopes:
+            found.add(scopes[key])
+            continue
+        node: Any = after.get(key, before.get(key))
+        for name in node.input:
+            maker = makers.get(name)
+            if maker in scopes:
+                found.add(scopes[maker])
+        for name in node.output:
+            found |= _scopes_of(name, readers, scopes)
+    outputs = {value.name for value in faulty.graph.output} - {value.name for value in honest.graph.output}
+    for name in outputs:
+        found |= {scopes[name]} if name in scopes else set()
+    return frozenset(found)
+
+
+def _key(node: Any) -> str:
+    return str(next(filter(None, node.output), node.name))
+
+
+def _readers(nodes: list[Any]) -> Mapping[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for node in nodes:
+        for name in node.input:
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def _scopes_of(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
+    """The scopes of the nearest readers that have one."""
+    layer, found = [name], set[str]()
+    for _ in range(_MOST):
+        nodes = [node for each in layer for node in readers.get(each, ())]
+        found = {scopes[_key(node)] for node in nodes if _key(node) in scopes}
+        if found:
+            return found
+        layer = [output for node in nodes for output in node.output]
+    return found
+
+
+def _changed_tensors(honest: Any, faulty: Any) -> list[str]:
+    before = {tensor.name: tensor for tensor in honest.graph.initializer}
+    return [
+        tensor.name
+        for tensor in faulty.graph.initializer
+        if tensor.name in before and before[tensor.name].SerializeToString() != tensor.SerializeToString()
+    ]
+
+
+def is_right(told: str, modules: frozenset[str]) -> bool:
+    """Whether the module that is told is one of them, or holds one, or is held by one; the whole is no place."""
+    if told in ("[root]", ""):
+        return "" in modules or not modules or any("." not in each for each in modules)
+    return any(
+        told == each or told.startswith(f"{each}.") or each.startswith(f"{told}.") for each in modules if each
+    )
