@@ -52,9 +52,12 @@ def compare(
     *,
     by: str | None = None,
     depth: int | None = None,
-    content: ContentMode = "none",
+    content: ContentMode | None = None,
 ) -> Comparison:
     """Set two models, or their saved JSON reports, side by side.
+
+    `content` says how far the values of tensors are compared that are otherwise alike. None compares none of these, and
+    follows those that are not; "none" does neither.
 
     Raises:
         ModelReadError: a model cannot be read.
@@ -62,17 +65,20 @@ def compare(
         UsageError: values are to be compared, and a side is a saved report; or `by` is no key.
     """
     from analyzer.comparison import compare_ledgers, group_alike
+    from analyzer.following import follow_changed
     from analyzer.saved import is_saved_report, load_report
 
     def read(side: Path | str) -> Ledger:
         if not is_saved_report(Path(side)):
             return audit_model(side, content=content)
-        if content != "none":
+        if content not in (None, "none"):
             raise UsageError(f"{side}: a saved report has no values to compare; name the model itself")
         return load_report(side)
 
     ours, theirs = read(a), read(b)
-    return compare_ledgers(ours, theirs, *group_alike(ours, theirs, by, depth), content=content)
+    followed = follow_changed(ours, theirs, content)
+    groupings = group_alike(ours, theirs, by, depth)
+    return compare_ledgers(ours, theirs, *groupings, content=content or "none", followed=followed)
 
 
 def reconcile(

@@ -7,6 +7,7 @@ sees what the pass would give then.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -199,6 +200,33 @@ class Recorder(TorchFunctionMode):
         if self._until is not None and self._count > self._until:
             raise StoppedError
         return result
+
+
+class RoundedNumbers(TorchFunctionMode):
+    """Rounds the numbers among arguments as a file of half precision stores them."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Call a function of PyTorch with rounded numbers."""
+        given = {} if kwargs is None else kwargs
+        if _name(func) not in ("dropout", "full", "arange", "linspace"):
+            args = tuple(self._round(each) for each in args)
+            given = {name: self._round(each) for name, each in given.items()}
+        return func(*args, **given)
+
+    def _round(self, value: Any) -> Any:
+        if not isinstance(value, float) or not 1e-7 < abs(value) < 6e4:
+            return value
+        bits = struct.pack("<e", value) if self._dtype is torch.float16 else struct.pack("<f", value)
+        if self._dtype is torch.float16:
+            return float(struct.unpack("<e", bits)[0])
+        whole = int.from_bytes(bits, "little") + 0x8000
+        return float(struct.unpack("<f", (whole & 0xFFFF0000).to_bytes(4, "little"))[0])
 
 
 _INSIDE = frozenset({"multi_head_attention_forward"})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from torch.utils import _pytree
@@ -28,6 +29,7 @@ from exporter.recording import (
     Given,
     Labels,
     Recorder,
+    RoundedNumbers,
     StoppedError,
     settings_of,
     tensors_in,
@@ -35,6 +37,15 @@ from exporter.recording import (
 from exporter.sources import ResolvedModel
 
 Dims = Sequence["int | str | None"]
+
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len")
+_OFFSET = frozenset(
+    {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "esm", "ibert", "data2vec-text"}
+)
+_MOST_LONG = 512
+"""Positions of the longest run."""
+_MOST_COVERING = 4
+"""Runs that reach rows of tables which no other has."""
 
 
 class Attempt(Protocol):
@@ -115,6 +126,12 @@ class RunningModule:
         self._leaves = list(_leaves(model, made))
         self._places = self._match()
         self._names = {place: name for name, place in self._places.items()}
+        self._names_of = {self._leaves[place].name: name for name, place in self._places.items()}
+        self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self._looked: dict[str, str] = {}
+        """By the name of a leaf: the table whose rows it names."""
+        self._reached: dict[str, npt.NDArray[np.bool_]] = {}
+        """By the path of a table: its rows, and whether a run has looked them up."""
 
     def _match(self) -> dict[str, int]:
         """Which leaf of the arguments each input of the graph is: by name, else in their order."""
@@ -162,20 +179,96 @@ class RunningModule:
                     held.data.copy_(value)
         self._double = self._half = None
 
-    def feeds(self, seed: int, *, is_small: bool = False) -> dict[str, Array]:
+    def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
         """Values for the graph's inputs, by name: the example's own for seed 0, drawn anew for others.
 
         Args:
             seed: of what is drawn; whole numbers stay within those of the example, masks stay as they are.
-            is_small: a batch of one, and shorter lengths, where the file's axes may vary.
+            kind: `example`; `small`, a batch of one and shorter lengths; `single`, a batch and lengths of one; `long`,
+                a batch of one and the greatest lengths: as far as the file's axes may vary.
         """
         generator = torch.Generator().manual_seed(seed)
         found = {}
+        lengths = self._lengths(kind)
         for name, dims in self._inputs:
             leaf = self._leaves[self._places[name]]
-            value = _fit(leaf.value, dims, small=leaf.axes if is_small else {})
+            value = _fit(
+                leaf.value, dims, {axis: lengths[n] for axis, n in leaf.axes.items() if n in lengths}
+            )
             found[name] = _draw(value, generator).numpy() if seed else value.numpy()
         return found
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of `feeds` that differ from the example's."""
+        sizes = {kind: self._lengths(kind) for kind in ("small", "single", "long")}
+        varies = any(
+            not isinstance(dim, int) and axis in self._leaves[self._places[name]].axes
+            for name, dims in self._inputs
+            for axis, dim in enumerate(dims)
+        )
+        return tuple(kind for kind, lengths in sizes.items() if lengths) if varies else ()
+
+    def _lengths(self, kind: str) -> dict[str, int]:
+        """How long each axis that may vary is."""
+        if kind == "example":
+            return {}
+        axes: dict[str, list[tuple[int, _Leaf]]] = {}
+        for leaf in self._leaves:
+            for axis, name in leaf.axes.items():
+                axes.setdefault(name, []).append((axis, leaf))
+        found = {}
+        for name, places in axes.items():
+            have = min(leaf.value.shape[axis] for axis, leaf in places)
+            if all(axis == 0 for axis, _ in places) or kind == "single":
+                found[name] = 1
+            elif kind == "small":
+                found[name] = max(1, have - 4)
+            elif any(not leaf.value.is_floating_point() for _, leaf in places):
+                found[name] = self._longest(have)
+        return found
+
+    def _longest(self, have: int) -> int:
+        """As many positions as the config has, or four times those of the example; no more than are run in seconds."""
+        config = getattr(self._model, "config", None)
+        told = [getattr(config, key, None) for key in _POSITIONS]
+        known = [each for each in told if isinstance(each, int) and each > 0]
+        most = min(known) if known else 4 * have
+        if getattr(config, "model_type", "") in _OFFSET:
+            most -= 2  # positions count from behind the padding's
+        return max(have, min(most, _MOST_LONG))
+
+    def round_numbers(self, half: str) -> None:
+        """Have numbers in the module's code (an epsilon, a scale) be what a file of half precision stores of them.
+
+        Args:
+            half: `FLOAT16`, `BFLOAT16`; empty for the numbers as they are.
+        """
+        dtypes = {"FLOAT16": torch.float16, "BFLOAT16": torch.bfloat16}
+        self._rounded = RoundedNumbers(dtypes[half]) if half else contextlib.nullcontext()
+
+    def covering(self, at: int) -> dict[str, Array] | None:
+        """Inputs whose whole numbers look up rows that no run has reached; None where all are, or none are looked up.
+
+        Args:
+            at: how many such inputs there were before.
+        """
+        found, is_new = self.feeds(0, "long" if "long" in self.kinds else "example"), False
+        for name, path in self._looked.items():
+            reached = self._reached.get(path)
+            given = self._names_of.get(name)
+            if reached is None or given is None or bool(reached.all()):
+                continue
+            missing = np.flatnonzero(~reached)
+            value = found[given]
+            take = missing[: value.size]
+            found[given] = np.resize(take, value.shape).astype(value.dtype)
+            is_new = bool(take.size)
+        return found if is_new and at < _MOST_COVERING else None
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        """Tables that were looked up: the module, its rows, and how many of them a run has reached."""
+        return [(path, each.size, int(each.sum())) for path, each in self._reached.items()]
 
     def run(self, feeds: Mapping[str, Array], precision: str = "single") -> list[tuple[str, Array]]:
         """The tensors of the outputs in their order, by the names that forward gives them, or "".
@@ -188,13 +281,38 @@ class RunningModule:
             ExportError: forward fails.
         """
         model = self._at(precision)
-        given = self._call(model, feeds)
+        handles = [] if precision != "single" else [*self._watch_tables(feeds)]
+        try:
+            given = self._call(model, feeds)
+        finally:
+            for handle in handles:
+                handle.remove()
         return [
             (name, value.detach().float().numpy())
             if precision == "half" and value.is_floating_point()
             else (name, value.detach().numpy())
             for name, value in _tensors(given)
         ]
+
+    def _watch_tables(self, feeds: Mapping[str, Array]) -> Iterator[Any]:
+        """Note which rows of tables are looked up, and of which input."""
+
+        def hook(path: str, module: nn.Embedding) -> Any:
+            def begun(_: nn.Module, args: tuple[Any, ...]) -> None:
+                if not args or not isinstance(args[0], torch.Tensor):
+                    return
+                ids = args[0].detach().numpy().reshape(-1)
+                rows = self._reached.setdefault(path, np.zeros(module.num_embeddings, bool))
+                rows[ids[(ids >= 0) & (ids < rows.size)]] = True
+                for leaf, name in self._names_of.items():
+                    if feeds[name].dtype.kind == "i" and np.array_equal(feeds[name].reshape(-1), ids):
+                        self._looked[leaf] = path
+
+            return module.register_forward_pre_hook(begun)
+
+        for path, module in self._model.named_modules():
+            if isinstance(module, nn.Embedding):
+                yield hook(path, module)
 
     def record(
         self,
@@ -383,7 +501,7 @@ class RunningModule:
             elif leaf.position is None:
                 del kwargs[leaf.name]  # the file does without it, so it is left to forward
         try:
-            with torch.no_grad(), quiet(), _seeded():
+            with torch.no_grad(), quiet(), _seeded(), self._rounded:
                 return model(*args, **kwargs)
         except StoppedError:
             raise
@@ -421,13 +539,11 @@ def _leaves(model: nn.Module, made: ExampleInputs) -> Iterator[_Leaf]:
             raise UsageError(f"forward takes {type(value).__name__} as {name}, and verify feeds tensors only")
 
 
-def _fit(value: torch.Tensor, dims: Dims, small: Mapping[int, str]) -> torch.Tensor:
-    """A tensor as large as the file's fixed sizes, and smaller along the axes that may vary."""
+def _fit(value: torch.Tensor, dims: Dims, sizes: Mapping[int, int]) -> torch.Tensor:
+    """A tensor as large as the file's fixed sizes, and of these sizes along the axes that may vary."""
     for axis, dim in enumerate(dims):
         have = value.shape[axis]
-        wanted = dim if isinstance(dim, int) else have
-        if not isinstance(dim, int) and axis in small:
-            wanted = 1 if not axis else max(1, have - 4)
+        wanted = dim if isinstance(dim, int) else sizes.get(axis, have)
         if wanted < have:
             value = value.narrow(axis, 0, wanted)
         elif wanted > have:

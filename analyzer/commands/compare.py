@@ -69,7 +69,11 @@ def compare(
         load_report(side) if side in saved else run.audit(side, bounded, content) for side in sides
     )
     groupings = _group(ours, theirs, grouped)
-    run.emit(compare_ledgers(ours, theirs, *groupings, content=content or "none"))
+    from analyzer.following import follow_changed
+
+    with run.progress("following tensors") as tick:
+        followed = follow_changed(ours, theirs, content, tick)
+    run.emit(compare_ledgers(ours, theirs, *groupings, content=content or "none", followed=followed))
 
 
 def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Grouping]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import filecmp
+
 from analyzer.comparison.record import (
     Change,
     Comparison,
+    Followed,
     GroupPair,
     MatchedBy,
     Pair,
@@ -21,10 +24,12 @@ from analyzer.group import group_by
 from analyzer.group.keys import ACCOUNTS, Label, choose_key, label_order
 from analyzer.group.members import list_groups
 from analyzer.ledger import Entry, Group, Grouping, Ledger, natural_order
+from analyzer.model import Model
 
 __all__ = [
     "Change",
     "Comparison",
+    "Followed",
     "GroupPair",
     "MatchedBy",
     "Pair",
@@ -32,6 +37,7 @@ __all__ = [
     "TensorPair",
     "ValueCounts",
     "WiringPair",
+    "are_same_files",
     "compare_ledgers",
     "count_statuses",
     "group_alike",
@@ -73,16 +79,18 @@ def compare_ledgers(
     grouping_b: Grouping,
     *,
     content: ContentMode = "none",
+    followed: Followed | None = None,
 ) -> Comparison:
     """Set two groupings by the same keys side by side, and every tensor; what changed most comes first.
 
     Args:
         content: how many values of tensors are compared that are otherwise alike: none, those at fixed positions, all.
+        followed: where the learned tensors of one are in the other, where that was asked (`analyzer.following`).
 
     Raises:
         UsageError: values are to be compared, and one side has none, being a saved report.
     """
-    pairs, values = _pair_tensors((a, grouping_a), (b, grouping_b), content)
+    pairs, values = _pair_tensors((a, grouping_a), (b, grouping_b), content, followed)
     return Comparison(
         a=str(a.model.path),
         b=str(b.model.path),
@@ -102,14 +110,34 @@ def compare_ledgers(
         match=grouping_a.match,
         origins=(grouping_a.origin, grouping_b.origin),
         wiring=compare_wiring(a, b),
+        followed=followed,
+        is_same_file=are_same_files(a.model, b.model),
     )
 
 
+def are_same_files(a: Model, b: Model) -> bool:
+    """Whether two local models are the same files, byte by byte; their names may differ."""
+    if not all(side.graphs and side.traffic is None for side in (a, b)):
+        return False
+    if [file.nbytes for file in a.files] != [file.nbytes for file in b.files]:
+        return False
+    try:
+        return all(
+            here.resolve() == there.resolve() or filecmp.cmp(here, there, shallow=False)
+            for here, there in zip(a.paths, b.paths, strict=True)
+        )
+    except (OSError, RuntimeError):
+        return False
+
+
 def _pair_tensors(
-    a: tuple[Ledger, Grouping], b: tuple[Ledger, Grouping], content: ContentMode
+    a: tuple[Ledger, Grouping],
+    b: tuple[Ledger, Grouping],
+    content: ContentMode,
+    followed: Followed | None,
 ) -> tuple[tuple[TensorPair, ...], ValueCounts | None]:
     """The largest change first, and what is known of the values."""
-    pairs, values = pair_tensors(_with_groups(*a), _with_groups(*b)), None
+    pairs, values = pair_tensors(_with_groups(*a), _with_groups(*b), followed), None
     if content != "none":
         _check_content(content, a[0], b[0])
         salt = "+".join(sorted(side[0].model.salt for side in (a, b)))  # the same whichever comes first

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from analyzer.content import ContentMode
 from analyzer.ledger import Entry, Match
+from analyzer.model import Key
 from analyzer.notebook import to_html
 from analyzer.units import printable
 
@@ -30,6 +31,8 @@ class MatchedBy(enum.StrEnum):
     """Both have its name, in graphs of one path."""
     SOURCES = "sources"
     """They are computed from the same PyTorch tensors, and nothing else in their graphs is."""
+    CONTENT = "content"
+    """They hold the same values, in any orientation, type or code (`analyzer.following`)."""
 
 
 class Change(enum.StrEnum):
@@ -42,6 +45,8 @@ class Change(enum.StrEnum):
     """What counts as learned: of a copy nothing does."""
     STORED_ELEMENTS = "stored_elements"
     BYTES = "bytes"
+    LAYOUT = "layout"
+    """The same values stand in another order: turned, or cut out of one that several were packed into."""
     VALUES = "values"
     """Nothing else differs; only where values were compared."""
 
@@ -111,6 +116,9 @@ class TensorPair:
     """None where one side lacks it."""
     changed: tuple[Change, ...] = ()
     """What differs; nothing unless its status is `changed`."""
+    line: str | None = None
+    """What became of its values, in the words of `reconcile`, where they were followed; of a tensor that only one side
+    has, that the other holds it in one piece with another."""
 
     @property
     def entry(self) -> Entry:
@@ -138,6 +146,31 @@ class TensorPair:
     def nbytes(self) -> Pair[int]:
         """Bytes of encoded payload."""
         return Pair(*(0 if side is None else side.tensor.nbytes for side in (self.a, self.b)))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where one learned tensor of the side that was followed is in the other."""
+
+    source: Key
+    held: tuple[Key, ...]
+    """The tensors that hold it there, the first first; others are copies."""
+    line: str
+    """What became of it, in the words of `reconcile`: `renamed`, `transposed`, `quantized`, `concatenated`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The learned tensors of one side, followed into the other (`analyzer.following`)."""
+
+    steps: tuple[Step, ...]
+    is_turned: bool
+    """Whether B's were followed into A, as A has the coarser numbers."""
+    is_whole: bool
+    """Whether all of them were found, and nothing that is learned is left over."""
+    cut: int
+    """Of how many the other side has only a part, or nothing, though nothing contradicts it."""
+    content: ContentMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +219,10 @@ class Comparison:
     """As in `Grouping`, of A and of B."""
     wiring: WiringPair | None = None
     """None where a side is a saved report, or too large for one look."""
+    followed: Followed | None = None
+    """None where nobody followed the learned tensors."""
+    is_same_file: bool = False
+    """Whether both sides are the same files, byte by byte."""
 
     def rows(self) -> list[dict[str, object]]:
         """A row for each group, the largest change first; `change` is B's number less A's."""

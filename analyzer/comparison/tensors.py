@@ -7,7 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from analyzer.comparison.record import Change, MatchedBy, Status, TensorPair, ValueCounts, WiringPair
+from analyzer.comparison.record import (
+    Change,
+    Followed,
+    MatchedBy,
+    Status,
+    TensorPair,
+    ValueCounts,
+    WiringPair,
+)
 from analyzer.content import ContentMode
 from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
@@ -19,21 +27,62 @@ Grouped = tuple[Entry, str]
 """An entry, and its group."""
 
 
-def pair_tensors(a: Sequence[Grouped], b: Sequence[Grouped]) -> tuple[TensorPair, ...]:
+def pair_tensors(
+    a: Sequence[Grouped], b: Sequence[Grouped], followed: Followed | None = None
+) -> tuple[TensorPair, ...]:
     """Every tensor of both once: those of A in their order, then what only B has.
 
+    Learned tensors that were followed are pairs by their contents; where one holds several, it is the first's.
     Tensors of one name in graphs of one path are a pair, unless the name is a generated one and both sides know that it
     stands for different PyTorch tensors. Of the others those are a pair that are computed from the same PyTorch
     tensors, where no second one of their graph is: of those in one role, then of all.
     """
-    partners: dict[int, tuple[int, MatchedBy]] = dict(_by_name(a, b))
+    partners, lines = _by_content(a, b, followed)
+    held = {j for j, _ in partners.values()}
+    partners |= {
+        i: found
+        for i, found in _by_name(a, b)
+        if i not in partners and i not in lines[0] and found[0] not in held
+    }
     for key in (_sources_and_role, _sources):
         taken = {j for j, _ in partners.values()}
-        left = [i for i in range(len(a)) if i not in partners], [j for j in range(len(b)) if j not in taken]
+        left = (
+            [i for i in range(len(a)) if i not in partners and i not in lines[0]],
+            [j for j in range(len(b)) if j not in taken and j not in lines[1]],
+        )
         partners.update(_one_to_one(a, b, left, key))
     taken = {j for j, _ in partners.values()}
-    pairs = [_pair(side, *_found(b, partners.get(i))) for i, side in enumerate(a)]
-    return (*pairs, *(_pair(None, side, None) for j, side in enumerate(b) if j not in taken))
+    pairs = [_pair(side, *_found(b, partners.get(i)), lines[0].get(i)) for i, side in enumerate(a)]
+    return (*pairs, *(_pair(None, side, None, lines[1].get(j)) for j, side in enumerate(b) if j not in taken))
+
+
+_Lines = tuple[dict[int, str], dict[int, str]]
+"""What became of the tensors of A, and of those that only B has."""
+
+
+def _by_content(
+    a: Sequence[Grouped], b: Sequence[Grouped], followed: Followed | None
+) -> tuple[dict[int, tuple[int, MatchedBy]], _Lines]:
+    """The pairs of what was followed, and the line of each tensor that has one."""
+    partners: dict[int, tuple[int, MatchedBy]] = {}
+    lines: _Lines = ({}, {})
+    if followed is None:
+        return partners, lines
+    numbers = [{entry.tensor.key: number for number, (entry, _) in enumerate(side)} for side in (a, b)]
+    source, other = (1, 0) if followed.is_turned else (0, 1)
+    taken: set[int] = set()
+    for step in followed.steps:
+        here, there = numbers[source].get(step.source), numbers[other].get(step.held[0])
+        if here is None or there is None:
+            continue
+        lines[source][here] = step.line
+        if there not in taken:
+            taken.add(there)
+            i, j = (there, here) if followed.is_turned else (here, there)
+            lines[0][i] = lines[1][j] = step.line
+            by_name = _name(a[i][0]) == _name(b[j][0])
+            partners[i] = j, MatchedBy.NAME if by_name else MatchedBy.CONTENT
+    return partners, lines
 
 
 def _found(
@@ -101,7 +150,9 @@ def _index(
     return index
 
 
-def _pair(a: Grouped | None, b: Grouped | None, matched_by: MatchedBy | None) -> TensorPair:
+def _pair(
+    a: Grouped | None, b: Grouped | None, matched_by: MatchedBy | None, line: str | None = None
+) -> TensorPair:
     left, group_a = a or (None, None)
     right, group_b = b or (None, None)
     changed: tuple[Change, ...] = ()
@@ -109,8 +160,14 @@ def _pair(a: Grouped | None, b: Grouped | None, matched_by: MatchedBy | None) ->
         status = Status.ADDED if left is None else Status.REMOVED
     else:
         changed = tuple(_changes(left, right))
+        if line in _MOVED and Change.SHAPE not in changed:
+            changed = (*changed, Change.LAYOUT)
         status = Status.CHANGED if changed else Status.UNCHANGED
-    return TensorPair(left, right, (group_a, group_b), status, matched_by, changed)
+    return TensorPair(left, right, (group_a, group_b), status, matched_by, changed, line)
+
+
+_MOVED = frozenset({"transposed", "sliced", "gathered", "concatenated"})
+"""Lines of what stands in another order, whatever its shape."""
 
 
 def _changes(a: Entry, b: Entry) -> Iterator[Change]:

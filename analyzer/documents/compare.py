@@ -61,6 +61,11 @@ class CompareDocument(Head, frozen=True, kw_only=True):
     wiring: WiringPair | None
     """Whether both compute the same with their weights, whatever these are; null where a side is a saved report, or
     remote."""
+    followed: Followed | None
+    """What became of the learned tensors of one side, by their contents; null where that was not asked: a side is a
+    saved report or remote, both are quantized, or all pairs are alike by name."""
+    same_file: bool
+    """Whether both sides are the same files, byte by byte; their names may differ."""
     by: Keys
     """What the groups are made by: `scope`, `block`, `op`, `dtype`, `role`, or several of them with commas between; or
     `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
@@ -161,6 +166,20 @@ class ValuesCompared(Record, frozen=True, kw_only=True):
     """Tensors whose values could not be compared: strings, sparse tensors, what could not be read."""
 
 
+class Followed(Record, frozen=True, kw_only=True):
+    """What became of the learned tensors of one side, by their contents; null where that was not asked."""
+
+    content: Literal["sampled", "full"]
+    """Which values were compared: those at some positions, or all."""
+    whole: bool
+    """Whether every learned tensor was found in the other side, in whatever orientation, type or code, and nothing
+    learned is left over: both hold the same parameters."""
+    cut: Tensors
+    """Of `whole`, how many the other side has only in part: rows of a table that it does not need."""
+    tensors: Tensors
+    """Learned tensors that were found."""
+
+
 class WiringPair(Record, frozen=True, kw_only=True):
     """Whether both compute the same with their weights, whatever these are; null where a side is a saved report.
 
@@ -229,10 +248,13 @@ class TensorPair(Record, frozen=True, kw_only=True):
     """What happened on the way from A to B; `unchanged` says nothing of its values, unless `values_compared` is there.
     """
     matched_by: TensorMatchedBy | None
-    """How the one was found in the other: by its name, or by the PyTorch tensors that it is computed from; null where
-    one side lacks it."""
+    """How the one was found in the other: by its name, by the PyTorch tensors that it is computed from, or by its
+    content; null where one side lacks it."""
     changed: Annotated[list[Change], Meta(extra_json_schema={"uniqueItems": True})]
     """What differs; empty unless its status is `changed`."""
+    line: Text | None
+    """What became of its values, in the words of the bridge of `reconcile`; of a tensor that one side lacks, that the
+    other holds it in one piece with another. Null where it was not followed."""
     a: TensorSide | None
     """The tensor in A; null where A lacks it."""
     b: TensorSide | None

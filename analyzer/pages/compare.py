@@ -64,10 +64,17 @@ def _blocks(document: CompareDocument) -> Iterator[Block]:
 
 def _answer(document: CompareDocument) -> str:
     """What happened, in one line."""
+    if document.same_file or (document.a == document.b and _is_same(document)):
+        return "the same file"
     if _is_same(document):
-        return "the same file" if document.a == document.b else "no difference in what was compared"
+        return "no difference in what was compared"
     totals = document.totals
-    told = [_parameters(totals.parameters), _size(totals.bytes), *_recoded(document.tensors)]
+    is_followed = document.followed is not None and document.followed.whole
+    told = [
+        _parameters(document),
+        _size(totals.bytes),
+        *_recoded(document.tensors, is_followed=is_followed),
+    ]
     return "; ".join(filter(None, told))
 
 
@@ -87,11 +94,26 @@ def _is_same(document: CompareDocument) -> bool:
     )
 
 
-def _parameters(pair: Pair) -> str:
+def _parameters(document: CompareDocument) -> str:
+    pair = document.totals.parameters
+    followed = document.followed
+    if followed is not None and followed.whole:
+        counts = f"{format_count(pair.a)} -> {format_count(pair.b)}"
+        if followed.cut:
+            return f"the same parameters, {format_many(followed.cut, 'tensor')} in part ({counts})"
+        if pair.change:
+            return f"the same parameters, stored differently ({counts})"
+        return f"the same {format_many(pair.a, 'parameter')}, stored differently"
     if not pair.change:
-        return f"same {format_many(pair.a, 'parameter')}"
+        other = ", not the same values" if _have_other_values(document) else ""
+        return f"same {format_many(pair.a, 'parameter')}{other}"
     share = f" ({format_change(pair.change / pair.a)})" if pair.a else ""
     return f"{format_count(pair.a)} -> {format_many(pair.b, 'parameter')}{share}"
+
+
+def _have_other_values(document: CompareDocument) -> bool:
+    """Whether tensors were followed, and some that both should have were not found."""
+    return document.followed is not None and not document.followed.whole
 
 
 def _size(pair: Pair) -> str:
@@ -106,8 +128,12 @@ def _size(pair: Pair) -> str:
 _FEW = 3
 
 
-def _recoded(tensors: Sequence[TensorPair]) -> Iterator[str]:
-    """Which types became which, and what came and went."""
+_TOLD = frozenset({"transposed", "reshaped", "concatenated", "folded-batchnorm", "folded-pointwise"})
+"""Lines that say what became of a tensor that its type does not say."""
+
+
+def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[str]:
+    """Which types became which, and what came and went; of what was all followed no names, and nothing of constants."""
     types = Counter(
         (pair.a.dtype, pair.b.dtype)
         for pair in tensors
@@ -115,11 +141,17 @@ def _recoded(tensors: Sequence[TensorPair]) -> Iterator[str]:
     )
     for (old, new), count in types.most_common(_FEW):
         yield f"{format_many(count, 'tensor')} {old} -> {new}"
+    moved = Counter(p.line for p in tensors if p.a is not None and p.b is not None and p.line in _TOLD)
+    yield from (f"{format_many(count, 'tensor')} {line}" for line, count in moved.most_common(_FEW))
+    alone = [p for p in tensors if p.line is not None and (p.a is None or p.b is None)]
+    merged = {id(p.a or p.b) for p in alone}
+    if packed := sum(p.line not in _TOLD or p.line == "concatenated" for p in alone):
+        yield f"{format_many(packed, 'tensor')} in one piece with others"
     for word, sides in (
         ("added", [p.b for p in tensors if p.a is None]),
         ("gone", [p.a for p in tensors if p.b is None]),
     ):
-        known = [side for side in sides if side is not None]
+        known = [side for side in sides if side is not None and id(side) not in merged]
         scales = sum(side.role == "quantization" for side in known)
         learned = sum(side.role == "parameter" for side in known)
         others = len(known) - scales - learned
@@ -127,10 +159,10 @@ def _recoded(tensors: Sequence[TensorPair]) -> Iterator[str]:
             yield f"{format_many(learned, 'learned tensor')} {word}"
         if scales:
             yield f"{format_count(scales)} {'scale or zero point' if scales == 1 else 'scales and zero points'} {word}"
-        if others and not (scales or learned):
+        if others and not (scales or learned or is_followed):
             yield f"{format_many(others, 'other tensor')} {word}"
     renamed = sum(1 for p in tensors if p.a is not None and p.b is not None and p.a.name != p.b.name)
-    if renamed:
+    if renamed and not is_followed:
         yield f"{format_many(renamed, 'tensor')} under other names"
 
 
@@ -169,7 +201,12 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
             else ""
         )
         yield f"values compared {where}: {alike}, {format_count(values.differing)} differ{unknown}{others}"
-    elif document.changes.tensors.unchanged and document.a != document.b:
+    elif document.followed is not None:
+        how = "" if document.followed.content == "full" else ", at some positions"
+        told = format_many(document.followed.tensors, "learned tensor")
+        rest = "" if document.followed.whole else "; the others by name, or not at all"
+        yield f"{told} followed by content in any orientation, type and code{how}{rest}"
+    elif document.changes.tensors.unchanged and document.a != document.b and not document.same_file:
         yield "values were not compared (--content full): unchanged is the same type, shape, role and size"
     if document.wiring is not None and document.wiring.alike:
         yield "wiring: both compute the same with their weights"
@@ -295,6 +332,8 @@ def _notes(pair: TensorPair) -> Iterator[str]:
         one = a or b
         assert one is not None  # a pair has a side
         yield f"{one.dtype} {format_shape(tuple(one.shape))}"
+        if pair.line is not None:
+            yield f"held with another: {pair.line}"
         yield from _copies((("", one),))
         return
     if a.dtype != b.dtype:
@@ -305,6 +344,8 @@ def _notes(pair: TensorPair) -> Iterator[str]:
         yield f"{a.role} -> {b.role}"
     if "values" in pair.changed:
         yield "other values"
+    if pair.line in _TOLD and a.shape == b.shape:
+        yield str(pair.line)
     if "parameters" in pair.changed and a.shape == b.shape:
         yield f"{format_count(pair.parameters.a)} -> {format_many(pair.parameters.b, 'parameter')}"
     if "parameters" in pair.changed:

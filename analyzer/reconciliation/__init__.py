@@ -127,6 +127,10 @@ RULES: tuple[Callable[[Books], None], ...] = (
 """The order in which the rules are asked."""
 
 
+_OF_READING = (settle_turned, settle_changed, settle_misplaced, settle_dead, settle_opaque)
+"""Those that look at where and how a value is read, and hold it against what PyTorch's modules do."""
+
+
 def reconcile_ledger(
     ledger: Ledger,
     manifest: Manifest,
@@ -134,6 +138,7 @@ def reconcile_ledger(
     *,
     weights: Weights | None = None,
     progress: Callable[[int, int], None] | None = None,
+    is_file: bool = False,
 ) -> Reconciliation:
     """Prove, or refute, that the file holds the PyTorch model's parameters, all of them and nothing else.
 
@@ -144,6 +149,8 @@ def reconcile_ledger(
             samples of a remote file where `weights` are at hand.
         weights: PyTorch's values, where a checkpoint or a module is at hand.
         progress: told (done, total) in bytes while contents are read.
+        is_file: whether that side is another file, of which nobody knows how PyTorch would read it: then values alone
+            are followed, and nothing is said of where they are read.
 
     Raises:
         UsageError: contents are to be compared and the manifest has none.
@@ -165,5 +172,8 @@ def reconcile_ledger(
     read = replace(ledger, entries=as_read(ledger.entries, ledger.wiring))
     books = Books(with_roots(read, manifest), manifest, contents, align(names, known))
     for rule in RULES:
-        rule(books)
+        if not is_file or rule not in _OF_READING:
+            rule(books)
+        if is_file:  # a packed operand of a recurrence may stand in that file as it does here
+            books.misfits.clear()
     return close_books(books, ledger)

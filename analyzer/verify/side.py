@@ -122,8 +122,25 @@ class Attempt:
 class Side(Protocol):
     """A module that is fed what the file is fed."""
 
-    def feeds(self, seed: int, *, is_small: bool = False) -> dict[str, Array]:
-        """Values for the file's inputs, by name; other ones for each seed."""
+    def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
+        """Values for the file's inputs, by name; other ones for each seed; of a kind as `kinds` has them."""
+        ...
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of `small`, `single` and `long`, those that the file's axes allow."""
+        ...
+
+    def round_numbers(self, half: str) -> None:
+        """Have numbers in the module's code be what a file of half precision stores of them; empty for as they are."""
+        ...
+
+    def covering(self, at: int) -> dict[str, Array] | None:
+        """Inputs that look up rows which no run has reached; None where there are none, or `at` such were made."""
+        ...
+
+    def rows(self) -> Sequence[tuple[str, int, int]]:
+        """Tables that were looked up: the module, its rows, and how many of them a run has reached."""
         ...
 
     def run(self, feeds: Mapping[str, Array], precision: str = "single") -> list[tuple[str, Array]]:

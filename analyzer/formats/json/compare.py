@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, cast
 
-from analyzer.comparison import Comparison, GroupPair, Pair, TensorPair, ValueCounts, count_statuses
+from analyzer.comparison import Comparison, Followed, GroupPair, Pair, TensorPair, ValueCounts, count_statuses
 from analyzer.documents import compare as compare_records
 from analyzer.documents import shared as shared_records
 from analyzer.formats.json.parts import head
@@ -35,6 +35,8 @@ def document_comparison(report: Comparison) -> compare_records.CompareDocument:
         wiring=None
         if report.wiring is None
         else compare_records.WiringPair(alike=report.wiring.alike, first=report.wiring.first),
+        followed=None if report.followed is None else _followed(report.followed),
+        same_file=report.is_same_file,
         by=report.by,
         depth=report.depth,
         match=report.match,
@@ -61,6 +63,15 @@ def _values(counts: ValueCounts) -> compare_records.ValuesCompared:
     )
 
 
+def _followed(followed: Followed) -> compare_records.Followed:
+    return compare_records.Followed(
+        content=cast("Literal['sampled', 'full']", followed.content),
+        whole=followed.is_whole,
+        cut=followed.cut,
+        tensors=len(followed.steps),
+    )
+
+
 def _group_pair(group: GroupPair) -> compare_records.GroupPair:
     return compare_records.GroupPair(
         group=group.name,
@@ -82,6 +93,7 @@ def _tensor_pair(pair: TensorPair) -> compare_records.TensorPair:
         status=pair.status,
         matched_by=None if pair.matched_by is None else pair.matched_by,
         changed=list(pair.changed),
+        line=pair.line,
         a=None if pair.a is None else _side(pair.a, pair.groups[0]),
         b=None if pair.b is None else _side(pair.b, pair.groups[1]),
         parameters=_pair(pair.parameters),
