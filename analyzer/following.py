@@ -28,7 +28,11 @@ Progress = Callable[[int, int], None]
 def follow_changed(
     a: Ledger, b: Ledger, content: ContentMode | None = None, progress: Progress | None = None
 ) -> Followed | None:
-    """Follow the learned tensors, where any has another name, type or shape in the other file, or is not there."""
+    """Follow the learned tensors, where any has another name, type or shape in the other file, or is not there.
+
+    Raises:
+        UsageError: as `follow_tensors`.
+    """
     if _facts(a) == _facts(b):
         return None
     return follow_tensors(a, b, content, progress)
@@ -46,6 +50,9 @@ def follow_tensors(
 
     The side whose weights are codes is looked at as made from the other. It cannot be asked of saved reports and remote
     files, of two that are both quantized, of one without parameters, and where contents shall not be compared.
+
+    Raises:
+        UsageError: `content` asks for values that a side has not.
     """
     sides = (a, b)
     if content == "none" or not all(side.model.graphs and side.model.traffic is None for side in sides):

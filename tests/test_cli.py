@@ -222,7 +222,7 @@ def test_a_name_cannot_reach_the_terminal_as_an_escape_sequence(model: Path) -> 
     proto.graph.initializer[0].name = proto.graph.node[0].input[1] = "\x1b[2Jw\u202e"
     onnx.save(proto, model)
 
-    result = run_here("inspect", model)
+    result = run_here("inspect", model, "-v")
 
     assert "\x1b" not in result.stdout
     assert "\\x1b[2Jw\\u202e" in result.stdout

@@ -158,7 +158,7 @@ class _Shares(NamedTuple):
         is_known = {
             "block": _is_repeated(ledger),
             "stage": ledger.stages is not None,
-            "scope": _are_modules(ledger),
+            "scope": are_modules(ledger),
         }
         if not is_known.get(key, True) or not ledger.parameters:
             return cls(0, 0, 1.0, 1.0)
@@ -174,7 +174,7 @@ class _Shares(NamedTuple):
 _NUMBERS = re.compile(r"\d+")
 
 
-def _are_modules(ledger: Ledger) -> bool:
+def are_modules(ledger: Ledger) -> bool:
     """Whether any scope of what is learned is more than a tensor's own name with a dot or a counter in it."""
     held = Counter(entry.scope for entry in ledger.entries if entry.has_scope)
     return any(
