@@ -17,11 +17,11 @@ export ORT_DISABLE_TELEMETRY := 1
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations=10
+PYTEST := $(BIN)/python -m pytest --all -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide memory-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
+.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo: .venv/.installed  ## export BERT and ALBERT, then inspect, reconcile and c
 
 test: check  ## the checks, then every test (ARGS="..." goes to pytest)
 	$(PYTEST) $(ARGS)
+
+whole: .venv/.installed  ## every test, and of each cross product all that `make test` has a sample of (an hour)
+	ONNXLEDGER_WHOLE=1 $(PYTEST) $(ARGS)
 
 check: .venv/.installed  ## format, lint, types, arrows, dead code, dependencies, spelling, metadata
 	$(BIN)/ruff format --check .
@@ -96,7 +99,7 @@ fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/f
 
 coverage: .venv/.installed  ## which lines and branches of analyzer/ no test reaches; without exports, which are slow to trace (ARGS="..." goes to pytest)
 	$(BIN)/coverage erase
-	$(PYTEST) -m "not export and not browser and not slow" --cov=analyzer --cov-branch --cov-report= $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not export and not browser and not slow" --cov=analyzer --cov-branch --cov-report= $(ARGS)
 	$(BIN)/coverage report
 
 mutants: .venv/.installed  ## change one place of the rules at a time, and see whether a test fails (ARGS="reconciliation.split": that module)

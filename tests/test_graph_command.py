@@ -292,6 +292,7 @@ for style in sys.argv[2:]:
 """
 
 
+@pytest.mark.child
 def test_bytes_are_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None:
     text = """
     g (float[1,4] x, float[1,2] z) => (float[1,2] y)
@@ -368,6 +369,7 @@ def test_the_python_of_the_page_runs(
     assert "encoder.layer.0-2 flow pooler.dense 1" in capsys.readouterr().out
 
 
+@pytest.mark.child
 def test_help_does_not_load_what_it_does_not_need() -> None:
     code = "import analyzer.cli, sys; print([name for name in ('networkx', 'numpy') if name in sys.modules])"
 

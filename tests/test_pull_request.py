@@ -18,6 +18,8 @@ from models import dynamo_like, noise, save, text_model
 
 from analyzer.schemas import load_schema, schema_name
 
+pytestmark = pytest.mark.child
+
 (CHECK,) = (step for step in read_action()["runs"]["steps"] if step.get("id") == "check")
 
 BUDGET = """
