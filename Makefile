@@ -17,11 +17,13 @@ export ORT_DISABLE_TELEMETRY := 1
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --durations=10
+PYTEST := $(BIN)/python -m pytest --all -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden net screenshots bench matrix matrix-wide memory-matrix cost-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
+.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix cost-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
+.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix cost-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
+>>>>>>> main
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +33,9 @@ demo: .venv/.installed  ## export BERT and ALBERT, then inspect, reconcile and c
 
 test: check  ## the checks, then every test (ARGS="..." goes to pytest)
 	$(PYTEST) $(ARGS)
+
+whole: .venv/.installed  ## every test, and of each cross product all that `make test` has a sample of (an hour)
+	ONNXLEDGER_WHOLE=1 $(PYTEST) $(ARGS)
 
 check: .venv/.installed  ## format, lint, types, arrows, dead code, dependencies, spelling, metadata
 	$(BIN)/ruff format --check .
@@ -76,8 +81,8 @@ cost-matrix: .venv/.installed .venv-cost/.installed  ## hold shapes and work of 
 tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/evidence/tamper.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/tamper.md)
 
-faults: .venv/.installed  ## put faults into small models, and see what verify tells; without ARGS rewrites docs/evidence/faults.md (hours)
-	PYTHONPATH=tests $(BIN)/python -m tools.faults --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/faults.md)
+faults: .venv/.installed  ## put faults into small models, and see what verify tells; without ARGS writes build/faults.md (hours)
+	PYTHONPATH=tests $(BIN)/python -m tools.faults --processes $(JOBS) $(or $(ARGS),--markdown build/faults.md)
 
 rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/evidence/rewrites.md (half an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/rewrites.md)
@@ -100,7 +105,7 @@ fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/f
 
 coverage: .venv/.installed  ## which lines and branches of analyzer/ no test reaches; without exports, which are slow to trace (ARGS="..." goes to pytest)
 	$(BIN)/coverage erase
-	$(PYTEST) -m "not export and not browser and not slow" --cov=analyzer --cov-branch --cov-report= $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not export and not browser and not slow" --cov=analyzer --cov-branch --cov-report= $(ARGS)
 	$(BIN)/coverage report
 
 mutants: .venv/.installed  ## change one place of the rules at a time, and see whether a test fails (ARGS="reconciliation.split": that module)

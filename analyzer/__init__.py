@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from analyzer.formats import render_saved as render_saved
     from analyzer.formats import save_report as save_report
     from analyzer.formats import to_document as to_document
+    from analyzer.formats.graph.picture import draw_groups as draw_groups
     from analyzer.formats.lake import answer_as_json as answer_as_json
     from analyzer.formats.lake import answer_as_text as answer_as_text
     from analyzer.formats.lake import summary_as_text as summary_as_text
@@ -184,6 +185,7 @@ __all__ = [
     "compare_timings",
     "count_config",
     "derive_formula",
+    "draw_groups",
     "explain",
     "file_digests",
     "find_components",
@@ -285,6 +287,7 @@ _MODULES = {
     "check_lake": "fleet.checking",
     "check_models": "budget.evaluate",
     "collapse_graph": "collapse",
+    "draw_groups": "formats.graph.picture",
     "compare": "questions",
     "compare_ledgers": "comparison",
     "compare_timings": "timing.side_by_side",

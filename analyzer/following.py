@@ -28,7 +28,11 @@ Progress = Callable[[int, int], None]
 def follow_changed(
     a: Ledger, b: Ledger, content: ContentMode | None = None, progress: Progress | None = None
 ) -> Followed | None:
-    """Follow the learned tensors, where any has another name, type or shape in the other file, or is not there."""
+    """Follow the learned tensors, where any has another name, type or shape in the other file, or is not there.
+
+    Raises:
+        UsageError: as `follow_tensors`.
+    """
     if _facts(a) == _facts(b):
         return None
     return follow_tensors(a, b, content, progress)
@@ -46,6 +50,9 @@ def follow_tensors(
 
     The side whose weights are codes is looked at as made from the other. It cannot be asked of saved reports and remote
     files, of two that are both quantized, of one without parameters, and where contents shall not be compared.
+
+    Raises:
+        UsageError: `content` asks for values that a side has not.
     """
     sides = (a, b)
     if content == "none" or not all(side.model.graphs and side.model.traffic is None for side in sides):
@@ -72,12 +79,17 @@ def _follow(
     manifest, keys, weights = _describe(source)
     nameless = replace(
         made,
-        entries=tuple(e if len(e.sources) <= 1 else replace(e, sources=()) for e in made.entries),
+        entries=tuple(e if _is_told(e, keys) else replace(e, sources=()) for e in made.entries),
         traced_scopes={},
         node_scopes={},
     )
     found = reconcile_ledger(nameless, manifest, content, weights=weights, progress=progress, is_file=True)
     return _followed(found, keys, content, is_turned=is_turned)
+
+
+def _is_told(entry: Entry, names: Mapping[str, Key]) -> bool:
+    """Whether the PyTorch names of a learned tensor say something here: one, that the other file has too."""
+    return entry.role is not Role.PARAMETER or (len(entry.sources) == 1 and entry.sources[0] in names)
 
 
 def _count_codes(ledger: Ledger) -> int:
@@ -100,11 +112,15 @@ class _Values:
         return None if entry is None else entry.tensor.payload.array()
 
 
+_HELD = frozenset({Role.PARAMETER, Role.BUFFER, Role.UNATTRIBUTED})
+"""What is followed: what is learned, what is kept, and what nobody could explain, which may be either."""
+
+
 def _describe(ledger: Ledger) -> tuple[Manifest, dict[str, Key], _Values]:
     """What a file learned, and keeps, as PyTorch's side of a bridge."""
     names: dict[str, Entry] = {}
     for entry in ledger.entries:
-        if entry.role in (Role.PARAMETER, Role.BUFFER) and entry.copy_of is None:
+        if entry.role in _HELD and entry.copy_of is None:
             names[_name(entry, names)] = entry
     parameters, buffers = [], []
     for name, entry in names.items():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from analyzer.functions import called_bodies
 from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
-from analyzer.model.operators import DECODES, MOVES, Slot, operator_of
+from analyzer.model.operators import DECODES, MEASURES, MOVES, Slot, operator_of
 
 __all__ = ["CARRIED", "NAMED", "GraphInput", "Provider", "Reader", "Wiring", "connect", "is_passed"]
 
@@ -70,6 +70,12 @@ def is_passed(reader: Reader, past: Collection[str]) -> bool:
     if known is None:
         return False
     return known.hands_on(slot) if known.moved != frozenset() else known.slot(slot) in _OPERANDS
+
+
+def _first_that_looks(readers: Sequence[Reader]) -> Reader | None:
+    """The first of them that looks at an element, as Shape and Size do not; else the first."""
+    looking = (reader for reader in readers if reader.node.op_type not in MEASURES)
+    return next(looking, next(iter(readers), None))
 
 
 @dataclass(slots=True)
@@ -204,12 +210,12 @@ class Wiring:
         """The first reader that computes with a tensor, in file order; of one that is only moved, what moves it.
 
         What moves, casts or decodes a tensor on the way (Transpose, Reshape, Cast, DequantizeLinear) is passed, and
-        where it is a scale what decodes with it.
+        where it is a scale what decodes with it. What takes only its shape comes last.
         """
         past = MOVES | DECODES
-        found = next(iter(self.readers(tensor, past=past) or self.readers(tensor)), None)
+        found = _first_that_looks(self.readers(tensor, past=past) or self.readers(tensor))
         if found is not None and found.node.op_type in DECODES:
-            return next(iter(self.readers(found.node, past=past)), found)
+            return _first_that_looks(self.readers(found.node, past=past)) or found
         return found
 
     def _direct(self, provider: StoredTensor | Node) -> list[Reader]:

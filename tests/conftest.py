@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import documents
+import kept
 import pytest
 from exports import Exports
 
@@ -32,19 +34,23 @@ TOGETHER = {
     "test_hostile_names_in_browser.py": "pages",
     "test_inquiries.py": "pages",
     "test_hostile.py": "hostile",
-    "test_export.py": "exports",
-    "test_formula_exports.py": "exports",
-    "test_oracle.py": "exports",
-    "test_presets.py": "exports",
-    "test_reconcile_exports.py": "exports",
-    "test_recover_exports.py": "exports",
-    "test_scope_truth.py": "exports",
     "test_tamper.py": "suites",
     "test_rewrites.py": "suites",
 }
 
+# Tests that look at exports of one model go to one process, so that none waits for what the other makes.
+OF_EXPORTS = re.compile(
+    r"\btest_(?:export|formula_exports|oracle|presets|reconcile_exports|recover_exports|scope_truth)\.py::"
+)
+MODEL = re.compile(r"[\[-](bert|gpt2|llama|t5|whisper|vit|resnet|factory)\b")
+
 # A test of one cell, as test_matrix.py::test_it[bert/static/fp16]: those of one export run in one process.
 CELL = re.compile(r"test_matrix\.py::\w+\[([\w-]+/[\w-]+)/")
+
+# The quick lane, which plain `pytest` runs: what is marked with none of these. Any words of its own (`-m`, a file) ask
+# for what they say, and `--all`, as `make test` has it, for everything.
+SLOW_LANES = ("browser", "child", "export", "gpu", "network", "slow", "time")
+QUICK = f"not ({' or '.join(SLOW_LANES)})"
 
 # Three numbers, as in 1.23.2, 2.13.0+cpu or 0.2.0.dev1; not a part of a dotted name such as layers.0.1.2.weight
 VERSION = re.compile(
@@ -58,9 +64,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite tests/golden and what documents print, and run only the tests of these; refused where CI is set",
     )
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="run every lane; plain pytest leaves out what is marked as slow, child, ...",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a process of xdist is told by the one that started it
+        is_plain = config.args_source is not pytest.Config.ArgsSource.ARGS
+        if config.getoption("--all") and config.option.markexpr:
+            raise pytest.UsageError("--all runs every lane, and -m only some: leave one out")
+        if is_plain and not config.getoption("--all") and not config.option.markexpr:
+            config.option.markexpr = QUICK
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is refused where CI is set, as nobody would read the diff")
 
@@ -73,9 +90,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             cell = CELL.search(nodeid)
+            if OF_EXPORTS.search(nodeid) and (model := MODEL.search(nodeid)):
+                return f"exports of {model[1]}"
             return cell[1] if cell else TOGETHER.get(Path(nodeid.partition("::")[0]).name, nodeid)
 
     return Scheduling(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick lane does not import a file of which every test is left out, as PyTorch alone takes seconds."""
+    if (
+        config.option.markexpr != QUICK
+        or collection_path.suffix != ".py"
+        or TESTS not in collection_path.parents
+    ):
+        return None
+    marks = re.findall(
+        r"^pytestmark = \[?(?:\s*pytest\.mark\.\w+,?)+", collection_path.read_text("utf-8"), re.MULTILINE
+    )
+    return True if any(f"mark.{lane}" in mark for mark in marks for lane in SLOW_LANES) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -87,6 +120,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         items[:] = [item for item in items if item not in others]
         config.hook.pytest_deselected(items=others)
+
+
+# Which test of the quick lane runs now, if one does.
+_quick: list[str] = []
+
+
+def _hold_to_lane(event: str, words: tuple[object, ...]) -> None:
+    """Keep tests of the quick lane from what makes a lane slow: they have to say so with a mark."""
+    if not _quick:
+        return
+    if event == "subprocess.Popen":
+        raise RuntimeError(f"{_quick[-1]} starts a process: mark it with pytest.mark.child")
+    if event == "import" and words[0] in ("torch", "transformers"):
+        raise RuntimeError(f"{_quick[-1]} imports {words[0]}: mark it with pytest.mark.export")
+
+
+sys.addaudithook(_hold_to_lane)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fixtures that others share may do anything, as long as each test that asks for them says so."""
+    is_quick = not any(item.get_closest_marker(lane) for lane in SLOW_LANES)
+    if is_quick:
+        _quick.append(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        if is_quick:
+            _quick.pop()
 
 
 def scrub(text: str, folders: tuple[Path, ...]) -> str:
@@ -139,16 +202,16 @@ def printed(workplace: Path) -> dict[Path, list[documents.Step]]:
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Exports:
-    """`exported(name, dtype, via)`: a tiny model's export."""
-    return Exports(tmp_path_factory.mktemp("exports"))
+def exported() -> Exports:
+    """`exported(name, dtype, via)`: a tiny model's export, which others read too."""
+    return Exports()
 
 
 @pytest.fixture(scope="session")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the honest files of the tamper and the rewrite suite are made: a new folder, or `$ONNXLEDGER_SUITES`."""
-    kept = os.environ.get("ONNXLEDGER_SUITES")
-    return Path(kept).resolve() if kept else tmp_path_factory.mktemp("suites")
+def honest() -> Path:
+    """Where the honest files of the tamper and the rewrite suite are made, or `$ONNXLEDGER_SUITES`."""
+    named = os.environ.get("ONNXLEDGER_SUITES")
+    return Path(named).resolve() if named else kept.home("tools.suite.bases", "tools.matrix.transforms")
 
 
 @pytest.fixture

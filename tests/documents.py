@@ -153,6 +153,10 @@ _TIMES = (
     (r"[█▏▎▍▌▋▊▉]+", ""),
     (r"[<>]?-?[\d,.]+ %", "#"),
     (r"-?[\d,]+\.\d+", "#"),
+    # How wide a time is decides which columns have room.
+    (r" +± ms| +kernels", ""),
+    (r" +", " "),
+    (r"#(?: #)+", "#"),
 )
 
 

@@ -1,13 +1,16 @@
-"""Tiny models of every kind, exported once per session whatever number of tests look at them."""
+"""Tiny models of every kind, exported once whatever number of tests, processes and runs look at them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kept import keep
+from samples import sampled
 
 TEXT = {
     "vocab_size": 99,
@@ -89,6 +92,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "depths": [1, 1],
     },
 }
+TYPED = sampled(
+    [(name, dtype) for name in [*CONFIGS, "factory"] for dtype in ("fp32", "fp16")],
+    [
+        *((name, "fp32") for name in [*CONFIGS, "factory"]),
+        ("bert", "fp16"),
+        ("t5", "fp16"),
+        ("resnet", "fp16"),
+    ],
+)
+"""Each model, and the three kinds of layers there are in half the precision."""
+
 FACTORY = """
 import torch
 
@@ -112,15 +126,39 @@ def build():
 class Exported:
     """The files of an export, and the model that they were made from."""
 
-    files: Any  # exporter.ExportedFiles: importing the exporter here would import torch for every test
-    resolved: Any
+    folder: Path
+    """Where its source is, and in `out` what was exported; others read it too."""
+    name: str
+    dtype: str
+    fresh: bool
+
+    @cached_property
+    def files(self) -> Any:
+        """An `exporter.ExportedFiles`."""
+        from analyzer.manifest import load_manifest
+        from exporter import ExportedFiles
+
+        out = self.folder / "out"
+        told = json.loads((self.folder / MADE).read_text())
+        manifest = out / "manifest.json"
+        return ExportedFiles(
+            artifact=out / told["artifact"],
+            models=tuple(out / each for each in told["models"]),
+            manifest_path=manifest,
+            manifest=load_manifest(manifest),
+            files=tuple(out / each for each in told["files"]),
+        )
+
+    @cached_property
+    def resolved(self) -> Any:
+        """The module, built again: its weights are made of a seed."""
+        return resolve(self.folder, self.name, self.dtype, self.fresh)
 
 
 @dataclass
 class Exports:
-    """Exports by name and by how they are made, each made when it is first asked for."""
+    """Exports by name and by how they are made, each made when it is first asked for, by whichever process that is."""
 
-    folder: Path
     _done: dict[str, Exported] = field(default_factory=dict)
 
     def __call__(
@@ -134,29 +172,47 @@ class Exports:
         """`how` are the options of `export_model` that are not their defaults."""
         words = [name, dtype, via or "default", "fresh" if fresh else "random"]
         key = "-".join([*words, *(f"{option}={value}" for option, value in sorted(how.items()))])
+
+        def make(folder: Path) -> None:
+            from exporter import export_model
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                files = export_model(resolve(folder, name, dtype, fresh), folder / "out", via=via, **how)
+            told = {
+                "artifact": files.artifact.relative_to(folder / "out").as_posix(),
+                "models": [path.name for path in files.models],
+                "files": [path.name for path in files.files],
+            }
+            (folder / MADE).write_text(json.dumps(told))
+
         if key not in self._done:
-            self._done[key] = self._export(key, name, dtype, via, fresh, how)
+            self._done[key] = Exported(keep("exports", key, make), name, dtype, fresh)
         return self._done[key]
 
-    def _export(
-        self, key: str, name: str, dtype: str, via: str | None, fresh: bool, how: dict[str, Any]
-    ) -> Exported:
-        from exporter import SourceOptions, export_model, resolve_source
 
-        folder = self.folder / key
-        folder.mkdir()
-        options = SourceOptions(random_weights=not fresh, fresh_init=fresh, dtype=dtype)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(folder)
-            resolved = resolve_source(write_source(name, folder), options)
-        return Exported(export_model(resolved, folder / "out", via=via, **how), resolved)
+MADE = "made.json"
+
+
+def resolve(folder: Path, name: str, dtype: str, fresh: bool) -> Any:
+    from exporter import SourceOptions, resolve_source
+
+    options = SourceOptions(random_weights=not fresh, fresh_init=fresh, dtype=dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return resolve_source(write_source(name, folder), options)
 
 
 def write_source(name: str, folder: Path) -> str:
     """The SOURCE of a tiny model: a config file, or the factory."""
     if name == "factory":
-        (folder / "tiny_factory.py").write_text(FACTORY)
+        write_once(folder / "tiny_factory.py", FACTORY)
         return "tiny_factory:build"
     path = folder / "config.json"
-    path.write_text(json.dumps(CONFIGS[name]))
+    write_once(path, json.dumps(CONFIGS[name]))
     return str(path)
+
+
+def write_once(path: Path, text: str) -> None:
+    if not path.exists():  # it may be one that others read
+        path.write_text(text)

@@ -105,6 +105,7 @@ def test_every_variable_of_a_script_is_set():
 # the step that installs
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(
     ("given", "installed"),
     [
@@ -160,6 +161,7 @@ def test_what_it_installs_by_default_has_the_extra_that_it_asks_for():
 # the step that checks
 
 
+@pytest.mark.child
 def test_a_model_within_its_budget_passes_with_every_report(job):
     done = check(job, model="model.onnx", arguments="--max-parameters 7k")
 
@@ -172,6 +174,7 @@ def test_a_model_within_its_budget_passes_with_every_report(job):
     assert "::error" not in done.stderr
 
 
+@pytest.mark.child
 def test_a_model_over_its_budget_fails_once_all_is_written(job):
     done = check(job, model="model.onnx", arguments='--max-parameters 6k --max-bytes "20 KiB"')
 
@@ -186,6 +189,7 @@ def test_a_model_over_its_budget_fails_once_all_is_written(job):
     assert {at["file"] for _, at, _ in errors} == {"model.onnx"}
 
 
+@pytest.mark.child
 def test_a_page_is_written_where_it_is_asked_for(job):
     pytest.importorskip("jinja2")
 
@@ -195,6 +199,7 @@ def test_a_page_is_written_where_it_is_asked_for(job):
     assert "<html" in Path(done.outputs["html"]).read_text()
 
 
+@pytest.mark.child
 def test_a_model_that_cannot_be_read_is_no_pass(job):
     (job / "work" / "broken.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0")
 
@@ -204,6 +209,7 @@ def test_a_model_that_cannot_be_read_is_no_pass(job):
     assert done.summary
 
 
+@pytest.mark.child
 def test_what_is_asked_wrongly_is_no_pass_and_the_summary_says_so(job):
     done = check(job, model="model.onnx", arguments="--max-nodes many")
 
@@ -211,6 +217,7 @@ def test_what_is_asked_wrongly_is_no_pass_and_the_summary_says_so(job):
     assert "could not answer" in done.summary
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(
     "given",
     [{"model": "\n"}, {"model": "model.onnx", "arguments": "--max-nodes '5"}],
@@ -224,6 +231,7 @@ def test_an_input_without_sense_is_an_error_that_names_it(job, given):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.child
 def test_config_and_baseline_are_handed_over(job):
     work = job / "work"
     baseline = subprocess.run(
@@ -242,6 +250,7 @@ def test_config_and_baseline_are_handed_over(job):
     assert (rule["name"], rule["status"], rule["baseline"]) == ("growth", "PASS", rule["observed"])
 
 
+@pytest.mark.child
 def test_several_models_are_checked_and_a_second_check_keeps_the_reports_of_the_first(job):
     model = (job / "work" / "model.onnx").read_bytes()
     (job / "work" / "other.onnx").write_bytes(model)
@@ -255,6 +264,7 @@ def test_several_models_are_checked_and_a_second_check_keeps_the_reports_of_the_
     assert first.outputs["json"] != second.outputs["json"]
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("name", NAMES)
 def test_the_name_of_a_model_is_a_name_and_nothing_else(job, name):
     work = job / "work"
@@ -273,6 +283,7 @@ def test_the_name_of_a_model_is_a_name_and_nothing_else(job, name):
             assert set(at) == {"file", "title"}
 
 
+@pytest.mark.child
 def test_a_report_too_long_for_a_summary_is_left_out(job):
     shim = job / "temp" / "onnxledger" / "bin" / "onnxledger"
     long = 'case "$each" in *.md) yes | head -c 1200000 > "$each";; esac'

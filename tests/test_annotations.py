@@ -199,6 +199,7 @@ CASES = (
 )
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("arguments", CASES, ids=lambda arguments: " ".join(arguments)[:60])
 def test_no_name_of_a_file_is_a_command_to_the_runner(hostile, arguments):
     answer = run_here(*arguments, cwd=hostile)

@@ -267,6 +267,7 @@ def test_an_export_that_is_none_is_an_error(tmp_path, content):
         audit_model(tmp_path)
 
 
+@pytest.mark.child
 def test_a_broken_component_is_an_error_that_names_it(tmp_path):
     write(tmp_path, good={"w": ramp(3, 3)})
     (tmp_path / "bad.onnx").write_text("<html>")

@@ -568,6 +568,7 @@ def test_the_baseline_of_a_config_is_not_written_over_where_no_rule_needs_it() -
     assert "is what is read here" in done.stderr
 
 
+@pytest.mark.child
 def test_a_reader_who_leaves_is_told_no_finding() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -663,7 +664,8 @@ def test_a_model_that_is_named_twice_is_judged_once() -> None:
     assert check("model.onnx", "./model.onnx", "--max-nodes", "2", code=0)["models"] == ["model.onnx"]
 
 
-def test_a_regex_that_would_never_end_is_stopped(here: Path) -> None:
+def test_a_regex_that_would_never_end_is_stopped(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzer.commands.run.SEARCH_SECONDS", 0.2)
     name = "a" * 60 + "!.weight"
     save(here, text_model(f'g (float[2] x) => (float[2] y) {{ y = Add(x, "{name}") }}', {name: ramp(2)}))
     rules("name = 'a'\nmetric = 'parameters'\ngroup = 'slow'\nlimit = 2", head="[groups]\nslow = '(a+)+$'\n")

@@ -534,6 +534,7 @@ def test_a_manifest_has_no_weights_to_make_up(model: Path, tmp_path: Path) -> No
     assert "--random-weights" in result.stderr
 
 
+@pytest.mark.child
 def test_opening_a_checkpoint_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "m.safetensors", {"fc.weight": ramp(2, 3)})
     code = (

@@ -38,6 +38,7 @@ def manifest(model: Path) -> Path:
     return path
 
 
+@pytest.mark.child
 def test_inspect_prints_its_report_to_stdout_and_nothing_to_stderr(model: Path) -> None:
     result = run_apart("inspect", model)
 
@@ -46,6 +47,7 @@ def test_inspect_prints_its_report_to_stdout_and_nothing_to_stderr(model: Path) 
     assert result.stderr == ""
 
 
+@pytest.mark.child
 def test_json_is_valid_and_the_same_on_a_second_run(model: Path) -> None:
     first, second = (run_apart("inspect", model, "--format", "json").stdout for _ in range(2))
 
@@ -220,12 +222,13 @@ def test_a_name_cannot_reach_the_terminal_as_an_escape_sequence(model: Path) -> 
     proto.graph.initializer[0].name = proto.graph.node[0].input[1] = "\x1b[2Jw\u202e"
     onnx.save(proto, model)
 
-    result = run_here("inspect", model)
+    result = run_here("inspect", model, "-v")
 
     assert "\x1b" not in result.stdout
     assert "\\x1b[2Jw\\u202e" in result.stdout
 
 
+@pytest.mark.child
 def test_a_reader_that_leaves_early_gets_no_traceback(model: Path) -> None:
     command = f'"{sys.executable}" -m analyzer inspect "{model}" --format json | head -c 1'
 
@@ -243,6 +246,7 @@ def test_the_input_is_never_written_to(model: Path, manifest: Path) -> None:
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.parent.iterdir()} == before
 
 
+@pytest.mark.child
 def test_exporting_without_torch_names_the_extra(tmp_path: Path) -> None:
     blocked = (
         "import sys; sys.modules['torch'] = None; sys.argv = ['onnxledger', 'export', 'gpt2', '-o', 'out']; "
@@ -310,6 +314,7 @@ def test_an_unreadable_weight_does_not_balance(model: Path, manifest: Path) -> N
     assert "DOES NOT BALANCE" in result.stdout
 
 
+@pytest.mark.child
 def test_an_encoding_without_the_characters_of_the_report_still_shows_it(model: Path) -> None:
     command = [sys.executable, "-m", "analyzer", "inspect", str(model)]
 
@@ -326,6 +331,7 @@ def test_an_encoding_without_the_characters_of_the_report_still_shows_it(model: 
     assert "6 parameters" in result.stdout
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(
     ("redirection", "code"),
     [(">&-", 0), ("2>&-", 0), ("> /dev/full", 2)],
@@ -344,6 +350,7 @@ def test_streams_that_cannot_be_written_to_end_without_a_traceback(
     assert "Exception ignored" not in result.stderr
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("redirection", ["2>&-", "2> /dev/full", "> /dev/full 2> /dev/full"])
 def test_a_refusal_that_nobody_can_be_told_of_is_still_no_answer(redirection: str) -> None:
     command = f'"{sys.executable}" -m analyzer inspect missing.onnx {redirection}'

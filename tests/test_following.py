@@ -134,3 +134,22 @@ def test_the_same_file_under_another_name_is_the_same_file(tmp_path, old):
     assert compare(path, copy).is_same_file
     assert not compare(path, tmp_path / "changed.onnx").is_same_file
     assert describe(to_record(compare(path, copy))).answer == "the same file"
+
+
+def test_copies_of_one_tensor_are_one_another(tmp_path):
+    table = noise(32, 32, seed=4)
+    text = "a = MatMul(x, {0}) b = MatMul(a, {1}) y = MatMul(b, v)"
+    old, new = (
+        made(
+            tmp_path / names[0], text.format(*names), {names[0]: table, names[1]: table.T.copy(), "v": V[:32]}
+        )
+        for names in (("w", "w2"), ("u", "u2"))
+    )
+
+    result = compare_ledgers(old, new, *group_alike(old, new), followed=follow_changed(old, new))
+
+    assert sorted((pair.a.tensor.name, pair.b.tensor.name) for pair in result.tensors) == [
+        ("v", "v"),
+        ("w", "u"),
+        ("w2", "u2"),
+    ]

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from samples import sampled
 
 from analyzer.schemas import load_schema
 
@@ -31,13 +32,16 @@ COUNTS = {
 }
 
 
-OTHERS = {
+EVERY = {
     "classifier": "bert-base-uncased --class BertForSequenceClassification --random-weights",
     "gpt2": "gpt2 --random-weights",
     "chinese": "bert-base-chinese --random-weights",
     "fresh": "bert-base-uncased --class AutoModel --fresh-init",
 }
 """What the studies count that no document exports."""
+
+OTHERS = {folder: EVERY[folder] for folder in sampled(EVERY, ["gpt2", "fresh"])}
+COUNTED = [each for each in COUNTS.items() if each[0] in OTHERS or each[0] not in EVERY]
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +75,7 @@ def ask(studied: Path):
     return answer
 
 
-@pytest.mark.parametrize(("folder", "count"), COUNTS.items())
+@pytest.mark.parametrize(("folder", "count"), COUNTED)
 def test_the_file_alone_says_the_published_count(
     ask, workplace: Path, tmp_path: Path, folder: str, count: int
 ):
@@ -88,7 +92,7 @@ def test_the_file_alone_says_the_published_count(
     assert sum(account["bytes"] for account in document["accounts"]) == document["totals"]["file_bytes"]
 
 
-@pytest.mark.parametrize(("folder", "count"), COUNTS.items())
+@pytest.mark.parametrize(("folder", "count"), COUNTED)
 def test_it_reconciles_to_zero(ask, folder: str, count: int):
     document = ask(f"reconcile {folder}/model.onnx")
 

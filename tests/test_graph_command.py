@@ -20,11 +20,13 @@ import click
 import jsonschema
 import onnx
 import pytest
+from click.testing import CliRunner
 from models import dynamo_like, noise, save, text_model
 from onnx import numpy_helper
 
-from analyzer.cli import main
+from analyzer.cli import command, main
 from analyzer.commands.graph import graph
+from analyzer.errors import UsageError
 from analyzer.formats.graph import FORMATS, SUFFIXES
 from analyzer.report import GraphMetric
 from analyzer.schemas import load_schema
@@ -86,12 +88,36 @@ def test_dot_goes_to_stdout_and_nothing_to_stderr(model: Path) -> None:
     assert "MatMul" in result.stdout
 
 
-@pytest.mark.parametrize("style", sorted(FORMATS))
+@pytest.mark.parametrize("style", sorted(FORMATS.keys() - {"png"}))
 def test_format_says_what_stdout_gets(style: str, model: Path) -> None:
     result = run(model, "--format", style)
 
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.endswith("\n")
+
+
+def test_a_terminal_gets_no_graph_and_is_told_what_to_do(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analyzer.commands.graph.is_terminal", lambda stream: True)
+
+    result = CliRunner().invoke(command, ["graph", str(model)], standalone_mode=False)
+
+    assert isinstance(result.exception, UsageError)
+    assert "-o model.svg" in str(result.exception)
+    assert "digraph" not in result.output
+
+
+def test_a_picture_is_as_deep_as_no_box_needs_to_have_over_half(model: Path, tmp_path: Path) -> None:
+    run(model, "-o", tmp_path / "out.svg")
+
+    assert "by scope, depth 2" in (tmp_path / "out.svg").read_text()
+
+
+def test_arrows_say_the_shapes_that_flow(model: Path, tmp_path: Path) -> None:
+    run(model, "-o", tmp_path / "out.svg")
+
+    assert re.search(r">\d+ x \d+<", (tmp_path / "out.svg").read_text())
 
 
 def test_suffix_says_what_each_file_gets(model: Path, tmp_path: Path) -> None:
@@ -194,10 +220,10 @@ def test_folder_with_parts_is_one_graph(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "out.png"], "no format for the suffix '.png'; use one of .dot, .graphml"),
+        (["-o", "out.gif"], "no format for the suffix '.gif'; use one of .dot, .graphml"),
         (["-o", "out.svg", "--format", "dot"], "its suffix says svg, --format dot"),
         (["-o", "out.svg", "-o", "out.txt"], "no format for the suffix '.txt'"),
-        (["--depth", "2"], "--depth: says how a graph is collapsed; add --collapse, or write .svg"),
+        (["--depth", "2"], "--depth: says how a graph is collapsed; add --collapse, or write .svg or .png"),
         (["--fold", "-o", "out.graphml"], "--fold: says how a graph is collapsed"),
         (["--by", "dtype", "-o", "out.svg"], "--by dtype: says nothing of nodes"),
         (["--by", "bytes", "-o", "out.svg"], "--by bytes: says nothing of nodes"),
@@ -266,6 +292,7 @@ for style in sys.argv[2:]:
 """
 
 
+@pytest.mark.child
 def test_bytes_are_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None:
     text = """
     g (float[1,4] x, float[1,2] z) => (float[1,2] y)
@@ -282,7 +309,7 @@ def test_bytes_are_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None:
         for node in proto.graph.node:
             node.input[:] = [name if value == plain else value for value in node.input]
     model = save(tmp_path, dynamo_like(proto, scopes={"one": "one", "two": "a", "three": "b"}))
-    command = [sys.executable, "-c", EVERY_STYLE, str(model), *sorted(FORMATS)]
+    command = [sys.executable, "-c", EVERY_STYLE, str(model), *sorted(FORMATS.keys() - {"png"})]
 
     found = {
         subprocess.run(
@@ -342,6 +369,7 @@ def test_the_python_of_the_page_runs(
     assert "encoder.layer.0-2 flow pooler.dense 1" in capsys.readouterr().out
 
 
+@pytest.mark.child
 def test_help_does_not_load_what_it_does_not_need() -> None:
     code = "import analyzer.cli, sys; print([name for name in ('networkx', 'numpy') if name in sys.modules])"
 

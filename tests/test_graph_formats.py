@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -19,7 +20,9 @@ from onnx import helper, numpy_helper
 from analyzer.audit import audit_model
 from analyzer.collapse import collapse_graph
 from analyzer.errors import UsageError
-from analyzer.formats.graph import FORMATS
+from analyzer.formats.graph import FORMATS, PICTURES
+from analyzer.formats.graph.columns import TALLEST, fold_columns
+from analyzer.formats.graph.layers import Arrow
 from analyzer.formats.graph.layout import lay_out
 from analyzer.formats.graph.svg import MOST_BOXES, render_svg
 from analyzer.graph import build_graph
@@ -96,6 +99,7 @@ def by_op(ledger: Ledger) -> GraphReport:
 
 
 DRAWN = [whole, groups, by_op]
+TEXTS = [style for style in FORMATS if style != "png"]
 Draw = Callable[[Ledger], GraphReport]
 
 
@@ -105,7 +109,7 @@ Draw = Callable[[Ledger], GraphReport]
 @pytest.mark.parametrize("make", [model, nasty])
 @pytest.mark.parametrize(
     ("style", "draw"),
-    [(style, draw) for style in FORMATS for draw in DRAWN if (style, draw) != ("svg", whole)],  # groups alone
+    [(style, draw) for style in TEXTS for draw in DRAWN if (style, draw) != ("svg", whole)],  # groups alone
 )
 def test_format_is_the_same_on_a_second_run_and_safe_on_a_terminal(style, draw, make, tmp_path):
     first, second = (FORMATS[style](draw(make(tmp_path))) for _ in range(2))
@@ -120,9 +124,17 @@ def test_format_is_the_same_on_a_second_run_and_safe_on_a_terminal(style, draw, 
 def test_empty_model_has_every_format(style, tmp_path):
     ledger = audit(tmp_path, text_model("empty () => () {}"))
 
-    text = FORMATS[style](groups(ledger) if style == "svg" else whole(ledger))
+    made = FORMATS[style](groups(ledger) if style in PICTURES else whole(ledger))
 
-    assert text.endswith("\n")
+    assert made.startswith(b"\x89PNG") if isinstance(made, bytes) else made.endswith("\n")
+
+
+@pytest.mark.parametrize("make", [model, nasty])
+def test_png_is_the_same_picture_on_a_second_run(make, tmp_path):
+    first, second = (FORMATS["png"](groups(make(tmp_path))) for _ in range(2))
+
+    assert first == second
+    assert first.startswith(b"\x89PNG")
 
 
 # JSON
@@ -371,7 +383,7 @@ def test_picture_has_no_script_and_refers_to_nothing_outside(make, tmp_path):
 def test_picture_says_what_each_group_holds(tmp_path):
     found = texts(FORMATS["svg"](groups(model(tmp_path))))
 
-    assert {"body", "head", "4 parameters", "33.3 %", "4 · 16 B"} <= set(found)
+    assert {"body", "head", "4 parameters", "33.3 %", "4 · 16 B", "1 MatMul"} <= set(found)
     assert found[1].startswith("12 parameters (12), 64 B in 6 tensors · by scope, depth 1")
 
 
@@ -447,3 +459,43 @@ def test_graph_of_a_hundred_thousand_nodes_is_written(tmp_path):
 
     for style in ("graphml", "json", "dot", "model-explorer"):
         assert len(FORMATS[style](report)) > 0
+
+
+# what a picture says, and how it fits
+
+
+def test_colours_say_what_weights_do_and_a_legend_says_what_colours_mean(tmp_path):
+    root = ET.fromstring(FORMATS["svg"](groups(model(tmp_path))))
+
+    classes = {element.get("class") for element in root.iter()}
+    assert "role-linear" in classes
+    assert "linear" in texts(ET.tostring(root, encoding="unicode"))
+
+
+def test_what_pictures_alone_say_is_in_no_other_format(tmp_path):
+    document = json.loads(FORMATS["json"](groups(model(tmp_path))))
+
+    assert not [row for row in (*document["nodes"], *document["edges"]) if "drawn" in row]
+
+
+def chain(boxes: int) -> tuple[list[tuple[float, float]], list[Arrow]]:
+    return [(180.0, 80.0)] * boxes, [Arrow(at, at + 1) for at in range(boxes - 1)]
+
+
+@pytest.mark.parametrize("boxes", [1, 5, 20, 60])
+def test_a_drawing_is_no_taller_than_a_screen_and_no_box_covers_another(boxes):
+    sizes, arrows = chain(boxes)
+
+    layout = fold_columns(lay_out(sizes, arrows), sizes, arrows)
+
+    placed = sorted(layout.centers)
+    assert layout.size[1] <= 1.35 * TALLEST or boxes > 40
+    assert layout.size[0] <= 2_000
+    assert all(
+        abs(a[0] - b[0]) >= 180 or abs(a[1] - b[1]) >= 80 for a, b in itertools.combinations(placed, 2)
+    )
+    for arrow, route in zip(arrows, layout.routes, strict=True):
+        source, target = layout.centers[arrow.source], layout.centers[arrow.target]
+        assert len(route) % 3 == 1
+        assert abs(route[0][1] - source[1]) <= 41
+        assert abs(route[-1][1] - target[1]) <= 41

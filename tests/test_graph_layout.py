@@ -175,6 +175,7 @@ def dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
+@pytest.mark.child
 def test_graphviz_is_told_sizes_and_arrows_and_says_where_they_go(dot: Path) -> None:
     layout = lay_out_by_graphviz(BOXES, [Arrow(0, 1)])
 
@@ -189,6 +190,7 @@ def test_graphviz_is_told_sizes_and_arrows_and_says_where_they_go(dot: Path) -> 
     assert "0 -> 1 [constraint=true];" in told
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(
     "answer", ["exit 1", "echo nonsense", "echo 'graph 1 x y'", "printf '\\377'", "true"]
 )

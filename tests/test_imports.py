@@ -19,6 +19,7 @@ HEAVY = {"jinja2", "matplotlib", "onnx_ir", "onnxruntime", "onnxscript", "sympy"
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("module", ["analyzer", "analyzer.cli"])
 def test_importing_the_analyzer_imports_nothing_heavy(module: str) -> None:
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
@@ -29,6 +30,7 @@ def test_importing_the_analyzer_imports_nothing_heavy(module: str) -> None:
     assert HEAVY.isdisjoint(json.loads(done.stdout))
 
 
+@pytest.mark.child
 def test_python_dash_m_analyzer_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "analyzer", "--help"], capture_output=True, text=True, check=False
@@ -39,6 +41,7 @@ def test_python_dash_m_analyzer_is_the_command() -> None:
     assert "inspect" in done.stdout
 
 
+@pytest.mark.child
 def test_public_names_import_nothing_heavy() -> None:
     code = (
         "import json, sys, analyzer; [getattr(analyzer, name) for name in analyzer.__all__];"

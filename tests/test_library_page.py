@@ -188,6 +188,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(
     "example",
     [

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from kept import alone, home
+from samples import sampled
 
 from tools.matrix.architectures import ARCHITECTURES
 from tools.matrix.cells import Cell, Outcome, Residue, cells_of, make_and_run, unlike_another_seed
@@ -43,9 +45,15 @@ TRANSFORMS_OF = {
     "vit/legacy": ("nbits", "nbits-zero-point"),
     "resnet/static": ("ort-extended", "int8"),
 }
+LIKE_OTHERS = {"roberta/static", "bert-classifier/fused", "opt/static", "mistral/dynamo", "qwen3/fused"}
+"""Exports that differ from another one in the sample by the numbers of their config, or by a head."""
 SAMPLE = [f"{export}/{transform}" for export, transforms in TRANSFORMS_OF.items() for transform in transforms]
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime", "onnxslim")  # each in another process
-HELD = [*SAMPLE, *sorted(KNOWN.keys() - SAMPLE)]
+EVERY = [*SAMPLE, *sorted(KNOWN.keys() - SAMPLE)]
+HELD = sampled(
+    EVERY,
+    [name for name in EVERY if name in KNOWN or name.rpartition("/")[0] not in LIKE_OTHERS],
+)
 
 
 def cell(name: str) -> Cell:
@@ -53,10 +61,10 @@ def cell(name: str) -> Cell:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the cells are made: a new folder, or the one that `$ONNXLEDGER_MATRIX` keeps."""
-    kept = os.environ.get("ONNXLEDGER_MATRIX")
-    return Path(kept).resolve() if kept else tmp_path_factory.mktemp("matrix")
+def folder() -> Path:
+    """Where the cells are made, or what `$ONNXLEDGER_MATRIX` names."""
+    named = os.environ.get("ONNXLEDGER_MATRIX")
+    return Path(named).resolve() if named else home("tools.matrix.exports", "tools.matrix.transforms")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +76,8 @@ def outcome_of(folder: Path) -> Callable[[str], Outcome]:
         if name not in done:  # all that is held of its export, which is made once
             export = name.rpartition("/")[0]
             together = [cell(other) for other in HELD if other.rpartition("/")[0] == export]
-            done.update({outcome.cell.name: outcome for outcome in make_and_run(folder, together)})
+            with alone(folder / together[0].architecture):
+                done.update({outcome.cell.name: outcome for outcome in make_and_run(folder, together)})
         return done[name]
 
     return ask

@@ -73,6 +73,7 @@ def test_other_words_for_keys_are_taken(folder, word, key):
     assert asked.stdout == run("inspect", model, "--by", key, "--format", "json").stdout
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("arguments", [("export", "gpt2", "-o", "out"), ("formula", "gpt2")])
 def test_a_package_of_the_users_that_hides_ours_is_named(tmp_path, arguments):
     (tmp_path / "exporter").mkdir()

@@ -69,6 +69,7 @@ def model(width: int) -> Any:
     return text_model(text, {"weight": ramp(width, width)})
 
 
+@pytest.mark.child
 def test_the_manifest_is_what_pre_commit_takes_for_one():
     done = run(ROOT, sys.executable, "-m", "pre_commit", "validate-manifest", str(MANIFEST))
 
@@ -99,6 +100,7 @@ def test_it_sees_models_and_nothing_else():
     ]
 
 
+@pytest.mark.child
 def test_a_commit_over_budget_is_refused_and_one_within_is_made(repository):
     save(repository, model(100))
 
@@ -112,6 +114,7 @@ def test_a_commit_over_budget_is_refused_and_one_within_is_made(repository):
     assert run(repository, "git", "log", "--format=%s").stdout == "a model\n"
 
 
+@pytest.mark.child
 def test_a_commit_without_a_model_asks_nothing(repository):
     (repository / "notes.md").write_text("nothing\n")
 
@@ -121,6 +124,7 @@ def test_a_commit_without_a_model_asks_nothing(repository):
     assert "Skipped" in made.stdout + made.stderr
 
 
+@pytest.mark.child
 def test_a_pointer_of_git_lfs_is_refused_with_what_to_do(repository):
     save(repository, b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 4\n")
 

@@ -843,7 +843,7 @@ def test_a_checkpoint_gives_names_and_none_of_its_values(model: Path, tmp_path: 
     )
 
     assert result.returncode == 1
-    assert "other values than PyTorch has: the file's were taken\n  fc.weight\n" in result.stdout
+    assert "WARN other values than PyTorch has: the file's were taken: fc.weight\n" in result.stdout
     assert_same(load_file(tmp_path / "m.safetensors"), {"fc.weight": W})
 
 
@@ -857,7 +857,9 @@ def test_without_a_pytorch_side_the_names_are_the_files_own(model: Path, tmp_pat
     result = run_here("recover", model, "-o", tmp_path / "m.safetensors")
 
     assert result.returncode == 0
-    assert "with the names of the file itself; values not compared" in " ".join(result.stdout.split())
+    told = " ".join(result.stdout.split())
+    assert "with the names of the file itself" in told
+    assert "values not compared" in told
     assert_same(load_file(tmp_path / "m.safetensors"), {"wte.weight": W})
 
 

@@ -461,12 +461,14 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.child
 def test_importing_the_reader_imports_no_fsspec():
     code = "import sys, analyzer.read.source, analyzer.read.remote; print({'fsspec', 'aiohttp'} & set(sys.modules))"
 
     assert python(code).stdout == "set()\n"
 
 
+@pytest.mark.child
 def test_nothing_is_said_on_stderr_whatever_happens(server):
     server.switches.statuses["/bad"] = 500
     code = """

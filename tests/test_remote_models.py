@@ -216,6 +216,7 @@ def test_a_missing_model_gets_a_sentence(server):
     assert "404" in refuse(server) or "not there" in refuse(server)
 
 
+@pytest.mark.child
 def test_a_url_among_paths_is_a_row(folder, server):
     save(folder, text_model("g (float[4] x) => (float[4] y) { y = Add(x, w) }", {"w": ramp(4)}))
 

@@ -175,6 +175,7 @@ def test_an_inspection_has_its_findings(tmp_path):
     assert run["automationDetails"]["id"] == "onnxledger/inspect/"
 
 
+@pytest.mark.child
 def test_a_survey_says_which_models_cannot_be_read(tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0")
     audit(tmp_path, text_model("m (float[1] x) => (float[1] y) { y = Identity(x) }", {"w": ramp(64, 64)}))

@@ -82,7 +82,9 @@ MAPS = frozenset(
 )
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
 
-OPTIONAL = frozenset({"generated_at", "sha256", "trainable", "frozen", "first_node"})
+OPTIONAL = frozenset(
+    {"generated_at", "sha256", "trainable", "frozen", "first_node", "macs", "macs_per_second"}
+)
 
 # jsonschema takes 1.0 for an integer, as JSON does; what writes it has counted with floats
 EXACT = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)

@@ -130,6 +130,6 @@ def compared() -> Iterator[list[list[int]]]:
     """The numbers of each table of terms beside PyTorch and a file."""
     for block in BLOCKS:
         for body in re.findall(
-            r"^term [^\n]* difference\n─+\n(.*?^total .*?)$", block, re.MULTILINE | re.DOTALL
+            r"^term [^\n]* difference\n(?:─+\n)?(.*?^total .*?)$", block, re.MULTILINE | re.DOTALL
         ):
             yield [list(map(number, re.findall(NUMBER, line))) for line in body.splitlines() if line.strip()]

@@ -152,3 +152,14 @@ def test_a_comparison_says_the_change_too(tmp_path: Path) -> None:
     ]
 
     assert pair == {"a": 9, "b": 15, "difference": -6, "change": 6, "ratio": 0.6}
+
+
+def test_a_weight_whose_shape_is_taken_first_is_booked_on_what_computes_with_it(tmp_path):
+    proto = text_model(
+        "g (float[1,3,8,8] x) => (float[1,4,6,6] y, int64[4] z) { z = Shape(w) y = Conv(x, w) }",
+        {"w": ramp(4, 3, 3, 3)},
+    )
+    ledger = audit(tmp_path, proto)
+
+    assert {row.op_type: row.parameters for row in count_operators(ledger)} == {"Conv": 108, "Shape": 0}
+    assert list(ledger.blocks.roles.values()) == ["convolution"]

@@ -175,6 +175,7 @@ def test_a_defect_of_ours_costs_one_row(zoo: Path, monkeypatch: pytest.MonkeyPat
 # processes
 
 
+@pytest.mark.child
 def test_a_process_that_dies_is_a_row_and_the_others_are_answered(
     zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_process_that_dies_is_a_row_and_the_others_are_answered(
     assert len(survey.readable) == 3
 
 
+@pytest.mark.child
 def test_processes_give_the_rows_that_this_process_gives(zoo: Path) -> None:
     told: list[tuple[int, int]] = []
 
@@ -206,6 +208,7 @@ def test_one_model_is_read_in_this_process(zoo: Path, monkeypatch: pytest.Monkey
     assert len(survey_models([zoo / "layer.2.onnx"]).readable) == 1
 
 
+@pytest.mark.child
 def test_the_command_reports_all_others_and_exits_2_where_a_process_died(
     zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +222,7 @@ def test_the_command_reports_all_others_and_exits_2_where_a_process_died(
     assert json.loads(result.stdout)["totals"]["readable"] == 3
 
 
+@pytest.mark.child
 def test_an_interrupt_of_the_whole_group_ends_it_at_once_with_one_word(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
         "import signal, sys, time\n"
@@ -326,6 +330,7 @@ def test_a_folder_that_cannot_be_listed_is_a_row(zoo: Path, monkeypatch: pytest.
     )
 
 
+@pytest.mark.child
 def test_a_folder_may_be_deeper_than_the_stack(tmp_path: Path) -> None:
     place = "/".join("d" * 1100)
     subprocess.run(["mkdir", "-p", place], cwd=tmp_path, check=True)
@@ -406,6 +411,7 @@ def test_artifact_says_so_of_any_folder_and_of_nothing_else(zoo: Path) -> None:
 # the command
 
 
+@pytest.mark.child
 def test_the_command_writes_json_that_is_valid_and_the_same_on_a_second_run(zoo: Path) -> None:
     first, second = (run_apart("inspect", zoo, "--format", "json") for _ in range(2))
 
@@ -415,6 +421,7 @@ def test_the_command_writes_json_that_is_valid_and_the_same_on_a_second_run(zoo:
     assert first.stderr == "onnxledger: 1 of 4 cannot be read\n"
 
 
+@pytest.mark.child
 def test_several_models_are_a_survey_and_one_is_not(zoo: Path) -> None:
     several = run_here("inspect", zoo / "layer.2.onnx", zoo / "layer.10.onnx", "--format", "json", "--stamp")
     one = run_here("inspect", zoo / "layer.2.onnx", "--format", "json")
@@ -425,6 +432,7 @@ def test_several_models_are_a_survey_and_one_is_not(zoo: Path) -> None:
     assert several.returncode == one.returncode == 0
 
 
+@pytest.mark.child
 def test_strict_judges_the_findings_of_all_models_and_ignore_takes_them_back(zoo: Path) -> None:
     (zoo / "page.onnx").unlink()
     ignored = ("--ignore", "unused-initializer", "--ignore", "unattributed")
@@ -434,6 +442,7 @@ def test_strict_judges_the_findings_of_all_models_and_ignore_takes_them_back(zoo
     assert run_here("inspect", zoo, "--strict", *ignored).returncode == 0
 
 
+@pytest.mark.child
 def test_what_cannot_be_read_outweighs_a_finding(zoo: Path) -> None:
     assert run_here("inspect", zoo, "--strict", "--quiet").returncode == 2
 
@@ -446,6 +455,7 @@ def test_options_that_need_one_model_are_refused_by_name(zoo: Path, option: str)
     assert f"{option.partition('=')[0]}: says something of one model" in result.stderr
 
 
+@pytest.mark.child
 def test_outputs_are_written_by_suffix_and_never_over_an_input(zoo: Path) -> None:
     data = zoo / "weights.json"
     data.write_bytes(bytes(24))
@@ -469,6 +479,7 @@ def test_compare_refuses_a_report_on_many_models(zoo: Path, tmp_path: Path) -> N
         load_report(tmp_path / "all.json")
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_do_not_keep_processes_from_starting(zoo: Path, redirection: str) -> None:
     (zoo / "page.onnx").unlink()
@@ -571,6 +582,7 @@ def test_models_of_no_common_folder_keep_their_names(zoo: Path, monkeypatch: pyt
     assert any(line.startswith("deep/er/tail.onnx  ") for line in lines)
 
 
+@pytest.mark.child
 def test_hostile_names_of_files_reach_neither_terminal_nor_json_as_they_are(tmp_path: Path) -> None:
     for name in EVIL:
         add(tmp_path / "zoo" / name)
@@ -597,6 +609,7 @@ def read_terminal(ours: int) -> str:
     return shown.decode()
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("is_folder", [True, False])
 def test_a_terminal_gets_a_bar_without_the_escapes_of_a_name(tmp_path: Path, is_folder: bool) -> None:
     model = add(tmp_path / "\x1b[2J[bold]evil.onnx")
@@ -616,6 +629,7 @@ def test_a_terminal_gets_a_bar_without_the_escapes_of_a_name(tmp_path: Path, is_
 # files that others made
 
 
+@pytest.mark.child
 def test_the_models_of_others_sum_to_what_they_are_alone(shared: Path) -> None:
     if not (shared / "models").is_dir():
         pytest.skip(f"no models in {shared}")

@@ -49,10 +49,11 @@ def model(tmp_path: Path) -> Path:
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the library is asked for; it answers with a timing that was made by hand."""
     found: dict[str, Any] = {}
+    made = timings.make_timing(tmp_path)
 
     def time_model(ledger: object, grouping: object, settings: object, **others: Any) -> Timing:
         found.update(others, grouping=grouping, settings=settings)
-        return replace(timings.make_timing(tmp_path), stamp=others["stamp"])
+        return replace(made, stamp=others["stamp"])
 
     monkeypatch.setattr(analyzer.timing.timer, "time_model", time_model)
     return found
@@ -252,7 +253,7 @@ def test_two_saved_timings_are_compared(saved: Callable[..., Path], tmp_path: Pa
 
     text, document = run("compare", a, b), run("compare", a, b, "--format", "json")
 
-    assert "plain run" in text.stdout
+    assert "10.0 % slower: 8.00 -> 8.80 ms a run" in text.stdout
     found = json.loads(document.stdout)
     assert schema_name(found) == "compare_time"
     jsonschema.validate(found, load_schema("compare_time"))

@@ -14,6 +14,8 @@ import pytest
 from analyzer.errors import OnnxLedgerError
 from analyzer.process.workers import Died, call_apart, usable_processors
 
+pytestmark = pytest.mark.child
+
 
 def double_late(number: int) -> int:
     """The first arguments take longest."""

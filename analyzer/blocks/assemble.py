@@ -16,6 +16,7 @@ from analyzer.blocks.lists import Lists, has_matrix
 from analyzer.blocks.units import OUTSIDE, GraphLayout, Owner, RunPlace, lay_out, lay_out_named
 from analyzer.ledger import Blocks, Entry, Role
 from analyzer.model import GraphPath, Key, Model, Place
+from analyzer.model.operators import MEASURES
 from analyzer.wiring import Reader, Wiring
 
 # spots
@@ -116,7 +117,7 @@ def arrange(
         for run, count in enumerate(graph.layout.counts)
     }
     finder = _Finder(laid, keys)
-    read = [finder.in_order(wiring.readers(entry.tensor, inlined=False)) for entry in entries]
+    read = [finder.in_order(_looking(wiring.readers(entry.tensor, inlined=False))) for entry in entries]
     return Arrangement(
         counts=tuple(counts[key] for key in keys),
         nodes={path: finder.spots_of_nodes(path) for path in laid},
@@ -124,6 +125,11 @@ def arrange(
         readers=tuple(found[0] if found else None for found in read),
         lists=() if named is None else tuple(lists[key] for key in keys),
     )
+
+
+def _looking(readers: list[Reader]) -> list[Reader]:
+    """Readers without those that take only a shape, where there are others."""
+    return [reader for reader in readers if reader.node.op_type not in MEASURES] or readers
 
 
 def _lay_out_all(

@@ -13,6 +13,7 @@ from analyzer.budget.record import Among, AtLeast, AtMost, Contributor, Limit, O
 from analyzer.budget.selecting import Selection, Unknown
 from analyzer.comparison import group_alike
 from analyzer.doubt import Range
+from analyzer.group.keys import are_modules
 from analyzer.units import format_count, format_ratio, shorten
 
 
@@ -193,7 +194,8 @@ def _list_changes(metric: Metric, part: Selection, beside: Selection) -> tuple[C
     """What has grown most first, and what has shrunk most last; what is as it was is left out."""
     by = depth = None
     if part.kind == "all":
-        grouping, _ = group_alike(part.ledger, beside.ledger)
+        named = all(map(are_modules, (part.ledger, beside.ledger)))
+        grouping, _ = group_alike(part.ledger, beside.ledger, "scope" if named else None)
         by, depth = grouping.by, grouping.depth
     after, before = list_parts(metric.name, part, by, depth), list_parts(metric.name, beside, by, depth)
     if isinstance(after, Unknown):

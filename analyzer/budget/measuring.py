@@ -12,7 +12,7 @@ from analyzer.budget.record import Unit
 from analyzer.budget.selecting import Endless, Selection, Unknown
 from analyzer.doubt import LOOK, Range, say_unread
 from analyzer.findings import ABSENT, UNCOUNTED, UNREAD
-from analyzer.group.keys import choose_key, label_members
+from analyzer.group.keys import are_modules, choose_key, label_members
 from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import DEFAULT_DOMAIN, Key, Node, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
@@ -248,6 +248,11 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
     return max(weights, default=0) if metric == "largest-tensor-bytes" else sum(weights)
 
 
+def _key_of(ledger: Ledger) -> str:
+    """Modules where the file has their names, which say more to who mends it than the number of a block."""
+    return "scope" if are_modules(ledger) else choose_key(ledger)
+
+
 def list_parts(
     metric: str, part: Selection, by: str | None = None, depth: int | None = None
 ) -> Parts | Unknown:
@@ -278,7 +283,7 @@ def list_parts(
         for entry in part.entries:
             found[label(entry.tensor.key)] += weigh(entry)
         return found
-    labels = label_members(part.ledger, by or choose_key(part.ledger), depth)
+    labels = label_members(part.ledger, by or _key_of(part.ledger), depth)
     for entry, name in zip(part.ledger.entries, labels.entries, strict=True):
         found[" / ".join(name)] += weigh(entry)
     return found + _list_accounts(part.ledger) if metric == "bytes" else found

@@ -37,6 +37,7 @@ from analyzer.group.keys import Label, Labels, label_order
 from analyzer.group.patterns import UNGROUPED, Searcher, find_groups, list_names
 from analyzer.ledger import Entry, Group, Ledger, Role
 from analyzer.model import GraphPath, Model, Place, label
+from analyzer.model.operators import Kind, kind_of
 
 __all__ = ["COPY", "FLOW", "READ", "Vertex", "collapse_graph", "label_own"]
 
@@ -96,6 +97,7 @@ def collapse_graph(
         homes |= _fold_ends(ledger.model, edges, homes)
     graph = _empty_graph(ledger, labels, folded=fold, left_out=len(every) - len(groups))
     _add_vertices(graph, ledger.model, folded, homes)
+    _add_drawn(graph, ledger, labels, labels.nodes)
     _add_edges(graph, edges, homes)
     return graph
 
@@ -164,6 +166,35 @@ def _add_vertices(
         graph.add_node(_vertex(fold), kind="group", **_attributes(fold, graph.graph["parameters"]))
     for part in open_graphs(model):
         _add_ends(graph, "output", part.path, part.outputs, homes)
+
+
+def _add_drawn(
+    graph: nx.MultiDiGraph[Vertex], ledger: Ledger, labels: Labels, by_node: Mapping[Place, Label]
+) -> None:
+    """What a picture says of each group: the operators that compute there, and what its learned tensors do."""
+    operators: dict[str, Counter[str]] = defaultdict(Counter)
+    roles: dict[str, Counter[str]] = defaultdict(Counter)
+    for node in ledger.model.nodes():
+        if kind_of(node) not in _SILENT:
+            operators[" / ".join(by_node[node.place])][node.op_type] += 1
+    known = ledger.blocks.roles if ledger.blocks is not None else {}
+    for entry, found in zip(ledger.entries, labels.entries, strict=True):
+        if entry.parameters:
+            roles[" / ".join(found)][known.get(entry.tensor.key) or "other"] += entry.parameters
+    for _, attributes in graph.nodes(data=True):
+        if attributes["kind"] == "group":
+            attributes["drawn"] = {
+                "operators": _most(sum((operators[name] for name in attributes["members"]), Counter())),
+                "roles": _most(sum((roles[name] for name in attributes["members"]), Counter())),
+            }
+
+
+_SILENT = frozenset({Kind.MAKES, Kind.MEASURES, Kind.MOVES, Kind.DECODES, Kind.QUANTIZES, Kind.LOOKS_UP})
+"""Kinds of operators that compute nothing with a weight, or only prepare what others do."""
+
+
+def _most(counted: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counted.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _add_ends(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,9 @@ from analyzer.commands.run import (
     search_clock,
     write_files,
 )
+from analyzer.commands.terminal import is_terminal
 from analyzer.errors import UsageError
-from analyzer.formats.graph import FORMATS, SUFFIXES
+from analyzer.formats.graph import FORMATS, PICTURES, SUFFIXES
 from analyzer.process import uncollected
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
@@ -43,7 +45,7 @@ class _Wanted:
     grouped: Grouped
 
     def collapses(self, style: str) -> bool:
-        return self.collapse or style == "svg"
+        return self.collapse or style in PICTURES
 
     def check(self, styles: Sequence[str]) -> None:
         """Find what contradicts itself before any work.
@@ -63,7 +65,9 @@ class _Wanted:
         }
         idle = [option for option, value in given.items() if value is not None]
         if idle and not any(map(self.collapses, styles)):
-            raise UsageError(f"{idle[0]}: says how a graph is collapsed; add --collapse, or write .svg")
+            raise UsageError(
+                f"{idle[0]}: says how a graph is collapsed; add --collapse, or write .svg or .png"
+            )
         if grouped.match == "all":
             raise UsageError(
                 "--match all: a graph shows everything once; leave it out, the first group has it"
@@ -93,15 +97,15 @@ class _Wanted:
     type=click.Choice(list(FORMATS)),
     help="Write in this form, where no suffix says it.  [dot]",
 )
-@click.option("--collapse", is_flag=True, help="Draw a vertex for each group, as .svg always does.")
+@click.option("--collapse", is_flag=True, help="Draw a vertex for each group, as pictures always do.")
 @grouping
 @click.option(
-    "--fold/--no-fold", default=None, help="Draw numbered groups that hold the same as one.  [.svg: yes]"
+    "--fold/--no-fold", default=None, help="Draw numbered groups that hold the same as one.  [pictures: yes]"
 )
 @click.option(
     "--learned/--all",
     default=None,
-    help="Leave out groups without parameters, and join their neighbours.  [.svg: yes]",
+    help="Leave out groups without parameters, and join their neighbours.  [pictures: yes]",
 )
 @click.option(
     "--metric",
@@ -133,6 +137,11 @@ def graph(
     wanted = _Wanted(collapse, fold, learned, cast("GraphMetric", metric.replace("-", "_")), grouped)
     styles = [_style_of(path, style) for path in outputs] or [style or "dot"]
     wanted.check(styles)
+    if not outputs and styles[0] != "json" and is_terminal(sys.stdout):
+        raise UsageError(
+            "a terminal shows no graph: name a file with -o model.svg or -o model.png, or pipe the text, as in "
+            "onnxledger graph MODEL --collapse | dot -Tpdf -o model.pdf"
+        )
     check_artifact(bounded, [model])
     refuse_inputs(outputs, list_inputs(model))
     run = Run(Output("", 0, quiet, verbose), Written())
@@ -169,7 +178,7 @@ def _style_of(path: Path, style: str | None) -> str:
     raise UsageError(f"-o {path}: its suffix says {by_suffix}, --format {style}; leave one of them out")
 
 
-def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str]:
+def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str | bytes]:
     return [FORMATS[style](_draw(ledger, style, wanted)) for style in styles]
 
 
@@ -180,13 +189,18 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
 
     if not wanted.collapses(style):
         return GraphReport(build_graph(ledger), wanted.metric)
-    is_picture = style == "svg"
+    is_picture = style in PICTURES
     fold = is_picture if wanted.fold is None else wanted.fold
     learned = is_picture if wanted.learned is None else wanted.learned
-    return GraphReport(collapse_graph(ledger, _label(ledger, wanted.grouped), fold=fold, learned=learned))
+    labels = _label(ledger, wanted.grouped, is_picture=is_picture)
+    if not is_picture:
+        return GraphReport(collapse_graph(ledger, labels, fold=fold, learned=learned))
+    from analyzer.formats.graph.picture import draw_groups
+
+    return GraphReport(draw_groups(ledger, labels, fold=fold, learned=learned))
 
 
-def _label(ledger: Ledger, grouped: Grouped) -> Labels:
+def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:
     from analyzer.collapse import label_own
     from analyzer.group.keys import ACCOUNTS, choose_key, label_members
 
@@ -196,4 +210,8 @@ def _label(ledger: Ledger, grouped: Grouped) -> Labels:
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
         raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block, stage or op")
+    if is_picture:
+        from analyzer.formats.graph.picture import label_picture
+
+        return label_picture(ledger, grouped.by, grouped.depth)
     return label_members(ledger, grouped.by or choose_key(ledger), grouped.depth)

@@ -51,6 +51,7 @@ def pair_tensors(
             [j for j in range(len(b)) if j not in taken and j not in lines[1]],
         )
         partners.update(_one_to_one(a, b, left, key))
+    partners |= _by_original(a, b, partners)
     taken = {j for j, _ in partners.values()}
     pairs = [_pair(side, *_found(b, partners.get(i)), lines[0].get(i)) for i, side in enumerate(a)]
     return (*pairs, *(_pair(None, side, None, lines[1].get(j)) for j, side in enumerate(b) if j not in taken))
@@ -89,6 +90,26 @@ def _found(
     b: Sequence[Grouped], partner: tuple[int, MatchedBy] | None
 ) -> tuple[Grouped | None, MatchedBy | None]:
     return (None, None) if partner is None else (b[partner[0]], partner[1])
+
+
+def _by_original(
+    a: Sequence[Grouped], b: Sequence[Grouped], partners: Mapping[int, tuple[int, MatchedBy]]
+) -> dict[int, tuple[int, MatchedBy]]:
+    """A copy in A and one in B are a pair, where what they repeat is one."""
+    numbers = {entry.tensor.key: number for number, (entry, _) in enumerate(a)}
+    taken = {j for j, _ in partners.values()}
+    copies = defaultdict[Key, list[int]](list)
+    for j, (entry, _) in enumerate(b):
+        if j not in taken and entry.copy_of is not None:
+            copies[entry.copy_of].append(j)
+    found: dict[int, tuple[int, MatchedBy]] = {}
+    for i, (entry, _) in enumerate(a):
+        if i in partners or entry.copy_of is None or numbers.get(entry.copy_of) not in partners:
+            continue
+        original = b[partners[numbers[entry.copy_of]][0]][0].tensor.key
+        if copies[original]:
+            found[i] = copies[original].pop(0), MatchedBy.CONTENT
+    return found
 
 
 def _by_name(a: Sequence[Grouped], b: Sequence[Grouped]) -> Iterator[tuple[int, tuple[int, MatchedBy]]]:

@@ -195,6 +195,8 @@ def measure_run(ledger: Ledger, report: CostReport, asked: Asked) -> Measured:
 
     Raises:
         CostError: the model is no single local file, or onnxruntime does not run it.
+        MissingExtraError: onnxruntime is not installed.
+        ModelReadError: the file cannot be read again.
         UsageError: sizes contradict each other, or name nothing.
     """
     path = file_of(ledger)

@@ -10,7 +10,11 @@ from analyzer.timing.record import Point, Timing
 
 
 def with_work(timing: Timing, ledger: Ledger) -> Timing:
-    """Say what the nodes of each group compute; nothing of the user's own groups, which may overlap."""
+    """Say what the nodes of each group compute; nothing of the user's own groups, which may overlap.
+
+    Raises:
+        UsageError: a size of the timing names no axis of the ledger's model.
+    """
     if timing.grouping.by == "group":
         return timing
     return replace(timing, points=tuple(_with_work(point, timing, ledger) for point in timing.points))

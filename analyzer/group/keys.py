@@ -27,6 +27,7 @@ __all__ = [
     "Label",
     "Labels",
     "choose_key",
+    "drawn_depth",
     "first_telling_depth",
     "label_members",
     "label_order",
@@ -158,7 +159,7 @@ class _Shares(NamedTuple):
         is_known = {
             "block": _is_repeated(ledger),
             "stage": ledger.stages is not None,
-            "scope": _are_modules(ledger),
+            "scope": are_modules(ledger),
         }
         if not is_known.get(key, True) or not ledger.parameters:
             return cls(0, 0, 1.0, 1.0)
@@ -174,7 +175,7 @@ class _Shares(NamedTuple):
 _NUMBERS = re.compile(r"\d+")
 
 
-def _are_modules(ledger: Ledger) -> bool:
+def are_modules(ledger: Ledger) -> bool:
     """Whether any scope of what is learned is more than a tensor's own name with a dot or a counter in it."""
     held = Counter(entry.scope for entry in ledger.entries if entry.has_scope)
     return any(
@@ -233,6 +234,37 @@ def first_telling_depth(held: Mapping[str, int]) -> int:
                 return depth
     return first or deepest
 
+
+def drawn_depth(ledger: Ledger, by: str) -> int | None:
+    """The depth for a picture: the first at which no group has over half of the parameters; None where no depth tells.
+
+    Where no depth does, as of one large table, it is the first at which the largest is smallest. Beyond a few dozen
+    boxes nobody looks: there the last depth before is taken.
+
+    Raises:
+        UsageError: `by` is blocks, of a saved report that does not tell them.
+    """
+    if by not in NESTED or not ledger.parameters:
+        return None
+    usual = label_members(ledger, by).depth or 1
+    best, least = usual, 2.0
+    for depth in range(usual, usual + _DEEPER):
+        held: Counter[str] = Counter()
+        for entry, label in zip(ledger.entries, label_members(ledger, by, depth).entries, strict=True):
+            if entry.parameters:
+                held[label[0]] += entry.parameters
+        boxes = {(_NUMBERS.sub("#", name), count) for name, count in held.items()}
+        if depth > usual and len(boxes) > _MANY_BOXES:
+            break
+        largest = max(held.values()) / ledger.parameters
+        if largest < least - _CLEARLY:
+            best, least = depth, largest
+        if largest <= _HALF:
+            break
+    return best
+
+
+_DEEPER, _MANY_BOXES, _HALF, _CLEARLY = 6, 40, 0.5, 1e-9
 
 WORDS: Mapping[str, str] = {"operator": "op", "layer": "block"}
 """Other words for keys, as people call them."""

@@ -184,7 +184,7 @@ def _groups(
     columns = (
         Column(title, Kind.NAME),
         *_PAIR,
-        Column("± ms", Kind.ERROR, room=3),
+        Column("± ms", Kind.NOISE, room=3),
         Column("parameters", Kind.COUNT, room=2),
         Column("change", Kind.SIGNED, room=1),
     )

@@ -48,7 +48,7 @@ from analyzer.units import (
     shorten,
 )
 
-__all__ = ["describe_inspection", "say_value"]
+__all__ = ["describe_inspection", "say_dims", "say_value"]
 
 TENSORS = "tensors"
 
@@ -291,7 +291,16 @@ def say_value(value: Value) -> str:
     dtype = "" if value.dtype == "UNDEFINED" else f"{value.dtype} "
     if value.shape is None:
         return f"{dtype}of any rank"
-    return f"{dtype}{' x '.join(map(_say_dim, value.shape)) or 'scalar'}"
+    return f"{dtype}{say_dims(value.shape) or 'scalar'}"
+
+
+def say_dims(dims: Sequence[int | str | None]) -> str:
+    """A shape with `?` for a size that has no name, and none that tells.
+
+    >>> say_dims(("batch", 3, None)), say_dims(("unk__7", "s18"))
+    ('batch x 3 x ?', '? x ?')
+    """
+    return " x ".join(map(_say_dim, dims))
 
 
 def _say_dim(dim: int | str | None) -> str:

@@ -88,6 +88,8 @@ class Kind(Enum):
     COUNT = "count"
     BYTES = "bytes"
     MS = "ms"
+    NOISE = "noise"
+    """How far off a time is, in ms; it does not add up."""
     SHARE = "share"
     """A fraction of 1, written in percent with one decimal."""
     RATIO = "ratio"
@@ -109,7 +111,7 @@ class Kind(Enum):
     @property
     def adds(self) -> bool:
         """Whether the cells of several rows have a sum."""
-        return self.is_number and self not in (Kind.RATIO, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
+        return self.is_number and self not in (Kind.RATIO, Kind.NOISE, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +369,7 @@ _WRITERS = {
     Kind.COUNT: lambda value: format_count(round(value)),
     Kind.BYTES: lambda value: format_bytes(round(value)),
     Kind.MS: format_ms,
+    Kind.NOISE: format_ms,
     Kind.SHARE: short_share,
     Kind.RATIO: short_share,
     Kind.ERROR: format_error,

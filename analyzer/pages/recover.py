@@ -154,8 +154,11 @@ def _lines(document: RecoverDocument) -> Table:
 
 def _sums(tensors: Sequence[StateTensor]) -> tuple[Cell, ...]:
     elements = [_numel(tensor.shape) for tensor in tensors]
+    lossy = sum(tensor.lossy for tensor in tensors)
+    if any(tensor.dtype not in DType.__members__ for tensor in tensors):  # a report that was edited
+        return len(tensors), sum(elements), None, lossy
     sizes = [DType[tensor.dtype].nbytes(count) for tensor, count in zip(tensors, elements, strict=True)]
-    return len(tensors), sum(elements), sum(sizes), sum(tensor.lossy for tensor in tensors)
+    return len(tensors), sum(elements), sum(sizes), lossy
 
 
 def _numel(shape: Sequence[int]) -> int:

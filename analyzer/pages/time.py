@@ -284,7 +284,7 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
         Column("scaled ms", Kind.MS, room=3),
         Column("parameters", Kind.SHARE, room=6),
         Column("bytes", Kind.SHARE, room=5),
-        Column("± ms", Kind.ERROR, room=2),
+        Column("± ms", Kind.NOISE, room=2),
         Column("elements", Kind.COUNT, room=1),
         Column("kernels", Kind.COUNT, room=0),
     )
@@ -341,7 +341,7 @@ def _each(document: TimeDocument) -> Table:
     columns = (
         Column("group", Kind.NAME),
         Column("ms", Kind.MS, room=9),
-        Column("± ms", Kind.ERROR, room=8),
+        Column("± ms", Kind.NOISE, room=8),
         Column("share", Kind.SHARE, room=7),
         Column("scaled ms", Kind.MS, room=3),
         Column("kernels", Kind.COUNT, room=2),

@@ -77,6 +77,9 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> in
 
     Returns:
         How many tensors were exchanged.
+
+    Raises:
+        UsageError: a tensor of the file cannot be read.
     """
     recovery = recover_state(result)
     restorer = Restorer(result.ledger)

@@ -10,6 +10,8 @@ from pathlib import Path
 import chromium
 import pytest
 
+pytestmark = pytest.mark.child
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "run"
 INSTALL = ["apt-get update -qq", "apt-get install -y -qq --no-install-recommends chromium"]

@@ -10,7 +10,8 @@ from PIL import Image
 from screenshots import LARGEST
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-SIZES = {"bert": DESKTOP, "dark": DESKTOP, "phone": PHONE, "waterfall": DESKTOP}
+PAGES = ("bert", "check", "compare", "quantized", "reconcile", "survey", "time")
+SIZES = {"dark": DESKTOP} | dict.fromkeys(PAGES, DESKTOP) | {f"{name}-phone": PHONE for name in PAGES}
 
 
 def test_the_documents_have_these_pictures_and_no_others() -> None:

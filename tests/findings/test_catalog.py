@@ -113,6 +113,7 @@ def test_other_findings_that_a_text_names_are_there(id_):
     assert set(re.findall(r"(?:onnxledger explain|--ignore) ([a-z-]+)", text)) <= EXPLANATIONS.keys()
 
 
+@pytest.mark.child
 def test_catalogue_loads_no_numbers():
     code = "import sys, analyzer.findings.catalog; print([m for m in ('numpy', 'onnx', 'rich') if m in sys.modules])"
 

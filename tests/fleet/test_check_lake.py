@@ -10,6 +10,8 @@ import pytest
 from commands import run_here
 from fleets import add, survey, weights
 
+pytestmark = pytest.mark.child
+
 
 @pytest.fixture
 def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

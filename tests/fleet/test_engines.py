@@ -86,6 +86,7 @@ def test_a_ray_cluster_makes_the_same_lake(zoo: Path, tmp_path: Path, ray_addres
     assert content(tmp_path / "there") == content(tmp_path / "here")
 
 
+@pytest.mark.child
 def test_several_processes_here_make_the_same_lake(zoo: Path, tmp_path: Path) -> None:
     survey(zoo, lake=tmp_path / "one")
 

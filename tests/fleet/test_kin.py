@@ -13,6 +13,8 @@ from onnx import numpy_helper
 
 from analyzer.fleet.families import find_families
 
+pytestmark = pytest.mark.child
+
 
 def found(folder: Path, lake: Path) -> dict[str, dict[str, Any]]:
     survey(folder, lake=lake)

@@ -30,6 +30,8 @@ from analyzer.group import group_by
 from analyzer.report import Inspection
 from analyzer.schemas import load_schema
 
+pytestmark = pytest.mark.child
+
 
 @pytest.fixture
 def zoo(tmp_path: Path) -> Path:

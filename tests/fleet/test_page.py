@@ -12,6 +12,8 @@ from commands import run_here
 from fleets import add, survey, turned, weights
 from models import save
 
+pytestmark = pytest.mark.child
+
 NAME = "</script><img src=x onerror=alert(1)>.onnx"
 
 

@@ -35,6 +35,7 @@ def listed(server: CountingServer, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.child
 def test_little_is_read_of_a_remote_model_and_nothing_of_one_that_has_not_changed(
     server: CountingServer, listed: Path, tmp_path: Path
 ) -> None:
@@ -54,6 +55,7 @@ def test_little_is_read_of_a_remote_model_and_nothing_of_one_that_has_not_change
     assert rows == [(None, '"one"')]
 
 
+@pytest.mark.child
 def test_another_tag_is_another_version(server: CountingServer, listed: Path, tmp_path: Path) -> None:
     survey(listed, lake=tmp_path / "lake")
     server.switches.etag = '"two"'
@@ -61,6 +63,7 @@ def test_another_tag_is_another_version(server: CountingServer, listed: Path, tm
     assert survey(listed, lake=tmp_path / "lake").read == COUNT
 
 
+@pytest.mark.child
 def test_what_is_out_of_reach_is_a_row_and_is_tried_again(
     server: CountingServer, listed: Path, tmp_path: Path
 ) -> None:
@@ -142,6 +145,7 @@ def test_sources_of_every_kind_are_found_once_and_in_order(
         names("no.txt")
 
 
+@pytest.mark.child
 def test_external_data_beside_a_remote_model_is_read_in_ranges_too(
     server: CountingServer, tmp_path: Path
 ) -> None:

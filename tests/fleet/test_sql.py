@@ -19,6 +19,8 @@ from analyzer.errors import UsageError
 from analyzer.fleet.sql import answer_question, ask_lake, load_questions
 from analyzer.ledger import Ledger, Role
 
+pytestmark = pytest.mark.child
+
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -201,6 +201,7 @@ def test_a_field_may_be_called_like_a_function_of_sympy() -> None:
     assert (layout.text, layout.python) == ("E*S + I", "E*beta + I")
 
 
+@pytest.mark.child
 def test_the_order_does_not_depend_on_the_hash_seed() -> None:
     program = (
         "from analyzer.formulas.algebra import Algebra\n"

@@ -40,6 +40,7 @@ def model(tmp_path: Path) -> Path:
     return save(tmp_path, text_model(TEXT, weights))
 
 
+@pytest.mark.child
 def test_the_lines_of_a_small_model(model: Path) -> None:
     with open_account(model) as account:
         needed = account.needed({"batch": 3}, formulas=True)
@@ -57,6 +58,7 @@ def test_the_lines_of_a_small_model(model: Path) -> None:
     assert needed.total == sum(line.value for line in needed.lines if line.value is not None)
 
 
+@pytest.mark.child
 def test_what_is_not_modelled_has_a_line_and_no_number(model: Path) -> None:
     answer = answer_memory(audit_model(model), Asked(is_gpu=True))
     unknown = {line.line: line for line in answer.needed.lines if line.value is None}
@@ -66,6 +68,7 @@ def test_what_is_not_modelled_has_a_line_and_no_number(model: Path) -> None:
     )
 
 
+@pytest.mark.child
 def test_the_largest_batch_fits_and_one_more_does_not(model: Path) -> None:
     with open_account(model) as account:
         memory = account.needed({"batch": 37}).total or 0
@@ -78,6 +81,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(model: Path) -> None:
     assert fit.largest == 0
 
 
+@pytest.mark.child
 def test_a_run_that_does_not_fit_says_from_which_line_on(model: Path) -> None:
     needed = answer_memory(audit_model(model), Asked(parse_shapes(["batch=100"]))).needed
     room = find_room(needed.lines, needed.total, 20_000)
@@ -85,6 +89,7 @@ def test_a_run_that_does_not_fit_says_from_which_line_on(model: Path) -> None:
     assert find_room(needed.lines, needed.total, 1 << 20).fits is True
 
 
+@pytest.mark.child
 def test_a_size_that_the_shapes_refuse_ends_the_search(tmp_path: Path) -> None:
     text = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -101,6 +106,7 @@ def test_a_size_that_the_shapes_refuse_ends_the_search(tmp_path: Path) -> None:
     assert (fit.axis, fit.largest, fit.reason) == ("length", 64, "shapes")
 
 
+@pytest.mark.child
 def test_sizes_that_values_decide_are_not_guessed(tmp_path: Path) -> None:
     text = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -119,6 +125,7 @@ def test_sizes_that_values_decide_are_not_guessed(tmp_path: Path) -> None:
     assert answer.needed.unknown
 
 
+@pytest.mark.child
 def test_nodes_of_nested_graphs_are_told(tmp_path: Path) -> None:
     text = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -134,6 +141,7 @@ def test_nodes_of_nested_graphs_are_told(tmp_path: Path) -> None:
     assert "2 nodes in graphs" in next(line.note for line in needed.lines if line.line == "nested graphs")
 
 
+@pytest.mark.child
 def test_a_broken_file_is_refused_and_not_planned(tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(b"\x08\x01garbage")
@@ -165,6 +173,7 @@ def test_limits_that_say_nothing_are_refused(text: str) -> None:
         parse_memory_limit(text)
 
 
+@pytest.mark.child
 def test_check_holds_what_a_run_takes(model: Path) -> None:
     said = run_here("check", model, "--max-memory", "batch=8: 1MiB")
     assert said.returncode == 0, said.stdout + said.stderr
@@ -173,6 +182,7 @@ def test_check_holds_what_a_run_takes(model: Path) -> None:
     assert "max-memory batch=800" in said.stdout
 
 
+@pytest.mark.child
 def test_check_answers_nothing_where_nobody_knows(tmp_path: Path) -> None:
     text = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -184,6 +194,7 @@ def test_check_answers_nothing_where_nobody_knows(tmp_path: Path) -> None:
     assert "nobody knows" in said.stdout
 
 
+@pytest.mark.child
 def test_cost_says_what_a_run_takes_and_what_fits(model: Path) -> None:
     import json
 

@@ -64,10 +64,12 @@ def test_a_processor_is_called_as_its_maker_does(cpuinfo: Path) -> None:
     assert processor_name(cpuinfo, "linux") == "Intel(R) Xeon(R) Processor @ 3.00GHz"
 
 
+@pytest.mark.child
 def test_a_processor_without_a_name_is_called_by_its_architecture(tmp_path: Path) -> None:
     assert processor_name(tmp_path / "absent", "linux")
 
 
+@pytest.mark.child
 def test_a_command_that_is_absent_leaves_the_architecture() -> None:
     assert processor_name(system="win32")
 

@@ -130,15 +130,18 @@ def program(folder: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.child
 def test_a_command_is_answered_by_what_it_prints(tmp_path: Path) -> None:
     assert ask((program(tmp_path, 'echo "$1"'), "said")) == "said\n"
 
 
+@pytest.mark.child
 def test_a_command_that_is_absent_or_fails_answers_nothing(tmp_path: Path) -> None:
     assert ask((str(tmp_path / "absent"),)) is None
     assert ask((program(tmp_path, "echo half; exit 9"),)) is None
 
 
+@pytest.mark.child
 def test_a_command_that_hangs_is_left_behind(tmp_path: Path) -> None:
     start = time.monotonic()
 

@@ -86,6 +86,7 @@ def test_this_process_has_memory_of_its_own_and_had_at_least_that() -> None:
     assert MIB < own <= peak
 
 
+@pytest.mark.child
 @LINUX
 def test_a_process_that_is_gone_has_no_memory() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
@@ -94,6 +95,7 @@ def test_a_process_that_is_gone_has_no_memory() -> None:
     assert own_nbytes(process.pid) is None
 
 
+@pytest.mark.child
 @LINUX
 def test_the_peak_is_not_that_of_the_process_that_started_it() -> None:
     ballast = bytearray(os.urandom(1 << 10)) * (200 << 10)  # 200 MiB
@@ -103,6 +105,7 @@ def test_the_peak_is_not_that_of_the_process_that_started_it() -> None:
     assert int(said) < len(ballast)
 
 
+@pytest.mark.child
 @LINUX
 def test_a_peak_can_be_forgotten() -> None:
     program = """
@@ -118,6 +121,7 @@ print(before - peak_rss())
     assert int(said) > 50 * MIB
 
 
+@pytest.mark.child
 @LINUX
 def test_growth_is_limited_from_what_there_is() -> None:
     program = """

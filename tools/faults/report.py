@@ -1,4 +1,4 @@
-"""Cases -> the table of docs/faults.md, as text and as Markdown."""
+"""Cases -> the table of build/faults.md, as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ onnxruntime computes something else afterwards, by more than {CHANGED:g} of the 
 `verify` beside PyTorch's module does not say `same`; placed where the module that it tells is one that the fault is
 in, or holds one, or is held by one; explained where it tells a cause, and that of the fault. Clean files are those
 without a fault.
-`make faults` makes the cases and writes this document; `tests/verify/test_faults.py` holds a sample.
+`make faults` makes the cases and writes this document.
 """
 
 

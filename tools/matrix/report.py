@@ -22,7 +22,7 @@ _INTRODUCTION = """# The matrix
 
 Small random models of {architectures} architectures, exported in {exports} ways, each file as it stands and after
 {transforms} transforms. `make matrix` makes every cell, reconciles it with whole contents against the manifest of its
-export, and writes this document; `tests/test_matrix.py` holds a sample of 40 cells and every residue.
+export, and writes this document; `tests/test_matrix.py` holds a sample of cells and every residue.
 
 A mark says that the cell balances: nothing is unexplained, missing, unexpected or differing. A number is the elements
 that are left over. `-`: there is no such file, see the end. `!`: reconciling failed. An asterisk: the file alone,

@@ -57,7 +57,8 @@ def find_cases(folder: Path) -> Iterator[Case]:
         yield from _of_report(kind, make(_folder(folder, kind)))
     for name, graph in _graphs(folder):
         for style, form in GRAPH_FORMATS.items():
-            if not (style == "svg" and not graph.graph.graph.get("collapsed")):
+            is_whole = not graph.graph.graph.get("collapsed")
+            if style != "png" and not (style == "svg" and is_whole):
                 yield Case(f"{name}/{style}", _scrubbed(partial(form, graph)))
     yield from _explanations()
 

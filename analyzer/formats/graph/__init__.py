@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from analyzer.report import GraphReport
 
-__all__ = ["FORMATS", "SUFFIXES", "GraphFormat"]
+__all__ = ["FORMATS", "PICTURES", "SUFFIXES", "GraphFormat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class GraphFormat:
     has_metric: bool = False
     """Whether it shows the metric that was asked for, which its function then takes too."""
 
-    def __call__(self, report: GraphReport) -> str:
+    def __call__(self, report: GraphReport) -> str | bytes:
         module, _, function = self.renderer.partition(":")
-        made: Callable[..., str] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+        made: Callable[..., str | bytes] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
         return made(report.graph, report.metric) if self.has_metric else made(report.graph)
 
 
@@ -39,8 +39,12 @@ FORMATS: dict[str, GraphFormat] = {
     "json": GraphFormat("json:render_json", (".json",)),
     "model-explorer": GraphFormat("model_explorer:render_model_explorer", has_metric=True),
     "svg": GraphFormat("svg:render_svg", (".svg",)),
+    "png": GraphFormat("png:render_png", (".png",)),
 }
 """By the name that `--format` takes."""
+
+PICTURES = frozenset({"svg", "png"})
+"""Those that are drawn: collapsed, folded, and with what is learned alone."""
 
 SUFFIXES = dict(sorted((suffix, name) for name, made in FORMATS.items() for suffix in made.suffixes))
 """Formats by the suffix of an `-o` path."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,8 @@ class Box:
     """Of all parameters; None draws no bar."""
     count: int = 1
     """How many groups it stands for."""
+    roles: tuple[tuple[str, float], ...] = ()
+    """What its learned tensors do, and the part of them that does it, the largest first."""
 
     @property
     def cards(self) -> int:
@@ -93,9 +95,25 @@ def make_box(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
         Line(each, 12, "text", _short_share(parameters, whole)),
         Line(_details(attributes, count), 11, "dim"),
     ]
+    drawn = attributes.get("drawn") or {}
+    if operators := _operators(drawn.get("operators", ())):
+        lines.append(Line(operators, 11, "dim"))
     tooltip = [name, exact, format_share(parameters, whole), format_bytes(attributes["bytes"])]
     tooltip += [f"{format_many(attributes['tensors'], 'tensor')}, {format_many(attributes['nodes'], 'node')}"]
-    return Box("group", tuple(lines), "\n".join(tooltip), parameters / whole if whole else 0.0, count)
+    share = parameters / whole if whole else 0.0
+    held = [(role, size) for role, size in drawn.get("roles", ()) if size]
+    total = sum(size for _, size in held) or 1
+    roles = tuple((role, size / total) for role, size in held) if parameters else ()
+    return Box("group", tuple(lines), "\n".join(tooltip), share, count, roles)
+
+
+_OPERATORS = 3
+"""Kinds of operators that a box names."""
+
+
+def _operators(counted: Sequence[tuple[str, int]]) -> str:
+    said = [f"{format_count(count)} {printable(name)}" for name, count in counted[:_OPERATORS]]
+    return shorten(", ".join(said) + (", ..." if len(counted) > _OPERATORS else ""), _LONGEST + 8)
 
 
 def _why_empty(graph: nx.MultiDiGraph[Any], vertex: Any) -> str:

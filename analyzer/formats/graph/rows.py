@@ -12,8 +12,8 @@ __all__ = ["Row", "edge_rows", "graph_row", "vertex_ids", "vertex_rows"]
 
 Row = dict[str, Any]
 
-_RECORDS = frozenset({"node", "tensor", "entry"})
-"""Attributes that hold this program's own records."""
+_RECORDS = frozenset({"node", "tensor", "entry", "drawn"})
+"""Attributes that hold this program's own records, or what pictures alone say."""
 
 _VERTICES = frozenset({"parent", "copy_of"})
 """Attributes that hold another vertex."""
@@ -52,8 +52,7 @@ def edge_rows(graph: nx.MultiDiGraph[Any], ids: dict[Any, str]) -> Iterator[Row]
     """The attributes of each edge, with its `source`, its `target`, and the `key` that tells it from others there."""
     for source, target, key, attributes in graph.edges(keys=True, data=True):
         row: Row = {"source": ids[source], "target": ids[target], "key": key}
-        for name, value in attributes.items():
-            row[name] = _plain(value)
+        row |= {name: _plain(value) for name, value in attributes.items() if name not in _RECORDS}
         yield row
 
 

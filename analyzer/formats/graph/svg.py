@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
 from analyzer.formats.graph.boxes import INSET, LEADING, PADDING, Box, Line, make_box, text_width
+from analyzer.formats.graph.columns import fold_columns
 from analyzer.formats.graph.graphviz import lay_out_by_graphviz
 from analyzer.formats.graph.layers import Arrow
 from analyzer.formats.graph.layout import Layout, Point, Size, lay_out
@@ -17,7 +18,7 @@ from analyzer.units import format_bytes, format_count, format_many, printable, s
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["MOST_BOXES", "render_svg"]
+__all__ = ["LIGHT", "MOST_BOXES", "ROLES", "render_svg"]
 
 MOST_BOXES = 400
 
@@ -25,40 +26,77 @@ _MARGIN, _HEADER, _FOOTER = 24.0, 58.0, 22.0
 _NAMED_VALUES = 5
 """Of those that an arrow stands for, in its tooltip."""
 
+_SWATCH = 32.0
+"""Beside the name of a role in the legend: its colour, and the gap to the next."""
+_LONGEST_SHAPE, _SHAPE = 36, 10.0
+"""Characters of a shape beside an arrow, and how large they are."""
+
 _CARD = 4.0
 """How far a card of a stack looks out below the next."""
 
-_STYLE = """
-svg { font-family: system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
-.page { fill: #ffffff; }
-.name { fill: #1f2328; font-weight: 600; }
-.text { fill: #1f2328; }
-.dim { fill: #59636e; }
-.group { fill: #f6f8fa; stroke: #c4ccd4; }
-.empty { fill: #ffffff; stroke: #c4ccd4; stroke-dasharray: 3 3; }
-.end { fill: #ddf4ff; stroke: #54aeff; }
-.track { fill: #dfe4e9; }
-.bar { fill: #0969da; }
-.flow { fill: none; stroke: #8c959f; stroke-width: 1.3; }
-.round { fill: none; stroke: #8c959f; stroke-width: 1.3; stroke-dasharray: 2 3; }
-.read { fill: none; stroke: #bc4c00; stroke-width: 1.3; stroke-dasharray: 6 4; }
-.tip { fill: #8c959f; }
-.read-tip { fill: #bc4c00; }
-@media (prefers-color-scheme: dark) {
-.page { fill: #0d1117; }
-.name, .text { fill: #f0f6fc; }
-.dim { fill: #9198a1; }
-.group { fill: #161b22; stroke: #3d444d; }
-.empty { fill: #0d1117; stroke: #3d444d; }
-.end { fill: #10243e; stroke: #1f6feb; }
-.track { fill: #2f353d; }
-.bar { fill: #4493f8; }
-.flow, .round { stroke: #7d8590; }
-.read { stroke: #f0883e; }
-.tip { fill: #7d8590; }
-.read-tip { fill: #f0883e; }
+ROLES: Mapping[str, str] = {
+    "embedding": "#0072B2",
+    "attention": "#D55E00",
+    "feed-forward": "#009E73",
+    "norm": "#CC79A7",
+    "convolution": "#56B4E9",
+    "linear": "#E69F00",
+    "recurrent": "#9A7D0A",
+    "other": "#8C959F",
 }
-"""
+"""What learned tensors do, each with its colour: those of Okabe and Ito, which people who see fewer tell apart."""
+
+LIGHT: Mapping[str, Mapping[str, str]] = {
+    "page": {"fill": "#ffffff"},
+    "name": {"fill": "#1f2328", "font-weight": "600"},
+    "text": {"fill": "#1f2328"},
+    "dim": {"fill": "#59636e"},
+    "group": {"fill": "#f6f8fa", "stroke": "#c4ccd4"},
+    "empty": {"fill": "#ffffff", "stroke": "#c4ccd4", "stroke-dasharray": "3 3"},
+    "end": {"fill": "#ddf4ff", "stroke": "#54aeff"},
+    "track": {"fill": "#dfe4e9"},
+    "halo": {"fill": "#ffffff"},
+    "flow": {"fill": "none", "stroke": "#8c959f", "stroke-width": "1.3"},
+    "round": {"fill": "none", "stroke": "#8c959f", "stroke-width": "1.3", "stroke-dasharray": "2 3"},
+    "read": {"fill": "none", "stroke": "#bc4c00", "stroke-width": "1.3", "stroke-dasharray": "6 4"},
+    "tip": {"fill": "#8c959f"},
+    "read-tip": {"fill": "#bc4c00"},
+    **{f"role-{role}": {"fill": color} for role, color in ROLES.items()},
+}
+"""How each class looks; PNG, which has no other theme, takes it from here too."""
+
+_DARK: Mapping[str, Mapping[str, str]] = {
+    "page": {"fill": "#0d1117"},
+    "name": {"fill": "#f0f6fc"},
+    "text": {"fill": "#f0f6fc"},
+    "dim": {"fill": "#9198a1"},
+    "group": {"fill": "#161b22", "stroke": "#3d444d"},
+    "empty": {"fill": "#0d1117", "stroke": "#3d444d"},
+    "end": {"fill": "#10243e", "stroke": "#1f6feb"},
+    "track": {"fill": "#2f353d"},
+    "halo": {"fill": "#0d1117"},
+    "flow": {"stroke": "#7d8590"},
+    "round": {"stroke": "#7d8590"},
+    "read": {"stroke": "#f0883e"},
+    "tip": {"fill": "#7d8590"},
+    "read-tip": {"fill": "#f0883e"},
+}
+
+
+def _rules(looks: Mapping[str, Mapping[str, str]]) -> str:
+    return "".join(
+        f".{name} {{ {' '.join(f'{key}: {value};' for key, value in look.items())} }}\n"
+        for name, look in looks.items()
+    )
+
+
+_STYLE = (
+    '\nsvg { font-family: system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }\n'
+    f"{_rules(LIGHT)}@media (prefers-color-scheme: dark) {{\n{_rules(_DARK)}}}\n"
+)
+
+Area = tuple[float, float, float, float]
+"""Left, top, width, height."""
 
 Layouts = Sequence[Callable[[Sequence[Size], Sequence[Arrow]], Layout | None]]
 
@@ -82,26 +120,38 @@ def render_svg(graph: nx.MultiDiGraph[Any], layouts: Layouts = (lay_out_by_graph
         for source, target, edge in edges
     ]
     sizes = [(box.size[0] + box.cards * _CARD, box.size[1] + box.cards * _CARD) for box in boxes]
-    layout = next(found for lay in layouts if (found := lay(sizes, arrows)) is not None)
-    drawing = _Drawing(graph.graph, layout.size, has_reads=any(e["kind"] != "flow" for _, _, e in edges))
+    laid = next(found for lay in layouts if (found := lay(sizes, arrows)) is not None)
+    layout = fold_columns(laid, sizes, arrows)
+    used = {role for box in boxes for role, _ in box.roles}
+    has_reads = any(edge["kind"] != "flow" for _, _, edge in edges)
+    drawing = _Drawing(
+        graph.graph, layout.size, [role for role in ROLES if role in used], has_reads=has_reads
+    )
     for (source, target, attributes), route in zip(edges, layout.routes, strict=True):
         names = graph.nodes[source]["name"], graph.nodes[target]["name"]
         drawing.add_arrow(attributes, names, route)
     for box, center in zip(boxes, layout.centers, strict=True):
         drawing.add_box(box, center)
+    for (_, _, attributes), route in zip(edges, layout.routes, strict=True):
+        drawing.add_shape(attributes, route)
     return drawing.text()
 
 
 class _Drawing:
     """The picture under construction."""
 
-    def __init__(self, about: Mapping[str, Any], size: Size, *, has_reads: bool) -> None:
+    def __init__(
+        self, about: Mapping[str, Any], size: Size, roles: Sequence[str], *, has_reads: bool
+    ) -> None:
         title, totals = shorten(printable(about["model"]), 60), _totals(about)
         note = _note(about, has_reads=has_reads)
-        texts = text_width(title, 16, "name"), text_width(totals, 12), text_width(note, 11)
+        legend = sum(text_width(role, 11) + _SWATCH for role in roles)
+        texts = text_width(title, 16, "name"), text_width(totals, 12), text_width(note, 11), legend
         width = max(size[0], *texts) + 2 * _MARGIN
-        height = _HEADER + size[1] + (_FOOTER if note else 0.0) + 2 * _MARGIN
+        height = _HEADER + size[1] + _FOOTER * (bool(note) + bool(roles)) + 2 * _MARGIN
         self.shift = (width - size[0]) / 2, _HEADER + _MARGIN
+        self.width = width
+        self.taken: list[Area] = []
         self.root = ET.Element(
             "svg",
             {
@@ -122,8 +172,18 @@ class _Drawing:
         ET.SubElement(self.root, "rect", {"class": "page", "width": "100%", "height": "100%", "rx": "8"})
         self._text(title, (_MARGIN, _MARGIN + 14), 16, "name")
         self._text(totals, (_MARGIN, _MARGIN + 34), 12, "dim")
+        if roles:
+            self._legend(roles, height - 14 - (_FOOTER if note else 0.0))
         if note:
             self._text(note, (_MARGIN, height - 14), 11, "dim")
+
+    def _legend(self, roles: Sequence[str], y: float) -> None:
+        """What the colours mean."""
+        x = _MARGIN
+        for role in roles:
+            self._rect(self.root, f"role-{role}", (x, y - 9), (10.0, 10.0), 2.0)
+            self._text(role, (x + 15, y), 11, "dim")
+            x += text_width(role, 11) + _SWATCH
 
     def add_arrow(
         self, attributes: Mapping[str, Any], names: tuple[str, str], route: Sequence[Point]
@@ -151,6 +211,7 @@ class _Drawing:
         width, height = box.size
         x = center[0] - (width + box.cards * _CARD) / 2 + self.shift[0]
         y = center[1] - (height + box.cards * _CARD) / 2 + self.shift[1]
+        self.taken.append((x, y, width + box.cards * _CARD, height + box.cards * _CARD))
         group = ET.SubElement(self.root, "g")
         ET.SubElement(group, "title").text = box.tooltip
         for card in range(box.cards, -1, -1):
@@ -162,8 +223,35 @@ class _Drawing:
         if box.share is not None:
             inner = width - 2 * PADDING
             self._rect(group, "track", (x + PADDING, below + 3.0), (inner, 5.0), 2.5)
-            if box.share:
-                self._rect(group, "bar", (x + PADDING, below + 3.0), (max(inner * box.share, 2.0), 5.0), 2.5)
+            left = x + PADDING
+            for role, share in box.roles:
+                long = max(inner * box.share * share, 1.5)
+                self._rect(group, f"role-{role}", (left, below + 3.0), (long, 5.0), 1.5)
+                left += long
+        if box.roles:
+            self._rect(group, f"role-{box.roles[0][0]}", (x, y + 6.0), (3.5, height - 12.0), 1.5)
+
+    def add_shape(self, attributes: Mapping[str, Any], route: Sequence[Point]) -> None:
+        """What flows along an arrow, beside it, where there is room: the tooltip says it too."""
+        shape = shorten(printable(attributes.get("drawn") or ""), _LONGEST_SHAPE)
+        width = text_width(shape, _SHAPE)
+        for x, y in _beside(route, width) if shape else ():
+            area = (x + self.shift[0] - 2, y + self.shift[1] - 10, width + 4, 14.0)
+            if not self._is_free(area):
+                continue
+            self.taken.append(area)
+            self._rect(self.root, "halo", area[:2], area[2:], 2.0)
+            self._text(shape, (area[0] + 2, area[1] + 10), _SHAPE, "dim")
+            return
+
+    def _is_free(self, area: Area) -> bool:
+        x, y, width, height = area
+        if x < 2 or x + width > self.width - 2:
+            return False
+        return not any(
+            x < left + wide and left < x + width and y < top + high and top < y + height
+            for left, top, wide, high in self.taken
+        )
 
     def text(self) -> str:
         """The file."""
@@ -213,6 +301,27 @@ class _Drawing:
         )
 
 
+def _beside(route: Sequence[Point], width: float) -> Iterator[Point]:
+    """Where a text of this width may stand: right or left of the arrow, from the middle of its curves outwards."""
+    curves = [route[at : at + 4] for at in range(0, len(route) - 3, 3)]
+    half = (len(curves) - 1) / 2
+    for part in (0.5, 0.3, 0.7):
+        for number in sorted(range(len(curves)), key=lambda number: abs(number - half)):
+            x, y = _on_curve(curves[number], part)
+            yield x + 6, y + 4
+            yield x - 6 - width, y + 4
+
+
+def _on_curve(curve: Sequence[Point], part: float) -> Point:
+    """The point so far along a Bezier curve."""
+    rest = 1 - part
+    weights = rest**3, 3 * rest**2 * part, 3 * rest * part**2, part**3
+    return (
+        sum(x * weight for (x, _), weight in zip(curve, weights, strict=True)),
+        sum(y * weight for (_, y), weight in zip(curve, weights, strict=True)),
+    )
+
+
 def _totals(about: Mapping[str, Any]) -> str:
     parameters = about["parameters"]
     grouped = f"by {about['by']}" + (f", depth {about['depth']}" if about["depth"] is not None else "")
@@ -235,6 +344,8 @@ def _arrow_tooltip(attributes: Mapping[str, Any], names: tuple[str, str]) -> str
     more = attributes["count"] - len(values)
     if more:
         values.append(f"and {format_count(more)} more")
+    if shape := attributes.get("drawn"):
+        values.append(printable(shape))
     source, target = (shorten(printable(name), 60) for name in names)
     says = {
         "flow": f"from {source} to {target}",

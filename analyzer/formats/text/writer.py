@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -89,9 +90,12 @@ def write_text(
     for block in later:
         made = list(_block(block, pen))
         lines += ["", *made] if made else []
-    text = "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+    text = "\n".join(_COMMAND.sub(r"\1\\x3a", line.rstrip()) for line in lines).strip("\n") + "\n"
     return text.translate(_PLAIN) if ascii else text
 
+
+_COMMAND = re.compile(r"^((?:\s|\x1b\[[\d;]*m)*):(?=[^ -~]*:)")
+"""What a CI job's runner takes for a command to itself, where a long name was broken before its `::`."""
 
 _PLAIN = str.maketrans({"…": "~", "█": "#", "▌": "#", "·": "-"})
 """What stands for characters beyond ASCII that are ours."""
