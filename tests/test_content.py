@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from models import ramp
 
-from analyzer import content
-from analyzer.content import (
+from analyzer.model import content
+from analyzer.model.content import (
     SAMPLES,
     channel_statistics,
     decode_values,

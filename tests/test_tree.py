@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.audit import audit_model
-from analyzer.dtypes import DType
-from analyzer.group import group_by
-from analyzer.group.branches import fold_names, is_learned
-from analyzer.group.keys import ACCOUNTS, KEYS
-from analyzer.group.tree import OWN, TreeRow, build_tree, cut_rows, find_reuse, sum_groups
-from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.group.branches import fold_names, is_learned
+from analyzer.account.group.keys import ACCOUNTS, KEYS
+from analyzer.account.group.tree import OWN, TreeRow, build_tree, cut_rows, find_reuse, sum_groups
+from analyzer.account.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run
 from analyzer.model import Carrier, File, Graph, Model, NoPayload, StoredTensor
-from analyzer.wiring import Wiring
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import Wiring
 
 TOTALS = (
     "parameters",

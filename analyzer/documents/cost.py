@@ -16,22 +16,6 @@ from analyzer.documents.memory import (
     MemoryRoom,
 )
 
-__all__ = [
-    "Amount",
-    "CostAgainst",
-    "CostAxis",
-    "CostDiffering",
-    "CostDocument",
-    "CostGroup",
-    "CostMeasured",
-    "CostModel",
-    "CostOperator",
-    "CostTerm",
-    "CostTotals",
-    "CostUnknown",
-    "MeasuredMacs",
-]
-
 
 class CostDocument(Stamped, frozen=True, kw_only=True):
     """A report of `onnxledger cost --format json`."""

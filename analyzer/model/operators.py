@@ -13,23 +13,6 @@ from dataclasses import dataclass
 
 from analyzer.model import DEFAULT_DOMAIN, Node
 
-__all__ = [
-    "CARRIES",
-    "DECODES",
-    "MEASURES",
-    "MOVES",
-    "OPERATORS",
-    "Kind",
-    "Operator",
-    "Slot",
-    "find_operator",
-    "is_integer_product",
-    "is_own",
-    "kind_of",
-    "named",
-    "operator_of",
-]
-
 
 class Slot(enum.StrEnum):
     """What an input is to its operator."""

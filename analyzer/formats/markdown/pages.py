@@ -30,9 +30,7 @@ from analyzer.pages.page import (
     pieces_of,
     say,
 )
-from analyzer.units import format_many, format_others
-
-__all__ = ["LONGEST", "write_markdown"]
+from analyzer.text import format_many, format_others
 
 LONGEST = 60_000
 """Characters of a report: a comment on GitHub holds 65,536, and who posts it may add something."""
@@ -138,7 +136,7 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
 
 def _passage(block: Passage) -> Iterator[pieces.Block]:
     """Texts that begin with their headings; code is fenced."""
-    from analyzer.findings.catalog import list_paragraphs  # others need no catalogue
+    from analyzer.account.findings.catalog import list_paragraphs  # others need no catalogue
 
     if block.title:
         yield pieces.Heading((pieces.Code(block.title),))

@@ -22,9 +22,7 @@ from analyzer.formats.markdown.pieces import (
     Strong,
     Table,
 )
-from analyzer.units import printable, shorten
-
-__all__ = ["escape", "write_blocks"]
+from analyzer.text import printable, shorten
 
 
 def write_blocks(blocks: Iterable[Block]) -> str:
