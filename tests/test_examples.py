@@ -24,7 +24,7 @@ from models import (
     text_model,
 )
 
-from analyzer.ledger import Entry, Evidence, Ledger
+from analyzer.account.ledger import Entry, Evidence, Ledger
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "reference" / "rules.md", ROOT / "docs" / "counting.md")

@@ -28,7 +28,7 @@ from analyzer.cli import command, main
 from analyzer.commands.graph import graph
 from analyzer.errors import UsageError
 from analyzer.formats.graph import FORMATS, SUFFIXES
-from analyzer.report import GraphMetric
+from analyzer.reports import GraphMetric
 from analyzer.schemas import load_schema
 
 TEXT = (

@@ -9,22 +9,6 @@ from msgspec import Meta, field
 from analyzer.documents.base import NodeKeys, Nodes, Parts, Record, Share, Stamped, Text
 from analyzer.documents.memory import FittingSize, MeasuredMemory, MemoryLine, MemoryPeak, MemoryRoom
 
-__all__ = [
-    "Amount",
-    "CostAgainst",
-    "CostAxis",
-    "CostDiffering",
-    "CostDocument",
-    "CostGroup",
-    "CostMeasured",
-    "CostModel",
-    "CostOperator",
-    "CostTerm",
-    "CostTotals",
-    "CostUnknown",
-    "MeasuredMacs",
-]
-
 
 class CostDocument(Stamped, frozen=True, kw_only=True):
     """A report of `onnxledger cost --format json`."""

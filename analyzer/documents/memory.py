@@ -6,10 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from analyzer.cost.memory.account import Basis
 from analyzer.documents.base import Bytes, Record, Text
-from analyzer.memory.account import Basis
-
-__all__ = ["FittingSize", "LiveTensor", "MeasuredMemory", "MemoryLine", "MemoryPeak", "MemoryRoom"]
 
 _Position = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
 _Elements = Annotated[int, Meta(ge=0, extra={"unit": "elements"})]

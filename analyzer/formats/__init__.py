@@ -1,6 +1,6 @@
 """Report -> str, one file or folder per format; some formats, such as pictures, are of some reports only.
 
-Nothing is loaded before it is needed: whoever wants `analyzer.units` need not know of reports.
+Nothing is loaded before it is needed: whoever wants `analyzer.text` need not know of reports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from analyzer.schemas import schema_name
 
 if TYPE_CHECKING:
     from analyzer.documents.base import Head
-    from analyzer.report import GraphReport, Report
+    from analyzer.reports import GraphReport, Report
 
 __all__ = [
     "FORMATS",
@@ -135,7 +135,7 @@ def render_report(
         UsageError: there is no such format of such a report.
         MissingExtraError: the format needs what is not installed.
     """
-    from analyzer.report import GraphReport
+    from analyzer.reports import GraphReport
 
     name = type(report).__name__
     if isinstance(report, GraphReport):
@@ -168,7 +168,7 @@ def save_report(report: Report | GraphReport, path: Path | str, options: RenderO
 
 def _style_of(report: Report | GraphReport, path: Path) -> str:
     from analyzer.formats.graph import SUFFIXES
-    from analyzer.report import GraphReport
+    from analyzer.reports import GraphReport
 
     if not isinstance(report, GraphReport):
         suffix = find_format(path, type(report).__name__).suffix
@@ -186,7 +186,7 @@ def render_saved(
     """Saved reports again, without the models that they are of.
 
     Args:
-        documents: what `analyzer.saved.read_any_report` reads. Of several only HTML makes one: a page with a section
+        documents: what `documents.saved.read_any_report` reads. Of several only HTML makes one: a page with a section
             for each, of which the first gives it its title.
         style: a name in `FORMATS`, of a format that such a report has.
         options: rows, width, colour.
@@ -195,7 +195,7 @@ def render_saved(
         MissingExtraError: the format needs what is not installed.
         UsageError: there is no such format of such a report, or a document has a wrong value.
     """
-    from analyzer.saved import to_typed
+    from analyzer.documents.saved import to_typed
 
     known = find_saved_formats(documents[0])
     if style not in FORMATS or FORMATS[style] not in known.values():

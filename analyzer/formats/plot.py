@@ -12,13 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analyzer.documents.saved.timing import rebuild_timing
 from analyzer.documents.time import SweepDocument, TimeDocument
 from analyzer.errors import MissingExtraError
 from analyzer.formats.options import RenderOptions
-from analyzer.saved.timing import rebuild_timing
-from analyzer.timing.record import Timing
-from analyzer.timing.rows import Growth, TimeRow, fit_growth, grow_latency, lengths, make_rows, total_group
-from analyzer.units import (
+from analyzer.text import (
     format_count,
     format_many,
     format_ms,
@@ -27,13 +25,13 @@ from analyzer.units import (
     printable,
     shorten,
 )
+from analyzer.timing.record import Timing
+from analyzer.timing.rows import Growth, TimeRow, fit_growth, grow_latency, lengths, make_rows, total_group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-__all__ = ["render_plot", "render_png", "render_svg"]
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6000")
 """Of Okabe and Ito, which people who see fewer colours tell apart; their yellow is too light for lines."""

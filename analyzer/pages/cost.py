@@ -25,9 +25,7 @@ from analyzer.pages.page import (
     Tone,
 )
 from analyzer.pages.shared import title_groups
-from analyzer.units import format_bytes, format_count, format_many, short_count
-
-__all__ = ["describe_cost"]
+from analyzer.text import format_bytes, format_count, format_many, short_count
 
 
 def describe_cost(document: CostDocument) -> Page:

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from analyzer.documents.cost import CostDocument
 from analyzer.documents.memory import FittingSize
 from analyzer.pages.page import Block, Column, Detail, Fact, Facts, Kind, Notes, Row, Table
-from analyzer.units import format_bytes, format_count
-
-__all__ = ["memory_answer", "memory_blocks"]
+from analyzer.text import format_bytes, format_count
 
 
 def memory_answer(document: CostDocument) -> str:

@@ -16,10 +16,10 @@ from models import external, finding_ids, ramp, save, set_metadata, text_model
 from onnx import helper, numpy_helper
 
 import analyzer
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.findings.catalog import EXPLANATIONS, explain, list_paragraphs
+from analyzer.account.ledger import Ledger, Severity
 from analyzer.errors import UsageError
-from analyzer.findings.catalog import EXPLANATIONS, explain, list_paragraphs
-from analyzer.ledger import Ledger, Severity
 from analyzer.reconciliation import UNBALANCED
 
 SOURCES = Path(analyzer.__file__).parent
@@ -115,7 +115,8 @@ def test_other_findings_that_a_text_names_are_there(id_):
 
 @pytest.mark.child
 def test_catalogue_loads_no_numbers():
-    code = "import sys, analyzer.findings.catalog; print([m for m in ('numpy', 'onnx', 'rich') if m in sys.modules])"
+    heavy = "[m for m in ('numpy', 'onnx', 'rich') if m in sys.modules]"
+    code = f"import sys, analyzer.account.findings.catalog; print({heavy})"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
+from analyzer.account.findings.catalog import load_explanations
 from analyzer.budget.measuring import METRICS
 from analyzer.documents.base import Record
 from analyzer.documents.kinds import DOCUMENTS
-from analyzer.dtypes import DType
-from analyzer.findings.catalog import load_explanations
 from analyzer.formulas.rows import Precision
+from analyzer.model.dtypes import DType
 
 __all__ = ["FOLDER", "VALUES", "docstrings", "generate", "records_of"]
 

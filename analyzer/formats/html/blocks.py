@@ -6,27 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Answer",
-    "Block",
-    "Cell",
-    "Chart",
-    "Column",
-    "Fact",
-    "Facts",
-    "Finding",
-    "Findings",
-    "Grid",
-    "Keys",
-    "Notes",
-    "Passage",
-    "Section",
-    "Table",
-    "Tile",
-    "Tiles",
-    "find_shown",
-]
-
 Cell: TypeAlias = "int | str"
 """Counts are exact, and get their separators where they are shown; whatever else is text already."""
 

@@ -18,8 +18,6 @@ from analyzer.formats.json.memory import (
 )
 from analyzer.formats.json.parts import Fields, head
 
-__all__ = ["document_cost"]
-
 
 def document_cost(report: CostReport) -> records.CostDocument:
     """What `cost` answers."""

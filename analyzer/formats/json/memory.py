@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from analyzer.cost.memory.answer import MemoryAnswer
+from analyzer.cost.memory.polynomials import Polynomial
 from analyzer.documents.memory import FittingSize, LiveTensor, MemoryLine, MemoryPeak, MemoryRoom
 from analyzer.formats.json.parts import utf8
-from analyzer.memory.answer import MemoryAnswer
-from analyzer.memory.polynomials import Polynomial
-
-__all__ = ["document_fits", "document_lines", "document_peak", "document_room", "document_sizes"]
 
 
 def document_lines(answer: MemoryAnswer) -> list[MemoryLine]:
