@@ -36,7 +36,14 @@ from analyzer.model.dtypes import DType
 from analyzer.reconciliation import reconcile_ledger
 from analyzer.recover import recover_state
 from analyzer.recover.ownnames import read_own_names
-from analyzer.reports import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
+from analyzer.reports import (
+    ExportReport,
+    Inspection,
+    ReconcileReport,
+    RecoverReport,
+    Report,
+    SurveyReport,
+)
 from analyzer.survey import survey_models
 from analyzer.timing.side_by_side import compare_timings
 from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport

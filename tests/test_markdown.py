@@ -38,7 +38,14 @@ from analyzer.comparison import compare_ledgers
 from analyzer.formats.markdown import LONGEST, render_markdown
 from analyzer.formats.options import RenderOptions
 from analyzer.recover import recover_state
-from analyzer.reports import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
+from analyzer.reports import (
+    ExportReport,
+    Inspection,
+    ReconcileReport,
+    RecoverReport,
+    Report,
+    SurveyReport,
+)
 from analyzer.survey import survey_models
 from analyzer.text import printable, shorten
 from analyzer.timing.side_by_side import compare_timings

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzer import text
 from analyzer.text import (
     format_bytes,
     format_count,
@@ -144,7 +145,7 @@ def test_printed_names_hold_no_control_or_format_character(name):
 
 def test_rows_of_what_is_not_shown_are_written_in_one_place():
     """`[1 others]` came of each report writing its own."""
-    sources = {path: path.read_text(encoding="utf-8") for path in Path(units.__file__).parent.rglob("*.py")}
+    sources = {path: path.read_text(encoding="utf-8") for path in Path(text.__file__).parent.rglob("*.py")}
 
     assert len(sources) > 200
     assert [path.name for path, source in sources.items() if re.search(r"\} others\b", source)] == []

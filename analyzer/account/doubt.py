@@ -155,7 +155,7 @@ def find_doubt(ledger: Ledger) -> Doubt:
     """What contents could still take away from the parameters, and what could still be added to them.
 
     What repeats another has as many elements. A PyTorch name that nothing else in a single file has makes a tensor a
-    parameter of its own, whatever it holds, as in `analyzer.account.copies`; but rows that an exporter gathered count by what
+    parameter of its own, whatever it holds, as in `copies`; but rows that an exporter gathered count by what
     they hold. Opaque data may be learned; and of what counts once by its name alone each may be a tensor of its own.
     """
     reason = _say_why(ledger)

@@ -348,7 +348,7 @@ class Ledger:
     node_scopes: Mapping[Place, str] = field(default_factory=dict)
     """Scope of each node that has one, of its own or by its neighbours (`analyzer.account.scopes.owners`)."""
     traced_scopes: Mapping[Place, str] = field(default_factory=dict)
-    """Those of them that the nodes tell of themselves, in their notes or their names (`analyzer.account.scopes.paths`)."""
+    """Those of them that the nodes tell of themselves, in their notes or their names (`scopes.paths`)."""
     shared_nbytes: int = 0
     """Payload bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
     content: ContentMode = "sampled"

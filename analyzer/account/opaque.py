@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzer.account.decoding.encodings import CODES, Encoded, find_encoding
+from analyzer.account.decoding import CODES, Encoded
+from analyzer.account.decoding.encodings import find_encoding
 from analyzer.account.ledger import Opaque
 from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.content import Array, sample_positions

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.account.decoding.encodings import CODES, find_packing
+from analyzer.account.decoding import CODES
+from analyzer.account.decoding.encodings import find_packing
 from analyzer.account.findings.facts import count_freed
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.model import Carrier, StoredTensor, is_training

@@ -85,7 +85,7 @@ def compare_ledgers(
 
     Args:
         content: how many values of tensors are compared that are otherwise alike: none, those at fixed positions, all.
-        followed: where the learned tensors of one are in the other, where that was asked (`analyzer.comparison.following`).
+        followed: where the learned tensors of one are in the other, where that was asked (`comparison.following`).
 
     Raises:
         UsageError: values are to be compared, and one side has none, being a saved report.

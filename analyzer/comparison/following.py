@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from analyzer.account.decoding.encodings import CODES
+from analyzer.account.decoding import CODES
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.comparison.record import Followed, Step
 from analyzer.manifest import BatchNorm, Buffer, Manifest, Parameter

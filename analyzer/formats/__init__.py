@@ -188,7 +188,7 @@ def render_saved(
     """Saved reports again, without the models that they are of.
 
     Args:
-        documents: what `analyzer.documents.saved.read_any_report` reads. Of several only HTML makes one: a page with a section
+        documents: what `documents.saved.read_any_report` reads. Of several only HTML makes one: a page with a section
             for each, of which the first gives it its title.
         style: a name in `FORMATS`, of a format that such a report has.
         options: rows, width, colour.

@@ -79,11 +79,6 @@ def sample(array: Array, salt: str = "") -> Array:
     return array.reshape(-1)[sample_positions(array.size, salt)]
 
 
-def sample_transposed(matrix: Array, salt: str = "") -> Array:
-    """What `sample` would give for the transpose of a (rows, columns) matrix."""
-    return matrix.reshape(-1)[transposed_positions(matrix.shape[0], matrix.shape[1], salt)]
-
-
 def transposed_positions(rows: int, columns: int, salt: str = "") -> npt.NDArray[np.int64]:
     """Where in a (rows, columns) matrix the elements stand that `sample` would take of its transpose.
 

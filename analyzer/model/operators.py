@@ -433,16 +433,6 @@ OPERATORS: Mapping[str, Mapping[str, Operator]] = _collect()
 _NONE: Mapping[str, Operator] = {}
 
 
-def find_operator(domain: str, op_type: str) -> Operator | None:
-    """The operator of a name in a domain; None where nobody knows it.
-
-    >>> find_operator("ai.onnx", "QLinearConv").slot(4), find_operator("", "Concat").hands_on(7)
-    (<Slot.SCALE: 'scale'>, True)
-    >>> find_operator("com.microsoft", "Conv")
-    """
-    return OPERATORS.get(domain, _NONE).get(op_type)
-
-
 def operator_of(node: Node) -> Operator | None:
     """The operator that a node is; None where nobody knows it: its domain is unknown, or lacks the name."""
     return OPERATORS.get(node.domain, _NONE).get(node.op_type)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.account.decoding.encodings import Encoded, find_encoding
+from analyzer.account.decoding import Encoded
+from analyzer.account.decoding.encodings import find_encoding
 from analyzer.account.ledger import Entry
 from analyzer.manifest import Buffer, Manifest, Parameter
 from analyzer.model import Key
@@ -168,7 +169,7 @@ class Originals:
         return self.cast_row_digests(tensor, tensor.dtype)
 
     def cast_row_digests(self, tensor: Parameter | Buffer, dtype: DType) -> npt.NDArray[np.uint64] | None:
-        """Of each row in another type, in the form that `analyzer.model.content.rounded` gives; kept for the next entry."""
+        """Of each row in another type, in the form that `model.content.rounded` gives; kept for the next entry."""
         key = (tensor.name, dtype)
         if key not in self._rows:
             values = self.values(tensor) if len(tensor.shape) >= 2 and tensor.numel else None

@@ -1,6 +1,6 @@
 """Settled books -> Reconciliation: the sums of the bridge, findings, what is nearest, and whether wiring changed.
 
-Wiring is compared by the digest of `analyzer.model.fingerprint`, with each weight under its PyTorch name. It says something
+Wiring is compared by the digest of `model.fingerprint`, with each weight under its PyTorch name. It says something
 of files as they were exported: whoever optimizes a file, or encodes its weights, changes it, and then nothing is
 compared.
 """

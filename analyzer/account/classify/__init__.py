@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from analyzer.account.classify.structure import role_by_structure
-from analyzer.account.decoding.encodings import CODES, find_encoding, logical_numel
+from analyzer.account.decoding import CODES
+from analyzer.account.decoding.encodings import find_encoding, logical_numel
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import (
     Provenance,
@@ -84,9 +85,9 @@ class _Context:
 
 
 def classify(model: Model, wiring: Wiring, companions: Collection[Key]) -> tuple[Entry, ...]:
-    """Enter every stored tensor once, in file order. Only PyTorch names give a scope here (`analyzer.account.scopes.owners`).
+    """Enter every stored tensor once, in file order. Only PyTorch names give a scope here (`scopes.owners`).
 
-    Content is not looked at (`analyzer.account.copies` does). `companions` are the scales and zero points of stored codes.
+    Content is not looked at (`copies` does). `companions` are the scales and zero points of stored codes.
     """
     entries: list[Entry] = []
     for part, graphs in model.by_part():
@@ -184,7 +185,7 @@ def _by_annotation(tensor: StoredTensor, context: _Context) -> Decision | None:
 
 
 def _by_encoding(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """A scale or zero point of stored codes, wherever the arithmetic applies it (`analyzer.account.decoding.encodings`)."""
+    """A scale or zero point of stored codes, wherever the arithmetic applies it (`decoding.encodings`)."""
     return Decision(Role.QUANTIZATION, "structure:scale") if tensor.key in context.companions else None
 
 

@@ -2,7 +2,7 @@
 
 Content alone does not say it of every tensor: external data that two graphs refer to need not be read, a bias of zeros
 is the same parameter in two files only if it has the same name there, and a name is all there is where contents are
-not looked at. Within one file two names are two parameters; what `analyzer.account.copies` finds in several files is held
+not looked at. Within one file two names are two parameters; what `copies` finds in several files is held
 against that too.
 """
 

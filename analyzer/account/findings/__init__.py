@@ -1,6 +1,6 @@
 """What the user of a readable file should know: the rules that find it, and the catalogue that explains it.
 
-`analyzer.account.findings.rules` runs the rules, `analyzer.account.findings.catalog` explains each id, and loads nothing but that.
+`findings.rules` runs the rules, `findings.catalog` explains each id, and loads nothing but that.
 Here are the ids that other rooms ask for: which of them say that a tensor's content is not to be had.
 """
 

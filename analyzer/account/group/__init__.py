@@ -25,7 +25,7 @@ def group_by(
 
     Args:
         ledger: the account of one model.
-        by: one of `analyzer.account.group.keys.KEYS`, or several with commas between them; or `bytes`, the accounts. None takes
+        by: one of `group.keys.KEYS`, or several with commas between them; or `bytes`, the accounts. None takes
             the first that tells the parts of the model apart (`analyzer.account.group.keys.choose_key`).
         depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
             with three groups or more, for blocks 1.

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.account.group import group_by
 from analyzer.account.group.branches import Branch, fold, grow, is_learned
 from analyzer.account.group.keys import DEEPEST, NESTED, UNSCOPED, Label, first_telling_depth
-from analyzer.account.ledger import Group, Grouping, Ledger
+from analyzer.account.ledger import Group, Grouping
 from analyzer.text import format_others
 
 OWN = "(own)"
@@ -79,21 +78,6 @@ def cut_rows(
     kept = [at for children in after.values() for at in children]
     closed = sum(_count_below(rows, at) for at in kept if at not in after)
     return tuple(_lay_out(_ROOT, rows, after, others)), closed
-
-
-def find_reuse(ledger: Ledger) -> tuple[TreeRow, ...]:
-    """The outermost modules, or blocks where no names tell, whose learned tensors are all used k > 1 times.
-
-    A row's `total.applications` is k, its `total.unshared_parameters` what it would take without sharing.
-    """
-    if all(entry.applications == 1 for entry in ledger.entries):
-        return ()
-    has_scopes = any(entry.parameters and entry.has_scope for entry in ledger.entries)
-    by = "block" if not has_scopes and ledger.blocks is not None and ledger.blocks.count else "scope"
-    grouping = group_by(ledger, by, DEEPEST)
-    learned = replace(grouping, groups=tuple(group for group in grouping.groups if group.parameters))
-    branches = fold(grow(learned, alike=("parameters", "unshared_parameters")))
-    return tuple(row for branch in branches for row in _reused(branch, None))
 
 
 def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -> Group:
@@ -190,19 +174,6 @@ def _row(branch: Branch, level: int, title: str, name: str) -> TreeRow:
     total = sum_groups(name, groups)
     members = tuple(group.label for group in groups)
     return TreeRow(level, title, branch.count, total.parameters // branch.count, total, members)
-
-
-def _reused(branch: Branch, name: str | None) -> Iterator[TreeRow]:
-    """What is reused of a branch: all of it, or what is below. A list of one is no module: it is named by its item."""
-    name = branch.step.after(name)
-    parts = fold(branch.children)
-    uses = {group.applications for group in branch.groups}
-    is_list = len(parts) == 1 and not branch.own and parts[0].step.text[:1].isdigit()
-    if len(uses) == 1 and uses != {1} and not is_list:
-        yield _row(branch, 0, name, name)
-    else:
-        for part in parts:
-            yield from _reused(part, name)
 
 
 # what there is room for

@@ -63,7 +63,7 @@ def settle_scopes(
         wiring: who reads what.
         flow: what flows between the nodes.
         traced: what nodes say of themselves (`analyzer.account.scopes.paths.scope_nodes`).
-        decodes: for each scale or zero point, the codes that it belongs to (`analyzer.account.classify.find_companions`).
+        decodes: for each scale or zero point, the codes that it belongs to (`classify.find_companions`).
 
     Returns:
         The entries with `scope` and `scoped_by`; (scope, rule) of the nodes that are not in `traced`.
@@ -148,7 +148,7 @@ def _by_codes(entry: Entry, ground: _Ground) -> Scope | None:
 
 
 def _by_readers(entry: Entry, ground: _Ground) -> Scope | None:
-    """The nodes that read it, by what the strongest of their evidence says (`analyzer.account.scopes.neighbours.STRENGTH`)."""
+    """The nodes that read it, by what the strongest of their evidence says (`scopes.neighbours.STRENGTH`)."""
     found = ground.of_readers(entry)
     return found if found is not None and found[1] not in _WEAK else None
 

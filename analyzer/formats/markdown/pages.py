@@ -139,7 +139,7 @@ def _passage(block: Passage) -> Iterator[pieces.Block]:
     from analyzer.account.findings.catalog import list_paragraphs  # others need no catalogue
 
     if block.title:
-        yield pieces.Heading((pieces.Code(block.title),))
+        yield pieces.Heading((Code(block.title),))
     if block.lead:
         yield pieces.Line((_capital(block.lead),))
     for at, (heading, text) in enumerate(block.parts):
@@ -149,7 +149,7 @@ def _passage(block: Passage) -> Iterator[pieces.Block]:
                 yield pieces.Listing(part, "bash" if part.startswith("onnxledger ") else "python")
                 continue
             told: list[pieces.Piece] = [pieces.Strong(f"{heading}."), " "] if heading and not number else []
-            told += [pieces.Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
+            told += [Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
             if is_last and block.more is not None:
                 told += [" More: ", block.more]
             yield pieces.Line(tuple(told))

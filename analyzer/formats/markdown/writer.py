@@ -9,19 +9,17 @@ from collections.abc import Iterable, Iterator
 from analyzer.formats.markdown.pieces import (
     Block,
     Cell,
-    Code,
     Fold,
     Heading,
     Items,
     Line,
-    Link,
     Listing,
-    Math,
     Piece,
     Row,
     Strong,
     Table,
 )
+from analyzer.pages.page import Code, Link, Math
 from analyzer.text import printable, shorten
 
 
