@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pytest
 from commands import run_here
 from models import noise, save, text_model
 
 from analyzer.schemas import load_schema
+
+pytestmark = pytest.mark.child  # the optimized graph is asked of onnxruntime in a process of its own
 
 TEXT = """
 g (float[b, 64] x) => (float[b, 8] y) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import textwrap
@@ -92,6 +93,7 @@ def _extras(kind: Any) -> Iterable[dict[str, Any]]:
         yield from _extras(kind.__origin__)
 
 
+@functools.cache
 def docstrings(record: type[Record]) -> dict[str, str]:
     """What stands below each field of a record, and of those that it is made from."""
     found: dict[str, str] = {}
