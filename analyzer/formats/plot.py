@@ -80,7 +80,7 @@ def render_png(report: Drawn, options: RenderOptions | None = None) -> bytes:
     """As `render_plot`.
 
     Raises:
-        MissingExtraError: as of that.
+        MissingExtraError, UsageError: as of that.
     """
     return render_plot(report, "png")
 
@@ -89,7 +89,7 @@ def render_svg(report: Drawn, options: RenderOptions | None = None) -> bytes:
     """As `render_plot`.
 
     Raises:
-        MissingExtraError: as of that.
+        MissingExtraError, UsageError: as of that.
     """
     return render_plot(report, "svg")
 

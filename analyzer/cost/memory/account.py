@@ -56,10 +56,9 @@ class Live:
     """Of the node that makes it."""
 
     nbytes: int
-
+    """Bytes in use."""
     saves: int | None = None
     """Bytes by which the peak of the whole run would be lower without it; None of small ones, which nobody asked."""
-    """Bytes in use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class LiveStep:
     group: str | None
     """Its subgraph; None of a node that the file lacks."""
     nbytes: int
+    """Bytes in use."""
 
 
 def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
