@@ -437,7 +437,9 @@ def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
         elif versions and (low := min(versions)) != max(versions):
             lacking = f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low} and another"
         elif versions and not 0 < low < HIGHEST_VERSION:
-            lacking = f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low}, which is no version"
+            lacking = (
+                f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low}, which is no version"
+            )
         elif versions:
             found[component.name or DEFAULT_DOMAIN] = low
     return found, lacking or ("" if found else f"the model imports no opset of {DEFAULT_DOMAIN}")
