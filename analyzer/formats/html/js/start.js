@@ -43,6 +43,26 @@ const setTheme = (theme) => {
   redraws.forEach((redraw) => redraw());
 };
 
+const THEME = "onnxledger-theme";
+
+/** The theme that was chosen before, on this page or on another report; a browser may keep nothing. */
+const keptTheme = () => {
+  try {
+    const kept = localStorage.getItem(THEME);
+    return ["light", "dark"].includes(kept) ? kept : null;
+  } catch {
+    return null;
+  }
+};
+
+const keepTheme = () => {
+  try {
+    localStorage.setItem(THEME, root.dataset.theme);
+  } catch {
+    // A page in a frame, or a browser that is told to, keeps nothing.
+  }
+};
+
 /** Buttons of which one is pressed. */
 const choice = (label, names, chosen, choose) => {
   const buttons = names.map((name, index) =>
