@@ -322,7 +322,11 @@ def _tensors(document: CompareDocument) -> Table:
         )
         for pair in differing
     )
-    return Table(columns, rows, title="tensors that differ", is_long=True, key=TENSORS)
+    return Table(columns, rows, title="tensors that differ", is_long=True, brief=_BRIEF, key=TENSORS)
+
+
+_BRIEF = 5
+"""Tensors that are named first: groups say where the change is."""
 
 
 def _notes(pair: TensorPair) -> Iterator[str]:

@@ -62,7 +62,7 @@ def describe_inspection(document: InspectDocument) -> Page:
         blocks.append(Notes((wasted,), detail=Detail.FIRST))
     blocks.append(_chart(document))
     blocks += [_components(document)] if document.components else []
-    title = title_groups(document.by, document.depth)
+    title = title_groups(document.by, document.depth, document.tree)
     groups = table_groups(
         document.tree, document.groups, document.group_balance, document.by, title, totals.parameters
     )
@@ -226,7 +226,7 @@ def _schemes(document: InspectDocument) -> str:
         computing = [each for each in document.operators if each.op_type.startswith(_AT_RUN_TIME)]
         nodes = ", ".join(f"{format_count(each.nodes)} {each.op_type}" for each in computing[:2])
         said["dynamic"] += f": {nodes}" if nodes else ""
-    return ", ".join(filter(None, said.values()))
+    return "; ".join(filter(None, said.values()))
 
 
 def _ends(model: Model) -> Facts:

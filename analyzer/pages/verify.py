@@ -86,11 +86,16 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
         inner,
         title="inner values that are not the same",
         is_long=True,
+        brief=_BRIEF,
         key="values",
     )
     yield _differences(document)
     yield Notes(tuple(f"not tried: {each}" for each in document.uncovered))
     yield _inputs(document)
+
+
+_BRIEF = 5
+"""Values and nodes that are named first: the answer says where the two part."""
 
 
 def _inputs(document: VerifyDocument) -> Table:
@@ -130,4 +135,4 @@ def _differences(document: VerifyDocument) -> Table:
         Column("here", Kind.PROSE, room=9),
         Column("there", Kind.PROSE, room=9),
     )
-    return Table(columns, rows, title="without running", is_long=True, key="wiring")
+    return Table(columns, rows, title="without running", is_long=True, brief=_BRIEF, key="wiring")

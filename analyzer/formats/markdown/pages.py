@@ -83,7 +83,7 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     if said:
         yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
     for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
-        made = tuple(_block(block, rows))
+        made = tuple(_block(block, rows, verbose))
         if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
             yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), made)
         else:
@@ -107,7 +107,7 @@ def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
+def _block(block: Block, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     match block:
         case Facts(facts=facts) if facts:
             yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
@@ -128,7 +128,7 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
                 cells.append((format_many(len(problems) - len(shown), "more finding"),))
             yield pieces.Items(tuple(cells))
         case Table() if block.rows or block.total:
-            cut = cut_table(block, rows)
+            cut = cut_table(block, rows, verbose=verbose)
             yield _table(cut)
             for note in cut.notes:
                 yield pieces.Line((note,))

@@ -112,7 +112,7 @@ def _head(page: Page, pen: _Pen) -> Iterator[str]:
     if subject and about and gap >= 3:
         yield f"{pen.dye(subject, 'bold')}{' ' * gap}{about}"
     else:
-        yield from (pen.dye(line, "bold") for line in _wrap(subject, pen.width))
+        yield from (pen.dye(line, "bold") for line in _wrap_path(subject, pen.width))
         yield from _wrap(about, pen.width)
     if page.answer:
         for line in _wrap(printable(page.answer), pen.width):
@@ -217,6 +217,7 @@ def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
     shown = block.problems if pen.is_whole else block.problems[:_LINES]
     for problem in shown:
         is_short = block.is_short and not pen.is_whole
+        is_short = is_short and not (block.has_whole_errors and problem.severity == "error")
         yield from _short_problem(problem, pen) if is_short else _problem(problem, pen)
     left = block.problems[len(shown) :]
     for severity, found in groupby(left, key=lambda each: each.severity):
@@ -247,9 +248,14 @@ def _shorten_problem(model: str, problem: Problem, room: int) -> str:
     whole = printable(f"{model}{problem.message}")
     short = [printable(f"{model}{problem.short}")] if problem.short else []
     parts = short or [whole[:at] for at in reversed(_clauses(whole))]
-    shapes = [shape for shape in _SHAPES if shape[0] <= len(subjects)] + [(0, 0)]
-    named = [(part, *shape) for part in parts for shape in shapes[:-1]]
-    tried = [*((whole, *shape) for shape in shapes), *named, *((part, 0, 0) for part in parts)]
+    shapes = [shape for shape in _SHAPES if shape[0] <= len(subjects)]
+    first = [(whole, *shape) for shape in shapes]
+    named = [(part, *shape) for part in parts for shape in shapes]
+    alone = [(whole, 0, 0)]
+    rest = (
+        [*alone, *named] if problem.severity == "error" else [*named, *alone]
+    )  # how much weighs more than which
+    tried = [*first, *rest, *((part, 0, 0) for part in parts)]
     for clause, count, width in tried:
         names = ", ".join(printable(shorten(each, width)) for each in subjects[:count])
         more = ", ..." if names and len(subjects) > count else ""
@@ -348,6 +354,22 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False) or [text]
 
 
+def _wrap_path(text: str, width: int) -> list[str]:
+    """A name that has no room goes on in a further line behind a `/`, so that the file's own name stays whole.
+
+    >>> _wrap_path("models/bert/model.onnx", 16), _wrap_path("model.onnx against a.json", 16)
+    (['models/bert/', 'model.onnx'], ['model.onnx', 'against a.json'])
+    """
+    lines: list[str] = []
+    line = ""
+    for word in text.replace(" ", " \n").replace("/", "/\n").split("\n"):
+        if line and _length(line) + _length(word.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        line += word
+    return [piece for each in (*lines, line) for piece in _wrap(each, width)]
+
+
 # tables
 
 _GAP = 2
@@ -365,7 +387,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
             yield from [""] if number else []
             yield from _table(part, pen)
         return
-    table = cut_table(table, pen.rows)
+    table = cut_table(table, pen.rows, verbose=pen.verbose)
     columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
     named = [
         replace(row, cells=(name, *row.cells[1:]))
@@ -377,7 +399,8 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
     bar = next((at for at, column in columns if column.is_bar), None)
     room = pen.width - sum(widths) - _GAP * (len(columns) - 1)
     bar_room = min(room - _GAP, _LONGEST_BAR) if bar is not None and room >= _BAR + _GAP else 0
-    if table.title and table.title != columns[0][1].title:
+    first = columns[0][1].title
+    if table.title and table.title not in (first, first if pen.is_whole else f"{first}s"):
         yield pen.dye(printable(table.title), "bold")
     yield from _lines(
         [printable_name(column.title) for _, column in columns],
