@@ -375,7 +375,9 @@ def _remarks(document: InspectDocument) -> Iterator[str]:
     """What there is to say of groups and counts."""
     totals = document.totals
     yield from tell_rule(document.match, document.groups_from)
-    if document.by in ("block", "stage", "op") and document.tensors and not _has_scopes(document):
+    if "stage" in document.by.split(",") and not document.stages:
+        yield "no stages: there is no convolutional trunk here whose resolution falls"
+    if document.by in ("scope", "block", "stage", "op") and document.tensors and not _has_scopes(document):
         others = [key for key in ("block", "stage", "op", "dtype") if key != document.by]
         others = [key for key in others if key != "stage" or document.stages]
         yield f"no names of modules here; other groups: --by {', '.join(others)}"

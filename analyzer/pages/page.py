@@ -51,6 +51,7 @@ __all__ = [
     "pieces_of",
     "say",
     "say_prose",
+    "shown_columns",
 ]
 
 
@@ -474,6 +475,25 @@ def _close(table: Table, rows: int) -> Table:
     note = f"{format_doing(closed, 'row', 'are')} under these and not shown; -n 0 shows all"
     told = replace(table, rows=shown, brief=0, notes=(*table.notes, note))
     return told if len(shown) <= rows else replace(cut_table(told, rows), notes=told.notes)
+
+
+def shown_columns(table: Table) -> list[tuple[int, Column]]:
+    """The columns that are for people, with their positions; without texts of which no row has one."""
+    return [
+        (at, column)
+        for at, column in enumerate(table.columns)
+        if not column.is_hidden and (not at or _says_something(table, at))
+    ]
+
+
+def _says_something(table: Table, at: int) -> bool:
+    column = table.columns[at]
+    is_needed = column.kind.is_number or column.room >= _STAYS or not column.title or not table.rows
+    return is_needed or any(say(row.cells[at], column.kind) for row in table.rows if at < len(row.cells))
+
+
+_STAYS = 9
+"""Room of columns that are there whatever they hold."""
 
 
 def _sum_others(table: Table, left: Sequence[Row]) -> Row:

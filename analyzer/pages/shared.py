@@ -60,6 +60,10 @@ def list_findings(
         same = first.setdefault(subjects, each.id)
         if len(subjects) > 1 and same != each.id:
             message, subjects = f"{message}: the same {format_count(len(subjects))} as under {same}", ()
+        if len(subjects) == 1 and message.startswith(tail := subjects[0].rpartition(": ")[2]) and tail:
+            subjects = (
+                subjects[0].removesuffix(f": {tail}"),
+            )  # the only one, which has all that are counted
         short = _say_short(each)
         problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
     return Findings(tuple(problems), is_short=is_short)

@@ -29,6 +29,7 @@ from analyzer.pages.page import (
     name_rows,
     pieces_of,
     say,
+    shown_columns,
 )
 from analyzer.units import format_many, format_others
 
@@ -170,7 +171,7 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
 
 
 def _table(cut: Table) -> pieces.Table:
-    shown = [(at, column) for at, column in enumerate(cut.columns) if not column.is_hidden]
+    shown = shown_columns(cut)
     titles = tuple(
         pieces.Column(column.title or (cut.title if not at else ""), column.kind.is_number)
         for at, column in shown

@@ -30,6 +30,7 @@ from analyzer.pages.page import (
     number_of,
     say,
     say_prose,
+    shown_columns,
 )
 from analyzer.units import format_many, format_others, printable, printable_name, shorten
 
@@ -141,9 +142,12 @@ def _block(block: Block, pen: _Pen) -> Iterator[str]:
     match block:
         case Facts():
             yield from _title(block.title, pen)
-            room = max((_length(fact.label) for fact in block.facts), default=0)
+            most = pen.width // 2
+            room = max((n for fact in block.facts if (n := _length(fact.label)) <= most), default=0)
             for fact in block.facts:
-                label = f"{fact.label:<{room}}  "
+                if _length(fact.label) > most:
+                    yield from _hang("", printable(fact.label), pen.width)
+                label = f"{fact.label if _length(fact.label) <= most else '':<{room}}  "
                 if fact.pieces:
                     yield from _list(label, [printable(each) for each in fact.pieces], pen)
                 else:
@@ -232,6 +236,12 @@ def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
     room = max(width - _length(head) - _length(id_) - 1, 20)
     model = f"{problem.model}: " if problem.model else ""
     told = _shorten_problem(model, problem, room)
+    if room < _LEAST_SENTENCE:
+        told = _shorten_problem(model, problem, 2 * room)
+        first, *others = _hang(head, f"{told} {id_}", width)
+        yield first.replace(word, pen.dye(word, style), 1)
+        yield from others
+        return
     if told.endswith("…") and problem.severity == "error":
         whole = _shorten_problem(model, problem, room + width - _length(head) - _SLACK)
         first, *others = _hang(head, f"{whole} {id_}", width)
@@ -240,6 +250,10 @@ def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
         return
     gap = " " * max(room - _length(told), 0)
     yield f"{pen.dye(word, style)} {told}{gap} {pen.dye(id_, 'dim')}"
+
+
+_LEAST_SENTENCE = 32
+"""Columns of a sentence below which it goes on in further lines."""
 
 
 def _shorten_problem(model: str, problem: Problem, room: int) -> str:
@@ -388,7 +402,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
             yield from _table(part, pen)
         return
     table = cut_table(table, pen.rows, verbose=pen.verbose)
-    columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
+    columns = shown_columns(table)
     named = [
         replace(row, cells=(name, *row.cells[1:]))
         for row, name in zip(table.rows, name_rows(table), strict=True)
@@ -411,8 +425,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
         "bold",
         bar=None,
     )
-    shown = [at for at, column in enumerate(table.columns) if not column.is_hidden]
-    places = {at: place for place, at in enumerate(shown)}
+    places = {at: place for place, (at, _) in enumerate(shown_columns(table))}
     for row in rows:
         made = [texts[id(row)][places[at]] for at, _ in columns]
         style = "bold" if row.cells is table.total else {Tone.BAD: "red", Tone.GOOD: ""}.get(row.tone, "")
@@ -443,6 +456,8 @@ def _split(table: Table, width: int) -> Iterator[Table]:
         )
 
 
+_WHOLE_NAMES = 36
+"""Columns below which other texts and numbers go where no name is cut."""
 _NAMES_ROOM = 30
 """Columns that names have where numbers go on in a further table."""
 
@@ -484,7 +499,13 @@ def _fit(
     while True:
         loose = [place for place in kept if not columns[place][1].kind.is_number]
         tight = sum(natural[place] for place in kept if place not in loose) + _GAP * (len(kept) - 1)
-        least = sum(min(natural[place], _LEAST) for place in loose)
+        least = sum(
+            min(
+                natural[place],
+                max(_LEAST if place or not pen.is_whole else _WHOLE_NAMES, _length(columns[place][1].title)),
+            )
+            for place in loose
+        )
         bar = _GAP + _BAR if any(columns[place][1].is_bar for place in kept) else 0
         going = [
             place for place in kept[1:] if columns[place][1].room < (9 if tight + least > pen.width else 3)
@@ -495,9 +516,13 @@ def _fit(
     widths = dict(zip(kept, (natural[place] for place in kept), strict=True))
     spare = max(pen.width - tight, len(loose))
     while loose and sum(widths[place] for place in loose) > spare:
-        longest = max(loose, key=lambda place: widths[place])
+        # names come before what else is text, where they are not cut
+        is_short = pen.is_whole or widths.get(0, 0) <= _length(columns[0][1].title)
+        others = [place for place in loose if place and widths[place] > _LEAST] if is_short else []
+        longest = max(others or loose, key=lambda place: widths[place])
         over = sum(widths[place] for place in loose) - spare
-        second = max((widths[place] for place in loose if place != longest), default=1)
+        second = max((widths[place] for place in others or loose if place != longest), default=1)
+        second = max(second, _LEAST) if others else second
         widths[longest] = max(widths[longest] - over, min(second, widths[longest] - 1), 1)
     return [columns[place] for place in kept], [widths[place] for place in kept]
 
@@ -541,8 +566,10 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
     lines, line = [], indent
     for char in text.lstrip(" "):
         if _length(line) + _length(char) > width:
-            lines.append(line)
-            line = indent
+            at = max(line.rfind(each) + 1 for each in "./_")
+            at = at if at > len(line) // 2 else len(line)
+            lines.append(line[:at])
+            line = indent + line[at:]
         line += char
     return [*lines, line]
 
