@@ -49,6 +49,7 @@ def describe_comparison(document: CompareDocument) -> Page:
         answer=_answer(document),
         figures=tuple(_figures(document)),
         blocks=(sides, *_blocks(document)),
+        title=f"{document.a} -> {document.b}" if document.a != document.b else document.a,
     )
 
 

@@ -60,13 +60,12 @@ def describe_inspection(document: InspectDocument) -> Page:
     blocks: list[Block] = [_ends(document.model), list_findings(_join_absent(document), is_short=True)]
     if wasted := _wasted(document):
         blocks.append(Notes((wasted,), detail=Detail.FIRST))
-    blocks.append(_chart(document))
     blocks += [_components(document)] if document.components else []
     title = title_groups(document.by, document.depth, document.tree)
     groups = table_groups(
         document.tree, document.groups, document.group_balance, document.by, title, totals.parameters
     )
-    blocks += [groups, Notes(tuple(_remarks(document))), *_more(document)]
+    blocks += [groups, Notes(tuple(_remarks(document))), _chart(document), *_more(document)]
     return Page(
         kind="inspect",
         question="What is in this file",
@@ -124,12 +123,11 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
             yield Figure("Quantization", ", ".join(dict.fromkeys(filter(None, kinds))), schemes, schemes)
     nodes = format_many(model.nodes, "node")
     operators = _operators(document)
-    yield Figure(
-        "Nodes", format_count(model.nodes), _nested(model), f"{nodes}{': ' if operators else ''}{operators}"
-    )
+    told = "; ".join(filter(None, [operators, _nested(model)]))
+    yield Figure("Nodes", format_count(model.nodes), told, f"{nodes}{': ' if operators else ''}{operators}")
     yield Figure("On disk", format_bytes(totals.file_bytes), _exact(totals.file_bytes))
-    yield Figure("Stored elements", format_count(totals.stored_elements), count_said(totals.stored_elements))
-    yield Figure("Tensors", format_count(totals.stored_tensors), format_bytes(totals.stored_bytes))
+    stored = f"{format_many(totals.stored_elements, 'element')}, {format_bytes(totals.stored_bytes)}"
+    yield Figure("Tensors", format_count(totals.stored_tensors), stored)
 
 
 def _hidden(document: InspectDocument) -> str:

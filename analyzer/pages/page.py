@@ -338,6 +338,8 @@ class Page:
     tone: Tone = Tone.PLAIN
     figures: tuple[Figure, ...] = ()
     blocks: tuple[Block, ...] = ()
+    title: str = ""
+    """What a window says of it, where there is no subject; may be anybody's."""
 
 
 def list_verdicts(page: Page) -> list[Notes]:

@@ -42,8 +42,10 @@ def _answer(document: VerifyDocument) -> str:
         many = format_many(len(document.outputs), "output")
         return f"computes the same: {many} of {len(document.inputs)} inputs no further apart than rounding"
     if document.first is not None:
-        where = f" in {document.first.module}" if document.first.module else ""
-        return f"DIFFERS from {document.first.node} on{where}: {document.first.reason}"
+        node, reason = document.first.node, document.first.reason
+        where = f", in {document.first.module}" if document.first.module else ""
+        who, _, what = reason.partition(f"{node}: ")
+        return f"DIFFERS from {node} on{where}: {what if what and who.count(' ') <= 1 else reason}"
     if any(each.verdict == "differs" for each in document.outputs):
         return "DIFFERS: no inner value that both have tells from where on"
     return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"

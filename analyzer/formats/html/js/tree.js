@@ -108,7 +108,9 @@ class Tree {
     this.canvas = make("div", { className: "canvas", role: "img", "aria-label": host.querySelector("figcaption").textContent });
     this.legend = make("ul", { className: "legend" });
     this.body = make("tbody");
-    host.append(this.controls(), this.crumbs, this.canvas, this.legend, this.twin());
+    host.append(this.controls(), this.crumbs, this.canvas, this.legend);
+    const twin = this.twin();
+    if (data.arrangements.some(([, columns]) => columns.length)) host.append(twin);
     this.arrange(0);
     this.picture = new Treemap(this);
     redraws.push(() => this.picture.draw());
@@ -163,7 +165,7 @@ class Tree {
   }
 
   twin() {
-    const titles = ["group", ...this.data.measures.map(([name]) => name), "share", "tensors", ...(this.data.times.length ? ["ms"] : [])];
+    const titles = ["group", ...this.data.measures.map(([name]) => name), "share", this.data.counted ?? "tensors", ...(this.data.times.length ? ["ms"] : [])];
     this.share = make("th", { scope: "col", className: "number" });
     const heads = titles.map((title, index) => {
       if (title === "share") return this.share;
