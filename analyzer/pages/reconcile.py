@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from analyzer.checkpoints.statedict import BY_NAMES
-from analyzer.content import SAMPLES
 from analyzer.documents.reconcile import BridgeLine, ExportDocument, ReconcileDocument
+from analyzer.model.content import SAMPLES
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -35,9 +35,7 @@ from analyzer.pages.shared import (
     title_groups,
 )
 from analyzer.reconciliation.lines import UNBALANCED
-from analyzer.units import format_count, format_many, format_shape
-
-__all__ = ["describe_export", "describe_reconciliation"]
+from analyzer.text import format_count, format_many, format_shape
 
 PARAMETERS = "parameters"
 

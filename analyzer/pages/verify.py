@@ -19,9 +19,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.units import format_error, format_many
-
-__all__ = ["describe_verification"]
+from analyzer.text import format_error, format_many
 
 
 def describe_verification(document: VerifyDocument) -> Page:
