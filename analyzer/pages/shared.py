@@ -72,7 +72,7 @@ _SHORT = {
     "runtime-weights": "{count} of weights that ConstantOfShape makes",
     "strippable-metadata": "{bytes} of stack traces and notes can be stripped",
     "transposed-copy": "{count} stored again, transposed: {bytes}",
-    "untied-weights": "{count} that PyTorch ties to others are stored again: {bytes}",
+    "untied-weights": "{count} tied in PyTorch, not here: {bytes}",
     "unused-initializer": "{count} that no output depends on",
 }
 """By the id of a finding: what a line of a terminal says of it."""
