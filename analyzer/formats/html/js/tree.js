@@ -174,7 +174,8 @@ class Tree {
     const caption = make("caption", { textContent: "The same as a table: open a group, or choose it for the chart" });
     const table = make("table", {}, caption, make("thead", {}, make("tr", {}, ...heads)), this.body);
     this.region = make("div", { className: "scroll tree", tabIndex: 0, role: "region", "aria-label": "Groups of the chart" }, table);
-    return this.region;
+    const summary = make("summary", { textContent: "The same as a table, group by group" });
+    return make("details", { className: "twin" }, summary, this.region);
   }
 
   list() {
