@@ -180,6 +180,7 @@ def test_it_asks_for_nothing_and_no_attribute_holds_code(
     assert page.open == []
 
 
+@pytest.mark.slow
 @everyone
 def test_it_is_the_same_twice(make: Callable[[Path], Report], tmp_path: Path) -> None:
     report = make(tmp_path)
@@ -464,6 +465,7 @@ def _spoil_all(document: dict[str, Any]) -> tuple[str, set[tuple[str, ...]]]:
             kept.add(refused)
 
 
+@pytest.mark.slow
 @everyone
 def test_a_report_that_lacks_a_key_or_has_another_value_there_is_refused(
     make: Callable[[Path], Report], tmp_path: Path

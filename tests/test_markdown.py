@@ -598,6 +598,7 @@ def large_ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     return large(tmp_path_factory.mktemp("large"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 20, 5_000])
 def test_a_model_of_20_000_tensors_fits_into_a_comment(rows: int, large_ledger: Ledger) -> None:
     subjects = tuple(entry.tensor.name for entry in large_ledger.entries)
@@ -624,6 +625,7 @@ def test_a_model_of_20_000_tensors_fits_into_a_comment(rows: int, large_ledger: 
             assert_sums(shown, (titles.index("elements"),))
 
 
+@pytest.mark.slow
 def test_a_budget_of_many_rules_fits_into_a_comment() -> None:
     failed = replace(
         budget().verdicts[1],
