@@ -40,8 +40,10 @@ def _answer(document: VerifyDocument) -> str:
         many = format_many(len(document.outputs), "output")
         return f"computes the same: {many} of {len(document.inputs)} inputs no further apart than rounding"
     if document.first is not None:
-        where = f" in {document.first.module}" if document.first.module else ""
-        return f"DIFFERS from {document.first.node} on{where}: {document.first.reason}"
+        node, reason = document.first.node, document.first.reason
+        where = f", in {document.first.module}" if document.first.module else ""
+        who, _, what = reason.partition(f"{node}: ")
+        return f"DIFFERS from {node} on{where}: {what if what and who.count(' ') <= 1 else reason}"
     if any(each.verdict == "differs" for each in document.outputs):
         return "DIFFERS: no inner value that both have tells from where on"
     return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
@@ -84,11 +86,16 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
         inner,
         title="inner values that are not the same",
         is_long=True,
+        brief=_BRIEF,
         key="values",
     )
     yield _differences(document)
     yield Notes(tuple(f"not tried: {each}" for each in document.uncovered))
     yield _inputs(document)
+
+
+_BRIEF = 5
+"""Values and nodes that are named first: the answer says where the two part."""
 
 
 def _inputs(document: VerifyDocument) -> Table:
@@ -128,4 +135,4 @@ def _differences(document: VerifyDocument) -> Table:
         Column("here", Kind.PROSE, room=9),
         Column("there", Kind.PROSE, room=9),
     )
-    return Table(columns, rows, title="without running", is_long=True, key="wiring")
+    return Table(columns, rows, title="without running", is_long=True, brief=_BRIEF, key="wiring")

@@ -29,6 +29,7 @@ from analyzer.pages.page import (
     name_rows,
     pieces_of,
     say,
+    shown_columns,
 )
 from analyzer.text import format_many, format_others
 
@@ -81,7 +82,7 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     if said:
         yield pieces.Paragraph((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
     for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
-        made = tuple(_block(block, rows))
+        made = tuple(_block(block, rows, verbose))
         if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
             yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), made)
         else:
@@ -105,7 +106,7 @@ def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
+def _block(block: Block, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     match block:
         case Facts(facts=facts) if facts:
             yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
@@ -126,7 +127,7 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
                 cells.append((format_many(len(problems) - len(shown), "more finding"),))
             yield pieces.Items(tuple(cells))
         case Table() if block.rows or block.total:
-            cut = cut_table(block, rows)
+            cut = cut_table(block, rows, verbose=verbose)
             yield _table(cut)
             for note in cut.notes:
                 yield pieces.Paragraph((note,))
@@ -168,7 +169,7 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
 
 
 def _table(cut: Table) -> pieces.Table:
-    shown = [(at, column) for at, column in enumerate(cut.columns) if not column.is_hidden]
+    shown = shown_columns(cut)
     titles = tuple(
         pieces.Column(column.title or (cut.title if not at else ""), column.kind.is_number)
         for at, column in shown

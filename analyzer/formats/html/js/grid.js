@@ -13,7 +13,8 @@ const compareCells = (kind) =>
 class Grid {
   constructor(host, data) {
     this.data = data;
-    this.columns = data.columns.map(([title, kind, hidden], index) => ({ title, kind, hidden, index }));
+    this.columns = data.columns.map(([title, kind, hidden, signed], index) => ({ title, kind, hidden, signed, index }));
+    this.said = new Map(data.said.map(([row, column, text]) => [`${row} ${column}`, text]));
     this.shown = this.columns.filter((column) => !column.hidden);
     this.all = data.rows.map((_, index) => index);
     this.order = this.all;
@@ -95,9 +96,15 @@ class Grid {
   }
 
   refresh() {
+<<<<<<< HEAD
     const first = this.page * this.size;
     const rows = this.found.slice(first, first + this.size);
     this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.cells(this.data.rows[row]))));
+=======
+    const first = this.page * PAGE;
+    const rows = this.found.slice(first, first + PAGE);
+    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.cells(this.data.rows[row], row))));
+>>>>>>> trials
     this.foot.replaceChildren(...this.totals());
     const whole = this.found.length === this.all.length;
     const of = whole ? count(this.all.length) : `${count(this.found.length)} found, of ${count(this.all.length)}`;
@@ -106,11 +113,13 @@ class Grid {
     this.next.disabled = first + this.size >= this.found.length;
   }
 
-  cells(row) {
-    return this.shown.map(({ kind, index }) => {
-      const text = kind === "number" ? count(row[index]) : String(row[index]);
+  cells(row, at = -1) {
+    return this.shown.map(({ kind, index, signed }) => {
+      const sign = signed && numeric(row[index]) > 0 ? "+" : "";
+      const known = kind === "number" ? `${sign}${count(row[index])}`.replace("++", "+") : String(row[index]);
+      const text = this.said.get(`${at} ${index}`) ?? known;
       const look = kind === "code" && text.length <= SHORT ? "code short" : kind;
-      return make("td", { className: look, textContent: text });
+      return make("td", { className: look }, ...(kind === "code" && text.length > SHORT ? breakable(text) : [text]));
     });
   }
 

@@ -23,7 +23,17 @@ const count = (value) => {
 
 const summed = (value) => `${Number.isSafeInteger(value) ? "" : "≈ "}${value.toLocaleString("en-US")}`;
 
-const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(2)} %` : "-");
+/** A share as tables have it, with one decimal. */
+const percent = (part, whole) => {
+  if (!whole) return "-";
+  const share = (100 * part) / whole;
+  if (share === 0 || share === 100) return `${share} %`;
+  if (share < 0.05) return "<0.1 %";
+  return share >= 99.95 ? ">99.9 %" : `${share.toFixed(1)} %`;
+};
+
+/** A name that may be broken behind what parts it. */
+const breakable = (text) => text.split(/(?<=[._/:])(?=[^._/:])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
 
 const numeric = (value) => {
   if (typeof value === "number") return value;
