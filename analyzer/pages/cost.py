@@ -247,14 +247,17 @@ def _signed(count: int, form: Callable[[int], str]) -> str:
     return "0" if not count else f"{'+' if count > 0 else '-'}{form(abs(count))}"
 
 
-_COLUMNS = (
-    Column("MACs", Kind.COUNT, room=9),
-    Column("share", Kind.SHARE, room=6, is_bar=True),
-    Column("read", Kind.BYTES, room=3),
-    Column("written", Kind.BYTES, room=2),
-    Column("flops", Kind.COUNT, room=1),
-    Column("nodes", Kind.COUNT, room=0),
-)
+def _columns(*rows: Row) -> tuple[Column, ...]:
+    """Those of the groups; what is no number as long as sizes are free may be broken between its terms."""
+    is_free = any(isinstance(cell, Said) and cell.value is None for row in rows for cell in row.cells)
+    return (
+        Column("MACs", Kind.FORMULA if is_free else Kind.COUNT, room=9),
+        Column("share", Kind.SHARE, room=6, is_bar=True),
+        Column("read", Kind.BYTES, room=3),
+        Column("written", Kind.BYTES, room=2),
+        Column("flops", Kind.COUNT, room=1),
+        Column("nodes", Kind.COUNT, room=0),
+    )
 
 
 def _groups(document: CostDocument) -> Table:
@@ -271,7 +274,12 @@ def _groups(document: CostDocument) -> Table:
         sum(group.nodes for group in document.groups),
     )
     return Table(
-        (Column(title, Kind.NAME), *_COLUMNS), rows, title=title, total=total, is_long=True, key="groups"
+        (Column(title, Kind.NAME), *_columns(*rows, Row(total))),
+        rows,
+        title=title,
+        total=total,
+        is_long=True,
+        key="groups",
     )
 
 
