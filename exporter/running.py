@@ -149,6 +149,13 @@ class RunningModule:
             "write a factory that returns (module, inputs) with the file's inputs"
         )
 
+    def apart(self) -> RunningModule:
+        """Another with a module of its own, which holds what this one's holds now."""
+        other = copy.copy(self)
+        other._model, other._double, other._half = copy.deepcopy(self._model), None, None
+        other._looked, other._reached = {}, {}
+        return other
+
     def load(self, path: Path) -> None:
         """Give the module the tensors of a safetensors file; what that lacks stays as it is.
 

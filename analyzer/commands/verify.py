@@ -150,13 +150,10 @@ def _verify_source(
     notes = [] if result.balanced else [f"the weights of {source}: the file does not balance against them"]
     if is_made_up:
         check_whole(result, source)
-    if give_back(result, side, is_all=is_made_up):
-        notes.append(
-            f"what weights cost: PyTorch computes with those of the file, not with those of {source}"
-        )
+    exchange = give_back(result, side, is_all=is_made_up)
     run.tell("running both sides")
     against = f"{resolved.class_name}, {source}"
-    return verify_module(ledger, side, against, seeds, limits, notes, known_of(result), stamp)
+    return verify_module(ledger, side, against, seeds, limits, notes, known_of(result), exchange, stamp)
 
 
 def _resolve(exporter: Any, source: str, sourced: Sourced, weights: _Weights, told: Any) -> tuple[Any, bool]:

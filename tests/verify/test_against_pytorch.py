@@ -138,6 +138,31 @@ def four_bits(source: Path, target: Path) -> None:
     quantizer.model.save_model_to_file(str(target))
 
 
+def test_what_one_rounded_layer_costs_is_all_that_rounding_costs(exported: Path, tmp_path: Path) -> None:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    proto = onnx.load(exported / "model.onnx")
+    names = {each.name for each in proto.graph.initializer}
+    products = [each.name for each in proto.graph.node if each.op_type == "MatMul" and each.input[1] in names]
+    quantizer = MatMulNBitsQuantizer(proto, block_size=32, is_symmetric=True, nodes_to_exclude=products[1:])
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(tmp_path / "model.onnx"))
+
+    code, document = verify(tmp_path / "model.onnx", "--against", exported)
+
+    assert (code, document["same"]) == (0, True)
+    costs = document["costs"]
+    assert isinstance(costs, dict)
+    (row,) = costs["layers"]
+    query = "encoder.layer.0.attention.self.query"
+    assert (row["module"], row["float_nbytes"]) == (query, 64 * 64 * 4)
+    assert row["nbytes"] == 64 * 64 // 2
+    assert row["signal_to_error_db"] == pytest.approx(document["drift_db"], abs=0.5)
+    kept = costs["kept"]
+    assert (kept["modules"], kept["more_nbytes"]) == ([query], row["float_nbytes"] - row["nbytes"])
+    assert kept["signal_to_error_db"] is None or kept["signal_to_error_db"] > 100
+
+
 FORMS = {"half": half, "dynamic": dynamic, "QDQ": static, "four bits": four_bits}
 
 
@@ -150,7 +175,16 @@ def test_a_file_with_codes_or_half_precision_computes_pytorchs_function_of_its_w
     code, document = verify(tmp_path / "model.onnx", "--against", exported)
 
     assert (code, document["same"], document["first"]) == (0, True, None)
-    assert any("PyTorch computes with those of the file" in each for each in document["uncovered"])
+    assert not any("weights cost" in each for each in document["uncovered"])
+    costs = document["costs"]
+    assert isinstance(costs, dict)
+    assert (costs["kept"] is None) == (form == "half")
+    alone = [row["signal_to_error_db"] for row in costs["layers"]]
+    assert alone == sorted(alone)
+    assert min(costs["weights_db"], costs["codes_db"] or 999) == pytest.approx(document["drift_db"], abs=6)
+    if form != "half":
+        assert costs["kept"]["modules"] == [row["module"] for row in costs["layers"][:3]]
+        assert costs["kept"]["signal_to_error_db"] > costs["kept"]["before_db"]
 
 
 @pytest.mark.parametrize("form", ["half", "dynamic", "QDQ"])
@@ -267,6 +301,46 @@ def test_codes_take_the_place_of_norms_and_activations_and_compute_the_same(
     code, document = verify(model.with_name("int8.onnx"))
 
     assert (code, document["same"], document["first"]) == (0, True, None)
+
+
+def scaled(proto: onnx.ModelProto, name: str, factor: float) -> None:
+    held = next(each for each in proto.graph.initializer if each.name == name)
+    value = onnx.numpy_helper.to_array(held) * np.float32(factor)
+    held.CopyFrom(onnx.numpy_helper.from_array(np.asarray(value, np.float32), name))
+
+
+def lowest(proto: onnx.ModelProto, name: str) -> None:
+    held = next(each for each in proto.graph.initializer if each.name == name)
+    value = onnx.numpy_helper.to_array(held)
+    least = np.full_like(value, np.iinfo(value.dtype).min)
+    held.CopyFrom(onnx.numpy_helper.from_array(least, name))
+
+
+@pytest.mark.parametrize("factor", [4, 16, 1 / 4, 1 / 16, 0])
+def test_a_quantizer_that_does_not_fit_its_values_differs(
+    exported: Path, tmp_path: Path, factor: float
+) -> None:
+    static(exported / "model.onnx", tmp_path / "model.onnx")
+    proto = onnx.load(tmp_path / "model.onnx")
+    gelu = next(each for each in proto.graph.node if each.op_type == "Gelu")
+    made = next(each for each in proto.graph.node if gelu.input[0] in each.output)
+    wrong = next(n for n in proto.graph.node if n.op_type == "QuantizeLinear" and made.input[0] in n.output)
+    if factor:
+        scaled(proto, wrong.input[1], factor)
+    else:
+        lowest(proto, wrong.input[2])
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    code, document = verify(tmp_path / "model.onnx", "--against", exported)
+
+    assert (code, document["same"]) == (1, False)
+    wiring = document["wiring"]
+    assert isinstance(wiring, dict)
+    told = [(each["kind"], each["node"]) for each in wiring["differences"]]
+    assert told == [("quantizer", wrong.name)]
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert first["module"] == "encoder.layer.0.intermediate.dense"
 
 
 FACTORY = """
